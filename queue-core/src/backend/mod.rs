@@ -1,0 +1,168 @@
+//! What a database answers: the few things that differ between PostgreSQL, MySQL/MariaDB and SQLite.
+//!
+//! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
+//! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod table_name;
+
+use std::time::Duration;
+
+use diesel::backend::Backend;
+use diesel::connection::LoadConnection;
+use diesel::migration::MigrationConnection;
+use diesel::r2d2::R2D2Connection;
+use diesel::result::{Error, QueryResult};
+
+pub use self::table_name::TableName;
+use crate::entity::ColumnNames;
+use crate::error::Finding;
+
+/// The SQL that differs between databases.
+pub trait QueueBackend: Backend {
+    /// The present when the expression is evaluated. Settling counts from it.
+    const NOW: &'static str;
+
+    /// The present when the statement began. The claim compares with it: a volatile clock cannot bound an index scan.
+    const STATEMENT_TIME: &'static str;
+
+    /// What stands before and after a number of microseconds to add it to [`QueueBackend::NOW`].
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str);
+
+    /// What stands before and after a number of microseconds to add it to [`QueueBackend::STATEMENT_TIME`].
+    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str);
+
+    /// What stands before and after a time column to give the microseconds from now until then, as a 64 bit integer.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str);
+
+    /// The clause that locks a claimed row and passes over rows that others hold.
+    const CLAIM_LOCK: &'static str;
+
+    /// The clause that locks a row and waits for whoever holds it.
+    const ROW_LOCK: &'static str;
+
+    /// What stands before and after the index's name to make a claim use it.
+    ///
+    /// MySQL sorts a small table instead of walking the index, and then locks every candidate it sorted.
+    const INDEX_HINT: Option<(&'static str, &'static str)>;
+
+    /// How long a handler may hold the message's transaction when nothing else is said.
+    const DEFAULT_BUDGET: Duration;
+}
+
+/// What an error says about its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The session is gone.
+    ConnectionLost,
+    /// A conflict with other transactions: deadlock, serialization failure, lock timeout, a changed plan. The same work
+    /// may well succeed a moment later, so no try is used.
+    Conflict,
+    /// Anything else.
+    Other,
+}
+
+/// A connection on which a queue can be worked.
+///
+/// It is implemented for Diesel's three synchronous connections.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection that a queue can use",
+    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name"
+)]
+pub trait QueueConnection:
+    LoadConnection<Backend: QueueBackend> + R2D2Connection + MigrationConnection + Send + 'static
+{
+    /// Prepares a worker's private session and reads every setting back.
+    ///
+    /// # Errors
+    ///
+    /// When a statement fails, or a setting did not take; the text names the setting.
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()>;
+
+    /// Returns the number under which the server knows this session, so that another can end it. SQLite has none.
+    fn session_id(&mut self) -> QueryResult<Option<i64>>;
+
+    /// Ends another session of the same user; its transaction is rolled back by the server.
+    fn end_session(&mut self, session: i64) -> QueryResult<()>;
+
+    /// Begins the message's transaction: READ COMMITTED stated where the database has it, `BEGIN IMMEDIATE` on SQLite.
+    fn begin(&mut self) -> QueryResult<()>;
+
+    /// Says what an error means.
+    fn classify(error: &Error) -> ErrorClass;
+
+    /// Runs `change` in a transaction of its own (a savepoint inside an open one) in which no statement waits longer
+    /// than `wait` for a lock.
+    ///
+    /// # Errors
+    ///
+    /// What `change` or the transaction answers; nothing is changed then.
+    fn with_lock_wait<T>(&mut self, wait: Duration, change: impl FnOnce(&mut Self) -> QueryResult<T>)
+    -> QueryResult<T>;
+}
+
+/// The limits of a worker's session.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLimits {
+    /// How long a statement waits for a lock.
+    pub lock_wait: Duration,
+    /// How long the session may sit idle inside a transaction, and how long one statement may take.
+    pub budget: Duration,
+}
+
+/// Where a queue's columns and index live, in the words of the catalogue and of the DDL.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The entity's name, for findings.
+    pub entity: &'static str,
+    /// The table.
+    pub table: TableName,
+    /// The names of the queue's columns.
+    pub columns: ColumnNames,
+}
+
+impl Target {
+    /// Returns the name of the index that serves the claim: `queueable_<table>_<column>`, cut to the 63 bytes that every
+    /// database takes, with a hash in place of what was cut.
+    pub fn index(&self) -> String {
+        table_name::bounded(format!("queueable_{}_{}", self.table.name, self.columns.next_attempt_time))
+    }
+}
+
+/// One step of a migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// A word for the file's name.
+    pub name: &'static str,
+    /// The statements that do it, one by one.
+    pub up: Vec<String>,
+    /// The statements that undo it.
+    pub down: Vec<String>,
+    /// Whether the database allows it inside a transaction.
+    pub in_transaction: bool,
+}
+
+/// The DDL of a database, and what its catalogue says of a live table.
+pub trait Schema {
+    /// Returns the steps that add the queue to a table that has none of it.
+    fn steps(target: &Target) -> Vec<Step>;
+
+    /// Adds what is missing. A second call changes nothing.
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Removes the queue's index and columns, as far as they are there.
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Compares the live table and the server's settings with what the queue needs.
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
+}
+
+/// An error of ours in the form in which Diesel carries one.
+pub(crate) fn refused(text: String) -> Error {
+    Error::DatabaseError(diesel::result::DatabaseErrorKind::Unknown, Box::new(text))
+}

@@ -1,0 +1,150 @@
+//! The answers of MySQL and MariaDB.
+
+use std::time::Duration;
+
+use chrono::NaiveDateTime;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::deserialize::{self, FromSql, QueryableByName};
+use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::serialize::{self, Output, ToSql};
+use diesel::sql_types::{BigInt, Datetime, Text};
+
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use crate::instant::{Instant, TimestampUtc};
+
+impl QueueBackend for Mysql {
+    // The start of the statement: the settling statement starts when the attempt ends.
+    const NOW: &'static str = "UTC_TIMESTAMP(6)";
+    const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
+    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", ")");
+    const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
+    const ROW_LOCK: &'static str = " FOR UPDATE";
+    const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
+}
+
+#[derive(QueryableByName)]
+struct Variable {
+    #[diesel(sql_type = Text, column_name = "Variable_name")]
+    name: String,
+    #[diesel(sql_type = Text, column_name = "Value")]
+    value: String,
+}
+
+impl QueueConnection for MysqlConnection {
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        // With autocommit=1 a handler that swallows a deadlock would persist its later statements one by one.
+        // Strict mode, because otherwise a value that does not fit is stored mutilated.
+        for statement in [
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+            "SET SESSION TRANSACTION READ WRITE".to_owned(),
+            "SET SESSION time_zone = '+00:00'".to_owned(),
+            "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
+            format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
+            format!("SET SESSION lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
+            "SET SESSION autocommit = 0".to_owned(),
+        ] {
+            self.batch_execute(&statement)?;
+        }
+        let variables: Vec<Variable> = diesel::sql_query(
+            "SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'time_zone', 'sql_mode', 'tx_isolation', \
+             'transaction_isolation', 'innodb_lock_wait_timeout')",
+        )
+        .load(self)?;
+        // autocommit=0 opened a transaction for the question.
+        self.batch_execute("ROLLBACK")?;
+        for Variable { name, value } in variables {
+            let as_wanted = match name.as_str() {
+                "autocommit" => value == "OFF",
+                "time_zone" => value == "+00:00",
+                "sql_mode" => value.contains("STRICT_ALL_TABLES"),
+                "innodb_lock_wait_timeout" => value == whole_seconds(limits.lock_wait).to_string(),
+                _ => value == "READ-COMMITTED",
+            };
+            if !as_wanted {
+                return Err(refused(format!("the session's {name} is {value} after it was set")));
+            }
+        }
+        Ok(())
+    }
+
+    fn session_id(&mut self) -> QueryResult<Option<i64>> {
+        diesel::select(diesel::dsl::sql::<BigInt>("CONNECTION_ID()")).get_result(self).map(Some)
+    }
+
+    fn end_session(&mut self, session: i64) -> QueryResult<()> {
+        self.batch_execute(&format!("KILL CONNECTION {session}"))
+    }
+
+    fn begin(&mut self) -> QueryResult<()> {
+        // READ COMMITTED is the session's, stated and read back when it was prepared.
+        AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            Error::DatabaseError(_, information) => {
+                // Diesel hands over the message only, not the number (2006, 2013, 1927, 1053; 1213, 1205, 1020, 1047, 1317).
+                let message = information.message();
+                let has = |text: &str| message.contains(text);
+                if has("server has gone away")
+                    || has("Lost connection")
+                    || has("Connection was killed")
+                    || has("Server shutdown in progress")
+                    || has("Can't connect to")
+                {
+                    ErrorClass::ConnectionLost
+                } else if has("Deadlock found")
+                    || has("Lock wait timeout exceeded")
+                    || has("Record has changed since last read")
+                    || has("WSREP")
+                    || has("Query execution was interrupted")
+                {
+                    ErrorClass::Conflict
+                } else {
+                    ErrorClass::Other
+                }
+            }
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        let before: i64 =
+            diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.innodb_lock_wait_timeout")).get_result(self)?;
+        self.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(wait)))?;
+        let changed = self.transaction(change);
+        self.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {before}"))?;
+        changed
+    }
+}
+
+/// MySQL counts lock waits in whole seconds, at least one.
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_millis().div_ceil(1000).clamp(1, 31_536_000) as u64
+}
+
+impl FromSql<TimestampUtc, Mysql> for Instant {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        <NaiveDateTime as FromSql<Datetime, Mysql>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl ToSql<TimestampUtc, Mysql> for Instant {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
+    }
+}

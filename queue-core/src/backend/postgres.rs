@@ -1,0 +1,145 @@
+//! PostgreSQL's answers.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::connection::AnsiTransactionManager;
+use diesel::deserialize::{self, FromSql};
+use diesel::pg::{Pg, PgConnection, PgValue};
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::serialize::{self, Output, ToSql};
+use diesel::sql_types::{Text, Timestamptz};
+
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use crate::instant::{Instant, TimestampUtc};
+
+impl QueueBackend for Pg {
+    // `now()` is the transaction's start: a backoff counted from it may be over before the attempt has ended.
+    const NOW: &'static str = "clock_timestamp()";
+    const STATEMENT_TIME: &'static str = "statement_timestamp()";
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
+        ("(clock_timestamp() + ", " * interval '1 microsecond')");
+    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) =
+        ("(statement_timestamp() + ", " * interval '1 microsecond')");
+    // GREATEST, because nothing can be subtracted from `-infinity`.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("CAST(EXTRACT(EPOCH FROM GREATEST(", ", statement_timestamp()) - statement_timestamp()) * 1000000 AS bigint)");
+    // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
+    const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
+    const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
+    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
+}
+
+impl QueueConnection for PgConnection {
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        let settings = [
+            ("lock_timeout", limits.lock_wait.as_millis().to_string()),
+            ("idle_in_transaction_session_timeout", limits.budget.as_millis().to_string()),
+            ("statement_timeout", limits.budget.as_millis().to_string()),
+            ("TimeZone", "UTC".to_owned()),
+        ];
+        for (name, wanted) in &settings {
+            let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
+            // Times are written in milliseconds and read back in the unit that fits: compare in milliseconds.
+            let found_plainly = milliseconds(&found).map_or(found.clone(), |ms| ms.to_string());
+            if found_plainly != *wanted {
+                return Err(refused(format!("the session's {name} is {found}, expected {wanted}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn session_id(&mut self) -> QueryResult<Option<i64>> {
+        diesel::select(pg_backend_pid()).get_result::<i32>(self).map(|id| Some(id.into()))
+    }
+
+    fn end_session(&mut self, session: i64) -> QueryResult<()> {
+        let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is no process id")))?;
+        diesel::select(pg_terminate_backend(pid)).get_result::<bool>(self).map(drop)
+    }
+
+    fn begin(&mut self) -> QueryResult<()> {
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            Error::DatabaseError(_, information) => {
+                // Diesel hands over the message only, not the SQLSTATE (40P01, 55P03, 57P01..57P03, 0A000).
+                let message = information.message();
+                let has = |text: &str| message.contains(text);
+                if has("terminating connection") || has("server closed the connection") || has("connection to server") {
+                    ErrorClass::ConnectionLost
+                } else if has("deadlock detected")
+                    || has("due to lock timeout")
+                    || has("cached plan must not change result type")
+                    || has("the database system is")
+                {
+                    ErrorClass::Conflict
+                } else {
+                    ErrorClass::Other
+                }
+            }
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        self.transaction(|connection| {
+            // Inside the application's own transaction the setting would outlive this call: put the old one back.
+            let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
+            let wait = wait.as_millis().max(1).to_string();
+            diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
+            let changed = change(connection)?;
+            diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;
+            Ok(changed)
+        })
+    }
+}
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    fn set_config(name: Text, value: Text, is_local: diesel::sql_types::Bool) -> Text;
+    fn current_setting(name: Text) -> Text;
+    fn pg_backend_pid() -> diesel::sql_types::Integer;
+    fn pg_terminate_backend(pid: diesel::sql_types::Integer) -> diesel::sql_types::Bool;
+}
+
+/// Reads a time setting as PostgreSQL prints it (`5s`, `1min`, `250ms`).
+fn milliseconds(setting: &str) -> Option<u64> {
+    let digits = setting.find(|c: char| !c.is_ascii_digit()).unwrap_or(setting.len());
+    let (number, unit) = setting.split_at(digits);
+    let factor = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl FromSql<TimestampUtc, Pg> for Instant {
+    fn from_sql(bytes: PgValue<'_>) -> deserialize::Result<Self> {
+        // `infinity` has no value here: diesel answers with an error.
+        <DateTime<Utc> as FromSql<Timestamptz, Pg>>::from_sql(bytes).map(Instant::from)
+    }
+}
+
+impl ToSql<TimestampUtc, Pg> for Instant {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        <DateTime<Utc> as ToSql<Timestamptz, Pg>>::to_sql(self, out)
+    }
+}

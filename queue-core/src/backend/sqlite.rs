@@ -1,0 +1,131 @@
+//! SQLite's answers.
+
+use std::time::Duration;
+
+use chrono::{Datelike, NaiveDateTime};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::deserialize::{self, FromSql};
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::serialize::{self, IsNull, Output, ToSql};
+use diesel::sql_types::{BigInt, Text, Timestamp};
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use crate::instant::{Instant, TimestampUtc};
+
+/// The one width in which times are written: they are compared as text.
+const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
+
+impl QueueBackend for Sqlite {
+    const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
+    const STATEMENT_TIME: &'static str = Self::NOW;
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
+        ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
+    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER)");
+    // BEGIN IMMEDIATE holds the only write lock there is.
+    const CLAIM_LOCK: &'static str = "";
+    const ROW_LOCK: &'static str = "";
+    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
+}
+
+impl QueueConnection for SqliteConnection {
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        // The busy timeout first: switching to WAL takes a lock.
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_wait.as_millis()))?;
+        self.batch_execute("PRAGMA journal_mode = WAL")?;
+        let busy_timeout: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        if u128::try_from(busy_timeout) != Ok(limits.lock_wait.as_millis()) {
+            return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
+        }
+        let journal: String =
+            diesel::select(diesel::dsl::sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)"))
+                .get_result(self)?;
+        if journal != "wal" {
+            return Err(refused(format!(
+                "the database's journal_mode is {journal}, expected wal; a queue needs a file that several connections share"
+            )));
+        }
+        Ok(())
+    }
+
+    fn session_id(&mut self) -> QueryResult<Option<i64>> {
+        Ok(None)
+    }
+
+    fn end_session(&mut self, _session: i64) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn begin(&mut self) -> QueryResult<()> {
+        // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(_, information)
+                if ["database is locked", "database table is locked", "database schema has changed"]
+                    .iter()
+                    .any(|text| information.message().contains(text)) =>
+            {
+                ErrorClass::Conflict
+            }
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
+        let changed = match AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE") {
+            Ok(()) => match change(self) {
+                Ok(value) => AnsiTransactionManager::commit_transaction(self).map(|()| value),
+                Err(error) => {
+                    // The transaction may have ended with the error.
+                    let _ = AnsiTransactionManager::rollback_transaction(self);
+                    Err(error)
+                }
+            },
+            Err(Error::AlreadyInTransaction) => self.transaction(change),
+            Err(error) => Err(error),
+        };
+        self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
+        changed
+    }
+}
+
+fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
+    diesel::select(diesel::dsl::sql::<BigInt>(sql)).get_result(connection)
+}
+
+impl FromSql<TimestampUtc, Sqlite> for Instant {
+    fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        <NaiveDateTime as FromSql<Timestamp, Sqlite>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl ToSql<TimestampUtc, Sqlite> for Instant {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        if !(0..=9999).contains(&self.year()) {
+            return Err(format!(
+                "the time {} is outside the years 0 to 9999 that SQLite's time functions know",
+                **self
+            )
+            .into());
+        }
+        out.set_value(self.format(TIME_FORMAT).to_string());
+        Ok(IsNull::No)
+    }
+}

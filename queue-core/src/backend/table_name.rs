@@ -1,0 +1,117 @@
+//! A table's name as the catalogue knows it, read from the SQL that Diesel writes for the table.
+
+use std::fmt;
+
+use diesel::backend::Backend;
+use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::result::QueryResult;
+
+/// The longest identifier that all three databases take, in bytes (PostgreSQL's `NAMEDATALEN` less one).
+const MAX_IDENTIFIER: usize = 63;
+
+/// A table's schema and name, and both as quoted SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableName {
+    /// The schema (MySQL: the database), where the `table!` names one.
+    pub schema: Option<String>,
+    /// The name.
+    pub name: String,
+    sql: String,
+    quote: char,
+}
+
+impl TableName {
+    /// Reads the name from a table's SQL: Diesel quotes every part, so the parts can be told apart.
+    pub(crate) fn of<DB>(table: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Self>
+    where
+        DB: Backend,
+        DB::QueryBuilder: Default,
+    {
+        let mut builder = DB::QueryBuilder::default();
+        table.to_sql(&mut builder, backend)?;
+        Ok(TableName::parse(builder.finish()))
+    }
+
+    fn parse(sql: String) -> Self {
+        let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
+        let mut parts = vec![String::new()];
+        let mut quoted = false;
+        let mut chars = sql.chars().peekable();
+        while let Some(c) = chars.next() {
+            let part = parts.last_mut().expect("there is always a part");
+            if c == quote && quoted && chars.peek() == Some(&quote) {
+                chars.next();
+                part.push(quote);
+            } else if c == quote {
+                quoted = !quoted;
+            } else if c == '.' && !quoted {
+                parts.push(String::new());
+            } else {
+                part.push(c);
+            }
+        }
+        let name = parts.pop().expect("there is always a part");
+        TableName { schema: parts.pop(), name, sql, quote }
+    }
+
+    /// Quotes an identifier the way this table's database does.
+    pub fn quoted(&self, identifier: &str) -> String {
+        let doubled = identifier.replace(self.quote, &format!("{0}{0}", self.quote));
+        format!("{0}{doubled}{0}", self.quote)
+    }
+
+    /// Quotes an identifier that lives in the table's schema, such as its index.
+    pub fn sibling(&self, identifier: &str) -> String {
+        match &self.schema {
+            Some(schema) => format!("{}.{}", self.quoted(schema), self.quoted(identifier)),
+            None => self.quoted(identifier),
+        }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sql)
+    }
+}
+
+/// Cuts an identifier to what every database takes and puts a hash in place of the rest.
+pub(super) fn bounded(identifier: String) -> String {
+    if identifier.len() <= MAX_IDENTIFIER {
+        return identifier;
+    }
+    let hash = format!("_{:016x}", fingerprint(&identifier));
+    let mut end = MAX_IDENTIFIER - hash.len();
+    while !identifier.is_char_boundary(end) {
+        end -= 1;
+    }
+    identifier[..end].to_owned() + &hash
+}
+
+/// The 64 bit FNV-1a hash: names derived from it are stored in databases, so it must never change between releases,
+/// which the standard library's hashers do not promise.
+pub(crate) fn fingerprint(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_quoted_name_are_told_apart() {
+        let name = TableName::parse(r#""bil.ling"."In""voice""#.into());
+        assert_eq!(name.schema.as_deref(), Some("bil.ling"));
+        assert_eq!(name.name, "In\"voice");
+        assert_eq!(name.sibling("a\"b"), r#""bil.ling"."a""b""#);
+        assert_eq!(TableName::parse("`order`".into()).quoted("x`y"), "`x``y`");
+    }
+
+    #[test]
+    fn a_long_identifier_is_cut_at_a_character_and_stays_distinct() {
+        let long = |end: &str| bounded("ä".repeat(40) + end);
+        assert!(long("a").len() <= MAX_IDENTIFIER);
+        assert_ne!(long("a"), long("b"));
+        assert_eq!(bounded("short".into()), "short");
+    }
+}

@@ -1,0 +1,198 @@
+//! Queue columns as Diesel expressions, and `QueueState`, all of them at once.
+
+use std::marker::PhantomData;
+
+use chrono::{DateTime, Utc};
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromStaticSqlRow, Queryable};
+use diesel::expression::{IsContainedInGroupBy, ValidGrouping, is_aggregate};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_source::{AppearsInFromClause, Once};
+use diesel::result::QueryResult;
+use diesel::sql_types::{Integer, Nullable, SingleValue, SqlType, Text};
+use diesel::{AppearsOnTable, Column, Expression, SelectableExpression};
+use serde::{Deserialize, Serialize};
+
+use crate::entity::QueueTable;
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// A queue column of the table of `T`: `K` says which one.
+///
+/// It is an ordinary Diesel column (`filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`, boxed queries,
+/// and the filter of a joined query), defined here and not in the user's `table!`, which stays as it is.
+pub struct QueueColumn<T, K>(PhantomData<fn() -> (T, K)>);
+
+impl<T, K> QueueColumn<T, K> {
+    /// The column. The derive writes one constant for each.
+    #[expect(clippy::new_without_default, reason = "a column is a constant, not a value with a default")]
+    pub const fn new() -> Self {
+        QueueColumn(PhantomData)
+    }
+}
+
+impl<T, K> Clone for QueueColumn<T, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, K> Copy for QueueColumn<T, K> {}
+
+impl<T: QueueTable, K: ColumnKind<T>> std::fmt::Debug for QueueColumn<T, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(K::NAME)
+    }
+}
+
+/// Which of the queue's columns: its SQL type, and its name on the table of `T`.
+pub trait ColumnKind<T>: 'static {
+    /// The column's SQL type.
+    type SqlType: SqlType + SingleValue + diesel::expression::TypedExpressionType + 'static;
+
+    /// The column's name.
+    const NAME: &'static str;
+}
+
+macro_rules! column_kinds {
+    ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = $name:ident,)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub enum $kind {}
+
+        impl<T: QueueTable> ColumnKind<T> for $kind {
+            type SqlType = $sql_type;
+            const NAME: &'static str = T::COLUMNS.$name;
+        }
+    )*};
+}
+
+column_kinds! {
+    /// Names the column `status`.
+    StatusText: Text = status,
+    /// Names the column `next_attempt_time`.
+    NextAttemptTime: Nullable<TimestampUtc> = next_attempt_time,
+    /// Names the column `try_count`.
+    TryCount: Integer = try_count,
+    /// Names the column `last_attempt_time`.
+    LastAttemptTime: Nullable<TimestampUtc> = last_attempt_time,
+    /// Names the column `last_attempt_error_message`.
+    LastAttemptErrorMessage: Nullable<Text> = last_attempt_error_message,
+}
+
+impl<T: QueueTable, K: ColumnKind<T>> Expression for QueueColumn<T, K> {
+    type SqlType = K::SqlType;
+}
+
+impl<T: QueueTable, K: ColumnKind<T>> Column for QueueColumn<T, K> {
+    type Table = T::Table;
+
+    const NAME: &'static str = K::NAME;
+}
+
+impl<T: 'static, K: 'static> QueryId for QueueColumn<T, K> {
+    type QueryId = QueueColumn<T, K>;
+}
+
+impl<T, K, DB> QueryFragment<DB> for QueueColumn<T, K>
+where
+    T: QueueTable,
+    K: ColumnKind<T>,
+    DB: Backend,
+    T::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // SQLite's RETURNING takes no table name; diesel says so here.
+        if !out.should_skip_from() {
+            T::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(".");
+        }
+        out.push_identifier(K::NAME)
+    }
+}
+
+impl<T, K, QS> AppearsOnTable<QS> for QueueColumn<T, K>
+where
+    T: QueueTable,
+    K: ColumnKind<T>,
+    QS: AppearsInFromClause<T::Table, Count = Once>,
+{
+}
+
+impl<T, K> SelectableExpression<T::Table> for QueueColumn<T, K>
+where
+    T: QueueTable,
+    K: ColumnKind<T>,
+    Self: AppearsOnTable<T::Table>,
+{
+}
+
+impl<T, K> ValidGrouping<()> for QueueColumn<T, K> {
+    type IsAggregate = is_aggregate::No;
+}
+
+impl<T, K, GB> ValidGrouping<GB> for QueueColumn<T, K>
+where
+    GB: IsContainedInGroupBy<QueueColumn<T, K>, Output = diesel::expression::is_contained_in_group_by::Yes>,
+{
+    type IsAggregate = is_aggregate::Yes;
+}
+
+impl<T, K> IsContainedInGroupBy<QueueColumn<T, K>> for QueueColumn<T, K> {
+    type Output = diesel::expression::is_contained_in_group_by::Yes;
+}
+
+/// All queue columns of a row.
+///
+/// ```
+/// # use queueable::{QueueState, Status};
+/// let json = r#"{"status":"ERROR","next_attempt_time":null,"try_count":2,"last_attempt_time":null,"last_attempt_error_message":"no route"}"#;
+/// let state: QueueState = serde_json::from_str(json).unwrap();
+/// assert_eq!((state.status, state.try_count), (Status::Error, 2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueState {
+    /// What is known of the row's work so far.
+    pub status: Status,
+    /// When the next attempt is due; `None` means that the row is not to be processed.
+    pub next_attempt_time: Option<DateTime<Utc>>,
+    /// How many attempts were recorded since the row was enqueued.
+    pub try_count: i32,
+    /// When the last recorded attempt ended.
+    pub last_attempt_time: Option<DateTime<Utc>>,
+    /// The text of the last failure. A success clears it.
+    pub last_attempt_error_message: Option<String>,
+}
+
+impl<ST, DB> Queryable<ST, DB> for QueueState
+where
+    DB: Backend,
+    (Status, Option<Instant>, i32, Option<Instant>, Option<String>): FromStaticSqlRow<ST, DB>,
+{
+    type Row = (Status, Option<Instant>, i32, Option<Instant>, Option<String>);
+
+    fn build(
+        (status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message): Self::Row,
+    ) -> deserialize::Result<Self> {
+        Ok(QueueState {
+            status,
+            next_attempt_time: next_attempt_time.map(DateTime::from),
+            try_count,
+            last_attempt_time: last_attempt_time.map(DateTime::from),
+            last_attempt_error_message,
+        })
+    }
+}
+
+/// The expression that selects a [`QueueState`].
+pub type QueueStateColumns<T> = (
+    QueueColumn<T, StatusText>,
+    QueueColumn<T, NextAttemptTime>,
+    QueueColumn<T, TryCount>,
+    QueueColumn<T, LastAttemptTime>,
+    QueueColumn<T, LastAttemptErrorMessage>,
+);
+
+pub(crate) const fn queue_state<T>() -> QueueStateColumns<T> {
+    (QueueColumn::new(), QueueColumn::new(), QueueColumn::new(), QueueColumn::new(), QueueColumn::new())
+}

@@ -1,0 +1,170 @@
+//! What the derive implements: the table, the key, the names and the settings of an entity.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::ExpressionMethods;
+use diesel::query_source::Table;
+use serde::{Deserialize, Serialize};
+
+use crate::column::{self, QueueColumn, QueueStateColumns};
+use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
+use crate::queue::{AllFilters, Queue};
+use crate::retry::{Retry, RetryPolicy};
+use crate::status::Status;
+
+/// The names of the queue's columns on one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ColumnNames {
+    /// The column of the [`Status`].
+    pub status: &'static str,
+    /// The column that alone decides whether a row is pending: null means that it is not to be processed.
+    pub next_attempt_time: &'static str,
+    /// The column that counts the recorded attempts.
+    pub try_count: &'static str,
+    /// The column of the last attempt's end.
+    pub last_attempt_time: &'static str,
+    /// The column of the last failure's text.
+    pub last_attempt_error_message: &'static str,
+}
+
+/// One queue on one table: the table and the names of its queue columns.
+///
+/// The derive implements it for a marker type in the module it writes (`payment_queue::Queue`). The queue columns are
+/// generic over this marker and not over the entity, so that entities with lifetimes and type parameters have plain
+/// constants as columns.
+pub trait QueueTable: Sized + 'static {
+    /// The table as `diesel::table!` declares it.
+    type Table: Table + 'static;
+
+    /// The table's value.
+    const TABLE: &'static Self::Table;
+
+    /// The names of the queue's columns.
+    const COLUMNS: ColumnNames;
+}
+
+/// Settings of an entity that its attributes give and a poller may override.
+///
+/// ```
+/// use queueable::Settings;
+///
+/// let settings = Settings::DEFAULT;
+/// assert_eq!(settings.max_tries, 20);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Settings {
+    /// After how many recorded attempts a failure becomes `FAILED`. The default, 20, is half a day of retries under the
+    /// default policy.
+    pub max_tries: u32,
+    /// How long a handler may hold the message's transaction; `None` means the backend's default (30 seconds, on SQLite
+    /// one second, because its one writer blocks every other).
+    pub budget: Option<Duration>,
+}
+
+impl Settings {
+    /// The settings of an entity whose attributes say nothing.
+    pub const DEFAULT: Settings = Settings { max_tries: 20, budget: None };
+
+    /// Sets after how many recorded attempts a failure becomes `FAILED`.
+    pub const fn max_tries(self, max_tries: u32) -> Self {
+        Settings { max_tries, ..self }
+    }
+
+    /// Sets how long a handler may hold the message's transaction.
+    pub const fn budget(self, budget: Duration) -> Self {
+        Settings { budget: Some(budget), ..self }
+    }
+}
+
+/// What goes into an insert or an update to make a row due.
+pub type Due<T, Time> = (
+    diesel::dsl::Eq<QueueColumn<T, column::NextAttemptTime>, Time>,
+    diesel::dsl::Eq<QueueColumn<T, column::StatusText>, Status>,
+    diesel::dsl::Eq<QueueColumn<T, column::TryCount>, i32>,
+);
+
+/// An entity: a struct whose table is a queue.
+///
+/// It is implemented by `#[derive(Queueable)]`, which reads Diesel's own attributes for the table and the primary key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a queue",
+    note = "add `#[derive(Queueable)]` beside `#[derive(Queryable, Selectable)]`"
+)]
+pub trait Queueable: Sized {
+    /// The table with its queue columns.
+    type Queue: QueueTable;
+
+    /// The column of the primary key, or a tuple of them.
+    type KeyColumns: 'static;
+
+    /// The value of the primary key, or a tuple of them in the order of the columns.
+    type Key: Clone + Debug + Send + 'static;
+
+    /// The condition `key columns = value`.
+    type IsKey;
+
+    /// The entity's name in logs and errors: the name of the struct.
+    const ENTITY: &'static str;
+
+    /// The columns of the primary key.
+    const KEY_COLUMNS: &'static Self::KeyColumns;
+
+    /// The settings that the attributes gave.
+    const SETTINGS: Settings;
+
+    /// Returns the condition that picks the row with this key.
+    fn is_key(key: Self::Key) -> Self::IsKey;
+
+    /// Returns the retry policy that the attributes gave.
+    fn retry_policy() -> Arc<dyn RetryPolicy> {
+        Arc::new(Retry::DEFAULT)
+    }
+
+    /// Selects all queue columns as one [`QueueState`](crate::QueueState).
+    fn queue_state() -> QueueStateColumns<Self::Queue> {
+        column::queue_state()
+    }
+
+    /// Makes a row due at once, by the database's clock. The value goes into an insert or an update; in an update it
+    /// is a new enqueueing: the status becomes `NOT_ATTEMPTED` and the tries start anew.
+    fn due_now() -> Due<Self::Queue, Now> {
+        crate::wake::announce::<Self::Queue>();
+        due(Now)
+    }
+
+    /// Makes a row due at a given time.
+    fn due_at(time: DateTime<Utc>) -> Due<Self::Queue, Instant> {
+        crate::wake::announce::<Self::Queue>();
+        due(Instant::from(time))
+    }
+
+    /// Makes a row due after a delay, counted by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
+    fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
+        crate::wake::announce::<Self::Queue>();
+        due(NowPlus(delay))
+    }
+
+    /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.
+    fn queue() -> Queue<Self, AllFilters>
+    where
+        Self: 'static,
+    {
+        Queue::new()
+    }
+}
+
+fn due<T, Time>(time: Time) -> Due<T, Time>
+where
+    T: QueueTable,
+    Time: diesel::expression::AsExpression<diesel::sql_types::Nullable<TimestampUtc>>,
+{
+    (
+        QueueColumn::<T, column::NextAttemptTime>::new().eq(time),
+        QueueColumn::<T, column::StatusText>::new().eq(Status::NotAttempted),
+        QueueColumn::<T, column::TryCount>::new().eq(0),
+    )
+}

@@ -1,0 +1,67 @@
+//! The core's own errors: situations that a caller can tell apart.
+
+use std::fmt;
+
+/// What can go wrong with a queue outside a handler.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The live table or the server breaks a promise of the queue, so a poller refuses to start. Each finding says what
+    /// is wrong and the SQL or the setting that mends it.
+    #[error("the queue cannot start:{}", Findings(.0))]
+    Unsafe(Vec<Finding>),
+
+    /// A setting of the poller makes no sense.
+    #[error("{setting} is {found}, expected {expected}")]
+    Setting {
+        /// The setting's name.
+        setting: &'static str,
+        /// The value that was given.
+        found: String,
+        /// What is accepted.
+        expected: &'static str,
+    },
+
+    /// No connection could be had from the pool in time.
+    #[error("no connection from the pool")]
+    Connect(#[source] diesel::r2d2::PoolError),
+
+    /// Rows are held by running attempts or by the application, and stayed so for as long as the operation may wait.
+    /// Nothing was changed; call again, or allow a longer wait.
+    #[error("rows are locked by a running attempt or another transaction, nothing was changed")]
+    Held(#[source] diesel::result::Error),
+
+    /// The database answered with an error.
+    #[error(transparent)]
+    Database(#[from] diesel::result::Error),
+
+    /// A thread could not be started.
+    #[error("cannot start a worker thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// One thing that is wrong with a live table or its server.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The entity whose queue is concerned.
+    pub entity: String,
+    /// What is wrong.
+    pub problem: String,
+    /// The SQL or the setting that mends it.
+    pub mend: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; to mend it: {}", self.entity, self.problem, self.mend)
+    }
+}
+
+struct Findings<'a>(&'a [Finding]);
+
+impl fmt::Display for Findings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|finding| write!(f, "\n- {finding}"))
+    }
+}

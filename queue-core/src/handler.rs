@@ -1,0 +1,234 @@
+//! What users write: a handler, its outcome, its failure.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::column::QueueState;
+
+/// Processes one message of the entity `Q` on a connection of type `C`.
+///
+/// The handler runs inside the message's transaction. What it writes through [`Message::connection`] commits together
+/// with the queue state, or not at all. A panic counts as a failure.
+///
+/// A closure is a handler too:
+///
+/// ```
+/// # use queueable::{Handler, Message, HandlerResult, Outcome};
+/// # struct Payment { id: i64 }
+/// # fn is_handler<C>(_: impl Handler<Payment, C>) {}
+/// # fn example<C: 'static>() {
+/// is_handler(|payment: &Payment, message: &mut Message<'_, C>| {
+///     println!("payment {}, try {}", payment.id, message.try_number());
+///     Ok(Outcome::Done)
+/// });
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle `{Q}` on `{C}`",
+    note = "implement `Handler<{Q}, {C}>` for it, or pass a closure `|entity: &{Q}, message: &mut Message<'_, {C}>| -> HandlerResult`"
+)]
+pub trait Handler<Q, C>: Send + Sync {
+    /// Processes the message.
+    ///
+    /// # Errors
+    ///
+    /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`]. Errors of
+    /// the database that are nobody's fault (deadlock, lost connection, serialization failure) use up no try.
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+}
+
+impl<Q, C, F> Handler<Q, C> for F
+where
+    F: Fn(&Q, &mut Message<'_, C>) -> HandlerResult + Send + Sync,
+{
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self(entity, message)
+    }
+}
+
+/// What a handler answers.
+pub type HandlerResult = Result<Outcome, Failure>;
+
+/// What becomes of a message that was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The work is done: the row becomes `SUCCESS` and is no longer pending.
+    Done,
+    /// The work is done and the row is removed in the same transaction.
+    Delete,
+    /// The message runs again later. No failure is counted: the tries stay as they are.
+    Again(When),
+    /// The row is not to be processed: it becomes `SKIPPED`.
+    Skip,
+}
+
+impl Outcome {
+    /// Runs the message again after a delay, counted by the database's clock from the end of this attempt.
+    pub fn again_in(delay: Duration) -> Self {
+        Outcome::Again(When::In(delay))
+    }
+
+    /// Runs the message again at a given time.
+    pub fn again_at(time: DateTime<Utc>) -> Self {
+        Outcome::Again(When::At(time))
+    }
+}
+
+/// A time at which a message is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// After a delay from now, by the database's clock; at most [`MAX_DELAY`](crate::MAX_DELAY).
+    In(Duration),
+    /// At a given time.
+    At(DateTime<Utc>),
+}
+
+/// Why a message was not handled. `?` makes one from any error.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::{Failure, HandlerResult, Outcome};
+///
+/// fn charge(amount: &str) -> HandlerResult {
+///     let cents: i64 = amount.parse()?;                       // retried by the policy
+///     if cents <= 0 {
+///         return Err(Failure::fatal("the amount is not positive"));
+///     }
+///     if cents > 1_000_000 {
+///         return Err(Failure::retry_after(Duration::from_secs(3600), "above the hourly limit"));
+///     }
+///     Ok(Outcome::Done)
+/// }
+/// assert!(charge("12,5").is_err());
+/// ```
+pub struct Failure {
+    pub(crate) error: Box<dyn StdError + Send + Sync>,
+    pub(crate) retry: RetryChoice,
+}
+
+/// How a failure is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryChoice {
+    ByPolicy,
+    After(Duration),
+    Never,
+}
+
+impl Failure {
+    /// A failure that the retry policy decides about: what `?` makes, for texts and boxed errors too.
+    pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::ByPolicy }
+    }
+
+    /// A failure that is never retried: the row becomes `FAILED`.
+    pub fn fatal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::Never }
+    }
+
+    /// A failure that is retried after `delay`, whatever the policy says; the maximal number of tries still holds.
+    pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::After(delay) }
+    }
+
+    /// Finds the error of Diesel behind this failure, also where it was wrapped.
+    pub(crate) fn database_error(&self) -> Option<&diesel::result::Error> {
+        let mut error: &(dyn StdError + 'static) = &*self.error;
+        // An error whose sources form a circle would never end; no honest chain is this long.
+        for _ in 0..32 {
+            if let Some(found) = error.downcast_ref::<diesel::result::Error>() {
+                return Some(found);
+            }
+            error = error.source()?;
+        }
+        None
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("error", &self.error).field("retry", &self.retry).finish()
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::retry(error)
+    }
+}
+
+/// A message while it is handled: the transaction, and what the queue knows of the row.
+pub struct Message<'a, C> {
+    pub(crate) connection: &'a mut C,
+    pub(crate) state: &'a QueueState,
+    pub(crate) try_number: u32,
+    pub(crate) idempotency_key: &'a str,
+}
+
+impl<C> Message<'_, C> {
+    /// Returns the connection, inside the message's transaction. Nested `transaction` calls become savepoints.
+    ///
+    /// The transaction is not the handler's to end. A handler that commits or rolls back with SQL of its own, or runs a
+    /// statement that commits (DDL on MySQL), is found out: the attempt is a failure that says so.
+    pub fn connection(&mut self) -> &mut C {
+        self.connection
+    }
+
+    /// Returns the number of this attempt since the row was enqueued; the first is 1.
+    pub fn try_number(&self) -> u32 {
+        self.try_number
+    }
+
+    /// Returns the queue columns as they were when the row was claimed.
+    pub fn queue_state(&self) -> &QueueState {
+        self.state
+    }
+
+    /// Returns a key for external calls that is the same at every attempt of this message, also after a crash.
+    ///
+    /// It is made of the table, the queue's status column and the primary key (its `Debug` form), so two queues on one
+    /// table have different keys. A row that was sent again by [`resend`](crate::Queue::resend) keeps its key: a service
+    /// that honours it will not act twice. Where a second effect is wanted, add a domain value of your own.
+    pub fn idempotency_key(&self) -> &str {
+        self.idempotency_key
+    }
+}
+
+impl<C> fmt::Debug for Message<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("idempotency_key", &self.idempotency_key)
+            .field("try_number", &self.try_number)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A panic of a handler, as an error.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl Panicked {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "of an unknown type".to_owned());
+        // The payload's own Drop may panic again; nobody needs it any more.
+        std::mem::forget(payload);
+        Panicked(text)
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the handler panicked: {}", self.0)
+    }
+}
+
+impl StdError for Panicked {}
