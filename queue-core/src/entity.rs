@@ -7,12 +7,17 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::query_source::Table;
+use diesel::r2d2::{ConnectionManager, Pool};
 use serde::{Deserialize, Serialize};
 
+use crate::backend::QueueConnection;
 use crate::column::{self, QueueColumn, QueueStateColumns};
+use crate::handler::Handler;
 use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
+use crate::poller::Poller;
 use crate::queue::{AllFilters, Queue};
 use crate::retry::{Retry, RetryPolicy};
+use crate::statement::QueueOn;
 use crate::status::Status;
 
 /// The names of the queue's columns on one table.
@@ -146,6 +151,17 @@ pub trait Queueable: Sized {
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
         crate::wake::announce::<Self::Queue>();
         due(NowPlus(delay))
+    }
+
+    /// Returns a poller that serves this entity with `handler`, which may be a closure.
+    ///
+    /// [`Poller::serve`] adds further entities.
+    fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl Handler<Self, C> + 'static) -> Poller<C>
+    where
+        C: QueueConnection,
+        Self: QueueOn<C>,
+    {
+        Poller::new(pool).serve::<Self>(handler)
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.

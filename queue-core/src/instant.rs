@@ -10,7 +10,7 @@ use diesel::deserialize::FromSqlRow;
 use diesel::expression::AsExpression;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, HasSqlType, Nullable, SqlOrd, SqlType};
+use diesel::sql_types::{Nullable, SqlOrd, SqlType};
 use diesel::{AppearsOnTable, Expression, SelectableExpression};
 use serde::{Deserialize, Serialize};
 
@@ -94,8 +94,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for Now {
 
 impl<DB> QueryFragment<DB> for NowPlus
 where
-    DB: QueueBackend + HasSqlType<BigInt>,
-    i64: diesel::serialize::ToSql<BigInt, DB>,
+    DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_now_plus(out, self.0)

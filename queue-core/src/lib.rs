@@ -1,15 +1,28 @@
 //! The runtime of [queueable](https://docs.rs/queueable). Use it through that crate.
 
+mod attempt;
 pub mod backend;
 mod column;
+mod conclude;
+mod crew;
 mod entity;
 mod error;
+mod failure_text;
 mod handler;
 mod instant;
+mod lane;
+mod migration;
+mod noise;
+mod poller;
 mod queue;
 mod retry;
+mod scout;
+mod session;
+mod slot;
+pub mod statement;
 mod status;
 mod wake;
+mod worker;
 
 pub use self::column::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueState, QueueStateColumns,
@@ -19,6 +32,10 @@ pub use self::entity::{ColumnNames, Due, QueueTable, Queueable, Settings};
 pub use self::error::{Error, Finding};
 pub use self::handler::{Failure, Handler, HandlerResult, Message, Outcome, When};
 pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
-pub use self::queue::{AllFilters, Queue};
+pub use self::migration::Migrations;
+pub use self::poller::{Poller, PollerHandle, PollerSettings, Shutdown, Tally};
+pub use self::queue::{
+    AllFilters, ChangeOn, Chosen, EveryRow, Filtered, LoadOn, NoFilter, Queue, ReadOn, Selection, StatusCounts,
+};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::status::{Status, UnknownStatus};

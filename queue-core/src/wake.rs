@@ -35,6 +35,8 @@ pub(crate) struct Bell {
 pub(crate) struct Rung {
     /// The queues for which a row was announced.
     pub(crate) announced: Vec<TypeId>,
+    /// The lanes whose workers found nothing more.
+    pub(crate) cooled: Vec<usize>,
     /// Whether all queues are to be looked at now.
     pub(crate) all: bool,
 }
@@ -58,10 +60,16 @@ impl Bell {
         self.changed.notify_all();
     }
 
+    /// Says that a lane's workers found nothing more.
+    pub(crate) fn cooled(&self, lane: usize) {
+        unpoisoned(self.rung.lock()).cooled.push(lane);
+        self.changed.notify_all();
+    }
+
     /// Sleeps until the bell rings, but not past `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> Rung {
         let mut rung = unpoisoned(self.rung.lock());
-        while !rung.all && rung.announced.is_empty() {
+        while !rung.all && rung.announced.is_empty() && rung.cooled.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
                 break;

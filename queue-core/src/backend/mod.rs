@@ -7,6 +7,7 @@
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
@@ -15,16 +16,23 @@ use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::LoadConnection;
-use diesel::migration::MigrationConnection;
 use diesel::r2d2::R2D2Connection;
 use diesel::result::{Error, QueryResult};
+use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
+pub(crate) use self::table_name::fingerprint;
 use crate::entity::ColumnNames;
 use crate::error::Finding;
+use crate::instant::TimestampUtc;
 
 /// The SQL that differs between databases.
-pub trait QueueBackend: Backend {
+pub trait QueueBackend:
+    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc>
+{
+    /// The connection on which a queue in this database is worked.
+    type Connection: QueueConnection<Backend = Self>;
+
     /// The present when the expression is evaluated. Settling counts from it.
     const NOW: &'static str;
 
@@ -51,6 +59,10 @@ pub trait QueueBackend: Backend {
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate it sorted.
     const INDEX_HINT: Option<(&'static str, &'static str)>;
 
+    /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
+    /// is cheaper and fairer than to wait for the database's lock.
+    const ONE_WRITER: bool;
+
     /// How long a handler may hold the message's transaction when nothing else is said.
     const DEFAULT_BUDGET: Duration;
 }
@@ -74,9 +86,7 @@ pub enum ErrorClass {
     message = "`{Self}` is not a connection that a queue can use",
     note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name"
 )]
-pub trait QueueConnection:
-    LoadConnection<Backend: QueueBackend> + R2D2Connection + MigrationConnection + Send + 'static
-{
+pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connection + Schema + Send + 'static {
     /// Prepares a worker's private session and reads every setting back.
     ///
     /// # Errors
@@ -113,6 +123,9 @@ pub struct SessionLimits {
     pub lock_wait: Duration,
     /// How long the session may sit idle inside a transaction, and how long one statement may take.
     pub budget: Duration,
+    /// Whether attempts run on the session. MySQL's autocommit is off for them and on for the scout, whose looks would
+    /// otherwise leave a transaction open.
+    pub attempts: bool,
 }
 
 /// Where a queue's columns and index live, in the words of the catalogue and of the DDL.
@@ -130,8 +143,12 @@ impl Target {
     /// Returns the name of the index that serves the claim: `queueable_<table>_<column>`, cut to the 63 bytes that every
     /// database takes, with a hash in place of what was cut.
     pub fn index(&self) -> String {
-        table_name::bounded(format!("queueable_{}_{}", self.table.name, self.columns.next_attempt_time))
+        index_of(&self.table, self.columns)
     }
+}
+
+pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
+    table_name::bounded(format!("queueable_{}_{}", table.name, columns.next_attempt_time))
 }
 
 /// One step of a migration.

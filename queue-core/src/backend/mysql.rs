@@ -1,5 +1,7 @@
 //! The answers of MySQL and MariaDB.
 
+mod schema;
+
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
@@ -15,6 +17,8 @@ use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::{Instant, TimestampUtc};
 
 impl QueueBackend for Mysql {
+    type Connection = MysqlConnection;
+
     // The start of the statement: the settling statement starts when the attempt ends.
     const NOW: &'static str = "UTC_TIMESTAMP(6)";
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
@@ -24,6 +28,7 @@ impl QueueBackend for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -46,7 +51,7 @@ impl QueueConnection for MysqlConnection {
             "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
             format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
             format!("SET SESSION lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
-            "SET SESSION autocommit = 0".to_owned(),
+            format!("SET SESSION autocommit = {}", u8::from(!limits.attempts)),
         ] {
             self.batch_execute(&statement)?;
         }
@@ -55,11 +60,13 @@ impl QueueConnection for MysqlConnection {
              'transaction_isolation', 'innodb_lock_wait_timeout')",
         )
         .load(self)?;
-        // autocommit=0 opened a transaction for the question.
-        self.batch_execute("ROLLBACK")?;
+        if limits.attempts {
+            // autocommit=0 opened a transaction for the question.
+            self.batch_execute("ROLLBACK")?;
+        }
         for Variable { name, value } in variables {
             let as_wanted = match name.as_str() {
-                "autocommit" => value == "OFF",
+                "autocommit" => value == if limits.attempts { "OFF" } else { "ON" },
                 "time_zone" => value == "+00:00",
                 "sql_mode" => value.contains("STRICT_ALL_TABLES"),
                 "innodb_lock_wait_timeout" => value == whole_seconds(limits.lock_wait).to_string(),
@@ -148,3 +155,5 @@ impl ToSql<TimestampUtc, Mysql> for Instant {
         <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
     }
 }
+
+crate::statement::captured_on!(Mysql);

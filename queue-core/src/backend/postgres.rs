@@ -1,5 +1,7 @@
 //! PostgreSQL's answers.
 
+mod schema;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +17,8 @@ use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::{Instant, TimestampUtc};
 
 impl QueueBackend for Pg {
+    type Connection = PgConnection;
+
     // `now()` is the transaction's start: a backoff counted from it may be over before the attempt has ended.
     const NOW: &'static str = "clock_timestamp()";
     const STATEMENT_TIME: &'static str = "statement_timestamp()";
@@ -29,6 +33,7 @@ impl QueueBackend for Pg {
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -143,3 +148,5 @@ impl ToSql<TimestampUtc, Pg> for Instant {
         <DateTime<Utc> as ToSql<Timestamptz, Pg>>::to_sql(self, out)
     }
 }
+
+crate::statement::captured_on!(Pg);

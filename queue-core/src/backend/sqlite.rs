@@ -1,5 +1,7 @@
 //! SQLite's answers.
 
+mod schema;
+
 use std::time::Duration;
 
 use chrono::{Datelike, NaiveDateTime};
@@ -18,6 +20,8 @@ use crate::instant::{Instant, TimestampUtc};
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
 
 impl QueueBackend for Sqlite {
+    type Connection = SqliteConnection;
+
     const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
     const STATEMENT_TIME: &'static str = Self::NOW;
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
@@ -29,6 +33,7 @@ impl QueueBackend for Sqlite {
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const ONE_WRITER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
 
@@ -129,3 +134,5 @@ impl ToSql<TimestampUtc, Sqlite> for Instant {
         Ok(IsNull::No)
     }
 }
+
+crate::statement::captured_on!(Sqlite);

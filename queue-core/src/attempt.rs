@@ -1,0 +1,365 @@
+//! One message, one transaction: claim, savepoint, handler, release, settle, commit.
+//!
+//! What cannot be written inside the message's transaction, because that transaction is gone, is left to
+//! [`conclude`](crate::conclude::conclude), which writes it in one of its own, under the same fence.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::column::QueueState;
+use crate::entity::{Queueable, Settings};
+use crate::failure_text::failure_text;
+use crate::handler::{Failure, Handler, Message, Outcome, Panicked, RetryChoice, When};
+use crate::retry::{Retry, RetryPolicy, jittered};
+use crate::session::Session;
+use crate::slot::{Revocation, Slot};
+use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
+use crate::status::Status;
+
+/// How the messages of one entity are attempted.
+pub(crate) struct Plan<'a, Q, C> {
+    pub(crate) handler: &'a dyn Handler<Q, C>,
+    pub(crate) settings: Settings,
+    pub(crate) retry: &'a dyn RetryPolicy,
+    pub(crate) error_text_limit: usize,
+    pub(crate) budget: Duration,
+    pub(crate) slot: &'a Slot,
+    /// What stands before the primary key in an idempotency key.
+    pub(crate) key_prefix: &'a str,
+}
+
+/// How an attempt ended, and whether its session may be used on.
+pub(crate) struct Attempted<K> {
+    pub(crate) end: End<K>,
+    pub(crate) session_is_sound: bool,
+}
+
+pub(crate) enum End<K> {
+    /// No row was due, or others hold those that are.
+    Idle,
+    /// Nothing was claimed, because the database did not answer as it should.
+    NotClaimed(DieselError),
+    /// The row's new state is committed.
+    Settled(K, Settled),
+    /// The message's transaction is gone; the rest is to be done in another one.
+    Unsettled(K, Fence, Rest),
+}
+
+/// What was committed on a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Succeeded,
+    Deleted,
+    Again,
+    Skipped,
+    Retried,
+    Failed,
+}
+
+/// What is left to do for a row whose transaction is gone.
+pub(crate) enum Rest {
+    /// A conflict or a lost connection: nobody's fault, no try is used.
+    Postpone(String),
+    /// The attempt failed: record it.
+    Record(Settled, Change),
+    /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
+    FindOut(Settled, Option<Fence>, String),
+    /// The poller shut down: leave the row as it was.
+    Leave,
+}
+
+/// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
+#[derive(Debug, thiserror::Error)]
+enum Misfortune {
+    #[error("the row cannot be decoded")]
+    Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("a statement of the handler failed and the handler went on as if it had not")]
+    SwallowedError(#[source] DieselError),
+    #[error(
+        "the handler ended the message's transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
+         swallowed); what it committed itself is not undone"
+    )]
+    TransactionEnded(#[source] DieselError),
+    #[error(
+        "{0}; besides, the message's transaction had ended before, and what the handler committed itself is not undone"
+    )]
+    FailedAndEnded(String),
+    #[error("the handler removed the row or changed its queue columns: answer Outcome::Delete, Again or Skip instead")]
+    RowChanged,
+    #[error("the row's new state cannot be written")]
+    NotWritten(#[source] DieselError),
+    #[error("the commit was refused")]
+    CommitRefused(#[source] DieselError),
+    #[error("the handler took longer than its budget of {0:?}")]
+    OverBudget(Duration),
+}
+
+/// Attempts the message that is due longest. `claimed` is called once a row is locked.
+pub(crate) fn attempt<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    claimed: impl FnOnce(),
+) -> Attempted<Q::Key>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let Claimed { key, fence, message } = match begin_and_claim::<Q, C>(session) {
+        Ok(Some(message)) => message,
+        Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
+        Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
+    };
+    claimed();
+    let tries = tries_before(fence) + 1;
+    let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
+    tracing::debug!("claimed");
+    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    let mut attempt = Attempt { session, plan, key: &key, fence, tries, session_is_sound: true };
+    let result = attempt.run(message);
+    let session_is_sound = attempt.session_is_sound
+        && match &result {
+            Ok(_) => true,
+            // After a conflict the session is as good as before; after a lost connection the rollback fails.
+            Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
+            Err(_) => false,
+        };
+    plan.slot.leave();
+    let end = match result {
+        Ok(settled) => End::Settled(key, settled),
+        Err(rest) => End::Unsettled(key, fence, rest),
+    };
+    Attempted { end, session_is_sound }
+}
+
+fn begin_and_claim<Q, C>(connection: &mut C) -> QueryResult<Option<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    connection.begin()?;
+    let claimed = Q::claim(connection)?;
+    if claimed.is_none() {
+        C::TransactionManager::rollback_transaction(connection)?;
+    }
+    Ok(claimed)
+}
+
+/// A claimed message in its transaction.
+struct Attempt<'a, Q: Queueable, C: QueueConnection> {
+    session: &'a mut Session<C>,
+    plan: &'a Plan<'a, Q, C>,
+    key: &'a Q::Key,
+    fence: Fence,
+    tries: u32,
+    session_is_sound: bool,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+    /// Handles, settles and commits. An error means that the transaction is gone.
+    fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
+        let (settled, change) = match self.handle(message)? {
+            Ok(outcome) => self.after_outcome(outcome),
+            Err(failure) => self.after_failure(&failure),
+        };
+        self.settle(settled, &change)?;
+        self.commit(settled, &change)
+    }
+
+    /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
+    /// still locked.
+    fn handle(&mut self, message: DecodedMessage<Q>) -> Result<Result<Outcome, Failure>, Rest> {
+        let (entity, state) = match message {
+            Ok(decoded) => decoded,
+            Err(error) => return Ok(Err(Failure::retry(Misfortune::Undecodable(error)))),
+        };
+        self.execute("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+        let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.key);
+        let mut message = Message {
+            connection: &mut **self.session,
+            state: &state,
+            try_number: self.tries,
+            idempotency_key: &idempotency_key,
+        };
+        let handler = self.plan.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(&entity, &mut message)));
+        if let Some(why) = self.plan.slot.revoked() {
+            return Err(self.revoked(why));
+        }
+        match answer {
+            Ok(Ok(outcome)) => self.release(outcome),
+            Ok(Err(failure)) => self.undo(failure),
+            Err(panic) => {
+                self.session_is_sound = false;
+                self.undo(Failure::retry(Panicked::new(panic)))
+            }
+        }
+    }
+
+    /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
+    fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Rest> {
+        let Err(error) = self.execute("RELEASE SAVEPOINT queueable_handler") else { return Ok(Ok(outcome)) };
+        if is_interruption::<C>(&error) {
+            return Err(Rest::Postpone(error.to_string()));
+        }
+        match self.execute("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Err(Failure::retry(Misfortune::SwallowedError(error)))),
+            Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
+        }
+    }
+
+    /// Undoes what the handler wrote and keeps the lock.
+    fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Rest> {
+        if failure.database_error().is_some_and(is_interruption::<C>) {
+            return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.error_text_limit)));
+        }
+        match self.execute("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Err(failure)),
+            Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(error.to_string())),
+            Err(_) => {
+                let text = failure_text(&*failure.error, self.plan.error_text_limit);
+                failure.error = Misfortune::FailedAndEnded(text).into();
+                Err(self.record(&failure))
+            }
+        }
+    }
+
+    /// Writes the row's new state: fenced, and exactly one row.
+    fn settle(&mut self, settled: Settled, change: &Change) -> Result<(), Rest> {
+        let written = match settled {
+            Settled::Deleted => Q::remove(self.session, self.key, self.fence),
+            _ => Q::settle(self.session, self.key, self.fence, change),
+        };
+        match written {
+            Ok(1) => Ok(()),
+            // A failure stays what it was, also where its text could not be written at first.
+            Err(error) if matches!(settled, Settled::Retried | Settled::Failed) && !is_interruption::<C>(&error) => {
+                Err(Rest::Record(settled, change.clone()))
+            }
+            Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
+            Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
+        }
+    }
+
+    /// Commits, unless the transaction was taken away, and looks at the answer.
+    fn commit(&mut self, settled: Settled, change: &Change) -> Result<Settled, Rest> {
+        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else {
+            tracing::debug!(outcome = ?settled, "settled");
+            return Ok(settled);
+        };
+        if C::classify(&error) == ErrorClass::ConnectionLost {
+            let reached = (settled != Settled::Deleted).then(|| Fence {
+                status: change.status.unwrap_or(self.fence.status),
+                try_count: change.try_count.unwrap_or(self.fence.try_count),
+            });
+            return Err(Rest::FindOut(settled, reached, error.to_string()));
+        }
+        Err(self.lost(error, Misfortune::CommitRefused))
+    }
+
+    fn execute(&mut self, sql: &str) -> QueryResult<()> {
+        self.session.batch_execute(sql)
+    }
+
+    /// The rest after an error that cost us the transaction.
+    fn lost(&self, error: DieselError, misfortune: impl FnOnce(DieselError) -> Misfortune) -> Rest {
+        if is_interruption::<C>(&error) {
+            Rest::Postpone(error.to_string())
+        } else {
+            self.record(&Failure::retry(misfortune(error)))
+        }
+    }
+
+    fn revoked(&self, why: Revocation) -> Rest {
+        match why {
+            Revocation::OverBudget => self.record(&Failure::retry(Misfortune::OverBudget(self.plan.budget))),
+            Revocation::Shutdown => Rest::Leave,
+        }
+    }
+
+    fn record(&self, failure: &Failure) -> Rest {
+        let (settled, change) = self.after_failure(failure);
+        Rest::Record(settled, change)
+    }
+
+    fn after_outcome(&self, outcome: Outcome) -> (Settled, Change) {
+        let recorded = Change {
+            next: Some(Next::Never),
+            try_count: Some(stored(self.tries)),
+            attempted: true,
+            error: ErrorText::Clear,
+            ..Change::default()
+        };
+        match outcome {
+            Outcome::Done => (Settled::Succeeded, Change { status: Some(Status::Success), ..recorded }),
+            Outcome::Skip => (Settled::Skipped, Change { status: Some(Status::Skipped), ..recorded }),
+            Outcome::Delete => (Settled::Deleted, recorded),
+            Outcome::Again(when) => {
+                // No failure, so the tries stay; a finished row that was made due again begins anew.
+                let status = if self.fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
+                let next = match when {
+                    When::In(delay) => Next::In(delay),
+                    When::At(time) => Next::At(time.into()),
+                };
+                let change = Change {
+                    status: Some(status),
+                    next: Some(next),
+                    try_count: Some(stored(self.tries - 1)),
+                    attempted: true,
+                    error: ErrorText::Keep,
+                };
+                (Settled::Again, change)
+            }
+        }
+    }
+
+    fn after_failure(&self, failure: &Failure) -> (Settled, Change) {
+        let delay = match failure.retry {
+            _ if self.tries >= self.plan.settings.max_tries => None,
+            RetryChoice::Never => None,
+            RetryChoice::After(delay) => Some(delay),
+            RetryChoice::ByPolicy => delay_by(self.plan.retry, self.tries),
+        };
+        let error = failure_text(&*failure.error, self.plan.error_text_limit);
+        tracing::debug!(error, retry_in = ?delay, "failed");
+        let change = Change {
+            status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
+            next: Some(delay.map_or(Next::Never, Next::In)),
+            try_count: Some(stored(self.tries)),
+            attempted: true,
+            error: ErrorText::Set(error),
+        };
+        (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
+    }
+}
+
+type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Asks the policy, which may be the user's own: one that panics counts as the default.
+fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
+    let random = fastrand::f64();
+    catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
+        .unwrap_or_else(|panic| {
+            std::mem::forget(panic);
+            tracing::error!(?policy, tries, "the retry policy panicked, the default one is used");
+            Retry::DEFAULT.delay(tries)
+        })
+}
+
+/// The tries that were recorded since the row was enqueued. A finished row that the application made due again, by
+/// writing `next_attempt_time` alone, begins anew.
+fn tries_before(fence: Fence) -> u32 {
+    if fence.status.is_terminal() { 0 } else { u32::try_from(fence.try_count).unwrap_or(0) }
+}
+
+fn stored(tries: u32) -> i32 {
+    i32::try_from(tries).unwrap_or(i32::MAX)
+}
+
+fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
+    C::classify(error) != ErrorClass::Other
+}

@@ -1,0 +1,224 @@
+//! The DDL of MySQL and MariaDB. Both choose the least intrusive algorithm themselves: instant for the columns, in place
+//! and without a lock for the index.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::deserialize::QueryableByName;
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use crate::backend::schema::{
+    Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index,
+};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::error::Finding;
+
+const TYPES: Types = Types {
+    // utf8mb4, whatever the table's own character set is: a failure's text may hold any character.
+    status: "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    time: "DATETIME(6)",
+    try_count: "INT",
+    message: "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    accepted: Accepted {
+        status: &["varchar"],
+        time: &["datetime"],
+        try_count: &["int"],
+        message: &["mediumtext", "longtext"],
+    },
+};
+
+/// How long the DDL is tried in all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Schema for MysqlConnection {
+    fn steps(target: &Target) -> Vec<Step> {
+        let needed = needed_columns(target, &TYPES);
+        vec![
+            Step {
+                name: "columns",
+                up: vec![add_columns(target, &needed)],
+                down: vec![drop_columns(target, needed.iter().map(|column| column.name))],
+                in_transaction: false,
+            },
+            Step {
+                name: "index",
+                up: vec![create_index(target)],
+                down: vec![drop_index(target)],
+                in_transaction: false,
+            },
+        ]
+    }
+
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let missing = missing(needed_columns(target, &TYPES), &live_columns(self, target)?);
+        if !missing.is_empty() {
+            without_blocking(self, &add_columns(target, &missing))?;
+        }
+        if !has_index(self, target)? {
+            without_blocking(self, &create_index(target))?;
+        }
+        Ok(())
+    }
+
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        if has_index(self, target)? {
+            without_blocking(self, &drop_index(target))?;
+        }
+        let live = live_columns(self, target)?;
+        let needed = needed_columns(target, &TYPES);
+        let present: Vec<_> =
+            needed.iter().map(|column| column.name).filter(|name| find(&live, name).is_some()).collect();
+        if !present.is_empty() {
+            without_blocking(self, &drop_columns(target, present.into_iter()))?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let live = live_columns(self, target)?;
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
+            let NeededColumn { name, definition, .. } = column;
+            format!("ALTER TABLE {} MODIFY COLUMN {} {definition}", target.table, target.table.quoted(name))
+        });
+        if findings.is_empty() && !has_index(self, target)? {
+            findings.push(no_index(target, &Self::steps(target)));
+        }
+        if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
+            let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
+            findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
+        }
+        let version: String = diesel::select(diesel::dsl::sql::<Text>("VERSION()")).get_result(self)?;
+        if !skips_locked_rows(&version) {
+            let mend = "upgrade the server to MariaDB 10.6 or MySQL 8.0.1".to_owned();
+            findings.push(finding(target, format!("the server {version} has no SKIP LOCKED"), mend));
+        }
+        Ok(findings)
+    }
+}
+
+fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
+    let adds: Vec<_> = columns
+        .iter()
+        .map(|column| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition))
+        .collect();
+    format!("ALTER TABLE {} {}", target.table, adds.join(", "))
+}
+
+fn drop_columns<'a>(target: &Target, names: impl Iterator<Item = &'a str>) -> String {
+    let drops: Vec<_> = names.map(|name| format!("DROP COLUMN {}", target.table.quoted(name))).collect();
+    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
+}
+
+fn create_index(target: &Target) -> String {
+    let table = &target.table;
+    format!(
+        "CREATE INDEX {} ON {table} ({})",
+        table.quoted(&target.index()),
+        table.quoted(target.columns.next_attempt_time)
+    )
+}
+
+fn drop_index(target: &Target) -> String {
+    format!("DROP INDEX {} ON {}", target.table.quoted(&target.index()), target.table)
+}
+
+fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    // The casts: MySQL 8 declares these columns with types of its own.
+    diesel::sql_query(
+        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, CAST(DATA_TYPE AS CHAR) AS data_type, \
+         IS_NULLABLE = 'YES' AS nullable, COLUMN_DEFAULT IS NOT NULL AS has_default \
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .load(connection)
+}
+
+fn has_index(connection: &mut MysqlConnection, target: &Target) -> QueryResult<bool> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = BigInt)]
+        indexes: i64,
+    }
+    let found: Found = diesel::sql_query(
+        "SELECT COUNT(*) AS indexes FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? AND SEQ_IN_INDEX = 1 \
+         AND COLUMN_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(target.index())
+    .bind::<Text, _>(target.columns.next_attempt_time)
+    .get_result(connection)?;
+    Ok(found.indexes > 0)
+}
+
+fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<String>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Nullable<Text>)]
+        engine: Option<String>,
+    }
+    let found: Option<Found> = diesel::sql_query(
+        "SELECT CAST(ENGINE AS CHAR) AS engine FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .get_result(connection)
+    .optional()?;
+    Ok(found.and_then(|found| found.engine))
+}
+
+/// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read gets the benefit of the doubt.
+fn skips_locked_rows(version: &str) -> bool {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return true };
+    let patch = numbers.next().unwrap_or(0);
+    if version.to_ascii_lowercase().contains("mariadb") {
+        (major, minor) >= (10, 6)
+    } else {
+        (major, minor, patch) >= (8, 0, 1)
+    }
+}
+
+/// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
+fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+    let started = Instant::now();
+    let before: i64 =
+        diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;
+    connection.batch_execute("SET SESSION lock_wait_timeout = 1")?;
+    let result = loop {
+        match connection.batch_execute(ddl) {
+            Err(error) if MysqlConnection::classify(&error) == ErrorClass::Conflict => {
+                if started.elapsed() > PATIENCE {
+                    break Err(refused(format!(
+                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                    )));
+                }
+                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+            }
+            result => break result,
+        }
+    };
+    connection.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_with_skip_locked_are_known() {
+        assert!(skips_locked_rows("10.11.6-MariaDB-0+deb12u1"));
+        assert!(skips_locked_rows("11.4.2-MariaDB"));
+        assert!(!skips_locked_rows("10.5.23-MariaDB"));
+        assert!(skips_locked_rows("8.0.36"));
+        assert!(!skips_locked_rows("8.0.0-dmr"));
+        assert!(!skips_locked_rows("5.7.44-log"));
+    }
+}

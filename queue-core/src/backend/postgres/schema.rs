@@ -1,0 +1,193 @@
+//! PostgreSQL's DDL: no table rewrite, the index built concurrently, and no lock waited for longer than a moment.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::deserialize::QueryableByName;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{Bool, Text};
+
+use crate::backend::schema::{
+    Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index,
+};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::error::Finding;
+
+const TYPES: Types = Types {
+    status: "text",
+    time: "timestamptz",
+    try_count: "integer",
+    message: "text",
+    accepted: Accepted {
+        status: &["text", "character varying"],
+        time: &["timestamp with time zone"],
+        try_count: &["integer"],
+        message: &["text", "character varying"],
+    },
+};
+
+/// How long the DDL may stand in the table's lock queue, where it blocks everybody behind it.
+const LOCK_WAIT: &str = "100ms";
+
+/// How long the DDL is tried in all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Schema for PgConnection {
+    fn steps(target: &Target) -> Vec<Step> {
+        let needed = needed_columns(target, &TYPES);
+        let drops: Vec<_> =
+            needed.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
+        vec![
+            Step {
+                name: "columns",
+                up: vec![add_columns(target, &needed)],
+                down: vec![format!("ALTER TABLE {} {}", target.table, drops.join(", "))],
+                in_transaction: true,
+            },
+            Step {
+                name: "index",
+                up: vec![create_index(target, "CONCURRENTLY ")],
+                down: vec![drop_index(target, "CONCURRENTLY ")],
+                in_transaction: false,
+            },
+        ]
+    }
+
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let live = live_columns(self, target)?;
+        let missing = missing(needed_columns(target, &TYPES), &live);
+        if !missing.is_empty() {
+            without_blocking(self, &add_columns(target, &missing))?;
+        }
+        let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
+        match index_is_valid(self, target)? {
+            Some(true) => return Ok(()),
+            // A concurrent build that was cut short leaves an index that serves nothing.
+            Some(false) => self.batch_execute(&drop_index(target, concurrently))?,
+            None => {}
+        }
+        self.batch_execute(&create_index(target, concurrently))
+    }
+
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
+        self.batch_execute(&drop_index(target, concurrently))?;
+        let columns = Self::steps(target).remove(0);
+        columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+    }
+
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let live = live_columns(self, target)?;
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
+            let NeededColumn { name, definition, .. } = column;
+            let (sql_type, default) = definition.split_once(" NOT NULL DEFAULT ").unwrap_or((definition, ""));
+            let name = target.table.quoted(name);
+            let nullability = match default {
+                "" => format!("ALTER COLUMN {name} DROP NOT NULL"),
+                default => format!("ALTER COLUMN {name} SET DEFAULT {default}, ALTER COLUMN {name} SET NOT NULL"),
+            };
+            format!("ALTER TABLE {} ALTER COLUMN {name} TYPE {sql_type}, {nullability}", target.table)
+        });
+        if findings.is_empty() && index_is_valid(self, target)? != Some(true) {
+            findings.push(no_index(target, &Self::steps(target)));
+        }
+        if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
+            let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
+            findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
+        }
+        Ok(findings)
+    }
+}
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    fn pg_is_in_recovery() -> Bool;
+}
+
+fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
+    let adds: Vec<_> = columns
+        .iter()
+        .map(|column| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition))
+        .collect();
+    format!("ALTER TABLE {} {}", target.table, adds.join(", "))
+}
+
+fn create_index(target: &Target, concurrently: &str) -> String {
+    let column = target.table.quoted(target.columns.next_attempt_time);
+    format!(
+        "CREATE INDEX {concurrently}{} ON {} ({column}) WHERE {column} IS NOT NULL",
+        target.table.quoted(&target.index()),
+        target.table
+    )
+}
+
+fn drop_index(target: &Target, concurrently: &str) -> String {
+    format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&target.index()))
+}
+
+fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    diesel::sql_query(
+        "SELECT attname::text AS name, format_type(atttypid, NULL) AS data_type, NOT attnotnull AS nullable, \
+         atthasdef AS has_default FROM pg_attribute \
+         WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .load(connection)
+}
+
+/// `None`: there is no index of that name that begins with the right column.
+fn index_is_valid(connection: &mut PgConnection, target: &Target) -> QueryResult<Option<bool>> {
+    #[derive(QueryableByName)]
+    struct Index {
+        #[diesel(sql_type = Bool)]
+        valid: bool,
+    }
+    let index: Option<Index> = diesel::sql_query(
+        "SELECT i.indisvalid AND i.indkey[0] = a.attnum AS valid FROM pg_index i \
+         JOIN pg_class c ON c.oid = i.indexrelid \
+         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = $3 \
+         WHERE i.indrelid = to_regclass($1) AND c.relname = $2",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .bind::<Text, _>(target.index())
+    .bind::<Text, _>(target.columns.next_attempt_time)
+    .get_result(connection)
+    .optional()?;
+    Ok(index.map(|index| index.valid))
+}
+
+/// Whether the caller has opened a transaction: a savepoint is allowed nowhere else, and its refusal does no harm there.
+fn in_transaction(connection: &mut PgConnection) -> bool {
+    connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
+        && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
+}
+
+/// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
+/// behind it, and asks again.
+fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
+    if in_transaction(connection) {
+        return connection.batch_execute(ddl);
+    }
+    let started = Instant::now();
+    loop {
+        // One message is one transaction: SET LOCAL holds for the DDL and no longer.
+        match connection.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_WAIT}'; {ddl}; COMMIT")) {
+            Ok(()) => return Ok(()),
+            Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {
+                connection.batch_execute("ROLLBACK")?;
+                if started.elapsed() > PATIENCE {
+                    return Err(refused(format!(
+                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                    )));
+                }
+                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+            }
+            Err(error) => {
+                connection.batch_execute("ROLLBACK")?;
+                return Err(error);
+            }
+        }
+    }
+}

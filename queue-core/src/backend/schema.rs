@@ -1,0 +1,133 @@
+//! What the three databases' schemas share: the five columns, and their comparison with the live table.
+
+use diesel::deserialize::QueryableByName;
+use diesel::sql_types::{Bool, Text};
+
+use super::{Step, Target};
+use crate::error::Finding;
+
+/// The SQL types of the columns on one database.
+pub(super) struct Types {
+    pub(super) status: &'static str,
+    pub(super) time: &'static str,
+    pub(super) try_count: &'static str,
+    pub(super) message: &'static str,
+    /// The types that the catalogue may name for each of the four.
+    pub(super) accepted: Accepted,
+}
+
+/// The types under which the catalogue may know the columns.
+pub(super) struct Accepted {
+    pub(super) status: &'static [&'static str],
+    pub(super) time: &'static [&'static str],
+    pub(super) try_count: &'static [&'static str],
+    pub(super) message: &'static [&'static str],
+}
+
+/// A column that the queue needs.
+pub(super) struct NeededColumn {
+    pub(super) name: &'static str,
+    /// Its type, default and nullability, as DDL.
+    pub(super) definition: String,
+    accepted: &'static [&'static str],
+    nullable: bool,
+}
+
+/// A column of the live table.
+#[derive(QueryableByName)]
+pub(super) struct LiveColumn {
+    #[diesel(sql_type = Text)]
+    pub(super) name: String,
+    #[diesel(sql_type = Text)]
+    pub(super) data_type: String,
+    #[diesel(sql_type = Bool)]
+    pub(super) nullable: bool,
+    #[diesel(sql_type = Bool)]
+    pub(super) has_default: bool,
+}
+
+pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5] {
+    let names = target.columns;
+    let nullable = |name, sql_type: &str, accepted| NeededColumn {
+        name,
+        definition: sql_type.to_owned(),
+        accepted,
+        nullable: true,
+    };
+    let required = |name, sql_type: &str, default: &str, accepted| NeededColumn {
+        name,
+        definition: format!("{sql_type} NOT NULL DEFAULT {default}"),
+        accepted,
+        nullable: false,
+    };
+    [
+        required(names.status, types.status, "'NOT_ATTEMPTED'", types.accepted.status),
+        nullable(names.next_attempt_time, types.time, types.accepted.time),
+        required(names.try_count, types.try_count, "0", types.accepted.try_count),
+        nullable(names.last_attempt_time, types.time, types.accepted.time),
+        nullable(names.last_attempt_error_message, types.message, types.accepted.message),
+    ]
+}
+
+/// The needed columns that the live table has not.
+pub(super) fn missing(needed: [NeededColumn; 5], live: &[LiveColumn]) -> Vec<NeededColumn> {
+    needed.into_iter().filter(|needed| find(live, needed.name).is_none()).collect()
+}
+
+pub(super) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
+    live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
+}
+
+/// What is wrong with the live columns. `retype` writes the SQL that gives a column its definition.
+pub(super) fn compare(
+    target: &Target,
+    needed: [NeededColumn; 5],
+    live: &[LiveColumn],
+    retype: impl Fn(&NeededColumn) -> String,
+) -> Vec<Finding> {
+    let table = &target.table;
+    if live.is_empty() {
+        let problem = format!("there is no table {table}");
+        return vec![finding(target, problem, "create it, or correct `table_name`".to_owned())];
+    }
+    let mut findings = Vec::new();
+    for column in needed {
+        let name = column.name;
+        let Some(live) = find(live, name) else {
+            let mend = format!(
+                "run the entity's migration, or ALTER TABLE {table} ADD COLUMN {} {}",
+                table.quoted(name),
+                column.definition
+            );
+            findings.push(finding(target, format!("the table {table} has no column {name}"), mend));
+            continue;
+        };
+        let sql_type = live.data_type.to_ascii_lowercase();
+        if !column.accepted.contains(&sql_type.as_str()) {
+            let problem = format!("the column {name} is of type {sql_type}, expected {}", column.accepted.join(" or "));
+            findings.push(finding(target, problem, retype(&column)));
+        } else if column.nullable && !live.nullable {
+            findings.push(finding(
+                target,
+                format!("the column {name} is NOT NULL, but null means `not queued`"),
+                retype(&column),
+            ));
+        } else if !column.nullable && (live.nullable || !live.has_default) {
+            let problem =
+                format!("the column {name} may be null or has no default, so an ordinary insert writes no state");
+            findings.push(finding(target, problem, retype(&column)));
+        }
+    }
+    findings
+}
+
+pub(super) fn finding(target: &Target, problem: String, mend: String) -> Finding {
+    Finding { entity: target.entity.to_owned(), problem, mend }
+}
+
+/// The finding for a missing index.
+pub(super) fn no_index(target: &Target, steps: &[Step]) -> Finding {
+    let problem = format!("the table {} has no usable index {} for the claim", target.table, target.index());
+    let create = steps.iter().find(|step| step.name == "index").map(|step| step.up.join("; ")).unwrap_or_default();
+    finding(target, problem, create)
+}

@@ -1,0 +1,129 @@
+//! SQLite's DDL.
+
+use diesel::connection::SimpleConnection;
+use diesel::deserialize::QueryableByName;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use diesel::sqlite::SqliteConnection;
+
+use crate::backend::schema::{
+    Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index,
+};
+use crate::backend::{Schema, Step, Target};
+use crate::error::Finding;
+
+const TYPES: Types = Types {
+    status: "TEXT",
+    time: "TEXT",
+    try_count: "INTEGER",
+    message: "TEXT",
+    accepted: Accepted {
+        status: &["text"],
+        // Text affinity: any other would turn a time into a number.
+        time: &["text"],
+        try_count: &["integer"],
+        message: &["text"],
+    },
+};
+
+impl Schema for SqliteConnection {
+    fn steps(target: &Target) -> Vec<Step> {
+        let needed = needed_columns(target, &TYPES);
+        vec![
+            Step {
+                name: "columns",
+                up: needed.iter().map(|column| add_column(target, column)).collect(),
+                down: needed.iter().map(|column| drop_column(target, column.name)).collect(),
+                in_transaction: true,
+            },
+            Step {
+                name: "index",
+                up: vec![create_index(target)],
+                down: vec![drop_index(target)],
+                in_transaction: true,
+            },
+        ]
+    }
+
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let missing = missing(needed_columns(target, &TYPES), &live_columns(self, target)?);
+        missing.iter().try_for_each(|column| self.batch_execute(&add_column(target, column)))?;
+        if !has_index(self, target)? {
+            self.batch_execute(&create_index(target))?;
+        }
+        Ok(())
+    }
+
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        self.batch_execute(&drop_index(target))?;
+        let live = live_columns(self, target)?;
+        needed_columns(target, &TYPES)
+            .iter()
+            .filter(|column| find(&live, column.name).is_some())
+            .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
+    }
+
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let live = live_columns(self, target)?;
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
+            format!(
+                "rebuild the table with {} {} (SQLite cannot alter a column)",
+                target.table.quoted(column.name),
+                column.definition
+            )
+        });
+        if findings.is_empty() && !has_index(self, target)? {
+            findings.push(no_index(target, &Self::steps(target)));
+        }
+        Ok(findings)
+    }
+}
+
+fn add_column(target: &Target, column: &NeededColumn) -> String {
+    format!("ALTER TABLE {} ADD COLUMN {} {}", target.table, target.table.quoted(column.name), column.definition)
+}
+
+fn drop_column(target: &Target, name: &str) -> String {
+    format!("ALTER TABLE {} DROP COLUMN {}", target.table, target.table.quoted(name))
+}
+
+fn create_index(target: &Target) -> String {
+    let table = &target.table;
+    let column = table.quoted(target.columns.next_attempt_time);
+    // Here the index takes the schema's name and the table none.
+    format!(
+        "CREATE INDEX {} ON {} ({column}) WHERE {column} IS NOT NULL",
+        table.sibling(&target.index()),
+        table.quoted(&table.name)
+    )
+}
+
+fn drop_index(target: &Target) -> String {
+    format!("DROP INDEX IF EXISTS {}", target.table.sibling(&target.index()))
+}
+
+fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    diesel::sql_query(
+        "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value IS NOT NULL AS has_default \
+         FROM pragma_table_info(?, ?)",
+    )
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+    .load(connection)
+}
+
+fn has_index(connection: &mut SqliteConnection, target: &Target) -> QueryResult<bool> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = BigInt)]
+        indexes: i64,
+    }
+    let found: Found = diesel::sql_query(
+        "SELECT COUNT(*) AS indexes FROM pragma_index_info(?, ?) WHERE seqno = 0 AND name = ? COLLATE NOCASE",
+    )
+    .bind::<Text, _>(target.index())
+    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+    .bind::<Text, _>(target.columns.next_attempt_time)
+    .get_result(connection)?;
+    Ok(found.indexes > 0)
+}

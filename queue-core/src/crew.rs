@@ -1,0 +1,278 @@
+//! What the threads of a poller share: the lanes, which of them are hot, who is running what.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{ConnectionManager, Pool};
+
+use crate::attempt::Settled;
+use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
+use crate::lane::{Lane, Turn};
+use crate::noise::Noise;
+use crate::poller::{PollerSettings, Tally};
+use crate::session::{Link, Session};
+use crate::slot::Slot;
+use crate::wake::unpoisoned;
+
+/// The shared state of a poller.
+pub(crate) struct Crew<C: QueueConnection> {
+    pub(crate) pool: Pool<ConnectionManager<C>>,
+    pub(crate) settings: PollerSettings,
+    pub(crate) limits: SessionLimits,
+    pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) noise: Noise,
+    pub(crate) stopping: AtomicBool,
+    board: Mutex<Board>,
+    /// Waited for by workers without work.
+    work: Condvar,
+    /// Waited for by everybody who waits for workers to leave or for the poller to stop.
+    ended: Condvar,
+    writer: Mutex<()>,
+    counts: Counts,
+    turns: AtomicU64,
+    workers_left: AtomicUsize,
+}
+
+/// Which lanes have work.
+struct Board {
+    lanes: Vec<Heat>,
+    running: usize,
+    /// The lane that a worker looks at first, so that a busy lane starves no other.
+    next: usize,
+}
+
+#[derive(Clone, Default)]
+struct Heat {
+    hot: bool,
+    /// Raised whenever somebody says that there may be work; a worker that found none only cools what it has seen.
+    sparks: u64,
+    /// How many turns in a row found nothing although the lane was said to be hot.
+    fruitless: u32,
+}
+
+/// A worker's leave to take a turn on a lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leave {
+    pub(crate) lane: usize,
+    sparks: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    succeeded: AtomicU64,
+    retried: AtomicU64,
+    failed: AtomicU64,
+    again: AtomicU64,
+    skipped: AtomicU64,
+    interrupted: AtomicU64,
+}
+
+impl<C: QueueConnection> Crew<C> {
+    pub(crate) fn new(
+        pool: Pool<ConnectionManager<C>>,
+        settings: PollerSettings,
+        limits: SessionLimits,
+        lanes: Vec<Box<dyn Lane<C>>>,
+    ) -> Self {
+        Crew {
+            board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, next: 0 }),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            writer: Mutex::new(()),
+            counts: Counts::default(),
+            turns: AtomicU64::new(0),
+            workers_left: AtomicUsize::new(settings.workers),
+            slots: (0..settings.workers).map(|_| Slot::default()).collect(),
+            noise: Noise::default(),
+            stopping: AtomicBool::new(false),
+            pool,
+            settings,
+            limits,
+            lanes,
+        }
+    }
+
+    /// A worker's line to the database.
+    pub(crate) fn link(&self) -> Link<C> {
+        Link::new(self.pool.clone(), self.settings.pool_wait, self.limits)
+    }
+
+    /// The scout's line to the database.
+    pub(crate) fn scouts_link(&self) -> Link<C> {
+        let limits = SessionLimits { attempts: false, ..self.limits };
+        Link::new(self.pool.clone(), self.settings.pool_wait, limits)
+    }
+
+    /// Waits for the process's turn to write, where the database has one writer.
+    pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
+        <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Says that a lane may have work; one waiting worker is woken, and wakes the next when it finds some.
+    pub(crate) fn heat(&self, lane: usize) {
+        let mut board = unpoisoned(self.board.lock());
+        board.lanes[lane].hot = true;
+        board.lanes[lane].sparks += 1;
+        drop(board);
+        self.work.notify_one();
+    }
+
+    /// Waits for a hot lane. `None`: the poller stops.
+    pub(crate) fn wait_for_work(&self) -> Option<Leave> {
+        let mut board = unpoisoned(self.board.lock());
+        loop {
+            if self.is_stopping() {
+                return None;
+            }
+            let lanes = board.lanes.len();
+            let first = board.next;
+            if let Some(lane) = (0..lanes).map(|i| (first + i) % lanes).find(|lane| board.lanes[*lane].hot) {
+                board.next = (lane + 1) % lanes;
+                board.running += 1;
+                return Some(Leave { lane, sparks: board.lanes[lane].sparks });
+            }
+            board = self.work.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Says that a turn found a row: there may be more, so another worker is woken.
+    pub(crate) fn found_work(&self, lane: usize) {
+        let mut board = unpoisoned(self.board.lock());
+        board.lanes[lane].fruitless = 0;
+        drop(board);
+        self.work.notify_one();
+    }
+
+    /// Gives a turn back. Returns whether the lane has just cooled down.
+    pub(crate) fn end_turn(&self, leave: Leave, turn: Turn) -> bool {
+        self.counts.add(turn);
+        let mut board = unpoisoned(self.board.lock());
+        board.running -= 1;
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        let heat = &mut board.lanes[leave.lane];
+        let mut cooled = false;
+        if turn == Turn::Idle && heat.hot && heat.sparks == leave.sparks {
+            heat.hot = false;
+            heat.fruitless = heat.fruitless.saturating_add(1);
+            cooled = true;
+        }
+        cooled
+    }
+
+    /// Whether the lane is hot, and how many turns in a row found nothing.
+    pub(crate) fn heat_of(&self, lane: usize) -> (bool, u32) {
+        let board = unpoisoned(self.board.lock());
+        (board.lanes[lane].hot, board.lanes[lane].fruitless)
+    }
+
+    /// Whether no lane is hot and no turn is taken.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let board = unpoisoned(self.board.lock());
+        board.running == 0 && board.lanes.iter().all(|lane| !lane.hot)
+    }
+
+    /// How many turns have ended.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
+    }
+
+    /// Sleeps, but not past the poller's stop.
+    pub(crate) fn pause(&self, pause: Duration) {
+        let deadline = Instant::now() + pause;
+        let mut board = unpoisoned(self.board.lock());
+        while !self.is_stopping() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            board = self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Wakes every waiting worker, to see that the poller stops.
+    pub(crate) fn release_waiting(&self) {
+        drop(unpoisoned(self.board.lock()));
+        self.work.notify_all();
+        self.ended.notify_all();
+    }
+
+    /// A worker says that it is leaving.
+    pub(crate) fn worker_left(&self) {
+        let board = unpoisoned(self.board.lock());
+        self.workers_left.fetch_sub(1, Ordering::AcqRel);
+        drop(board);
+        self.ended.notify_all();
+    }
+
+    /// Waits until every worker has left, but not past the deadline; returns whether they have.
+    pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
+        let mut board = unpoisoned(self.board.lock());
+        while self.workers_left.load(Ordering::Acquire) > 0 {
+            board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => return false,
+                Some(left) => self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        true
+    }
+
+    /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
+    pub(crate) fn revoke_all(&self) -> usize {
+        let revoked: Vec<_> = self.slots.iter().filter_map(Slot::revoke_for_shutdown).collect();
+        let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
+        if !sessions.is_empty() {
+            match Session::open(&self.pool, self.settings.pool_wait, self.limits) {
+                Ok(mut killer) => {
+                    sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
+                }
+                // The sessions end with the process at the latest; nothing they did can commit.
+                Err(error) => self.noise.warn("poller", &format!("running sessions cannot be ended: {error}")),
+            }
+        }
+        revoked.len()
+    }
+
+    /// Ends the session of an attempt that lost its transaction.
+    pub(crate) fn end_session(&self, connection: &mut C, entity: &str, session: i64) {
+        if let Err(error) = connection.end_session(session) {
+            self.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+        }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.counts.read()
+    }
+}
+
+impl Counts {
+    fn add(&self, turn: Turn) {
+        let count = match turn {
+            Turn::Settled(Settled::Succeeded | Settled::Deleted) => &self.succeeded,
+            Turn::Settled(Settled::Retried) => &self.retried,
+            Turn::Settled(Settled::Failed) => &self.failed,
+            Turn::Settled(Settled::Again) => &self.again,
+            Turn::Settled(Settled::Skipped) => &self.skipped,
+            Turn::Interrupted => &self.interrupted,
+            Turn::Idle | Turn::Trouble => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Tally {
+        Tally {
+            succeeded: self.succeeded.load(Ordering::Relaxed),
+            retried: self.retried.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            again: self.again.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+            interrupted: self.interrupted.load(Ordering::Relaxed),
+        }
+    }
+}

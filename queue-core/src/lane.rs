@@ -1,0 +1,207 @@
+//! One entity and its handler inside a poller, with the types erased: what a worker and the scout ask for.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use crate::attempt::{Attempted, End, Plan, Rest, Settled, attempt};
+use crate::backend::{QueueBackend, QueueConnection, Schema};
+use crate::conclude::{Conclusion, conclude};
+use crate::entity::{QueueTable, Settings};
+use crate::error::{Error, Finding};
+use crate::handler::Handler;
+use crate::noise::Noise;
+use crate::retry::{RetryPolicy, jittered};
+use crate::session::Link;
+use crate::slot::Slot;
+use crate::statement::{Fence, QueueOn};
+use crate::wake::unpoisoned;
+
+/// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
+const CONCLUSIONS: u32 = 3;
+
+/// How many interrupted rows are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// What a worker's turn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing was due.
+    Idle,
+    /// A row's new state was committed.
+    Settled(Settled),
+    /// A row was claimed, but nothing was recorded: it is due again.
+    Interrupted,
+    /// The database did not answer as it should: wait before the next turn.
+    Trouble,
+}
+
+/// One entity in a poller on connections of type `C`.
+pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
+    /// The entity's name.
+    fn entity(&self) -> &'static str;
+
+    /// The type by which enqueuers announce a row of this queue.
+    fn queue(&self) -> TypeId;
+
+    /// How long a handler may hold its transaction.
+    fn budget(&self) -> Duration;
+
+    /// Compares the live table with what the queue needs.
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
+
+    /// Looks how long it is until the next row is due.
+    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
+
+    /// Attempts one message. `claimed` is called once a row is locked.
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn;
+
+    /// Whether rows were interrupted and wait for their next attempt.
+    fn has_interrupted(&self) -> bool;
+}
+
+/// An entity, its handler and its settings.
+pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
+    handler: Box<dyn Handler<Q, C>>,
+    settings: Settings,
+    retry: Arc<dyn RetryPolicy>,
+    error_text_limit: usize,
+    key_prefix: String,
+    /// How often each row was interrupted since it was last settled, and until when it waits, by its key.
+    interrupted: Mutex<HashMap<String, (u32, Instant)>>,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
+    pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
+        let target = Q::target()?;
+        let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
+        Ok(Served {
+            handler,
+            settings: Q::SETTINGS,
+            retry: Q::retry_policy(),
+            error_text_limit,
+            key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
+            interrupted: Mutex::default(),
+        })
+    }
+
+    /// How long the row waits after this interruption.
+    fn pause(&self, key: &Q::Key) -> Duration {
+        let mut interrupted = unpoisoned(self.interrupted.lock());
+        if interrupted.len() >= REMEMBERED {
+            interrupted.clear();
+        }
+        let (times, until) = interrupted.entry(format!("{key:?}")).or_insert((0, Instant::now()));
+        let pause = FIRST_PAUSE.saturating_mul(1 << (*times).min(16)).min(LONGEST_PAUSE);
+        let pause = jittered(pause, 1.0, fastrand::f64());
+        *times = times.saturating_add(1);
+        *until = Instant::now() + pause;
+        pause
+    }
+
+    fn settled(&self, key: &Q::Key) {
+        let mut interrupted = unpoisoned(self.interrupted.lock());
+        if !interrupted.is_empty() {
+            interrupted.remove(&format!("{key:?}"));
+        }
+    }
+
+    /// Does the rest of an attempt, on a new session if the old one is in doubt.
+    fn conclude(&self, link: &mut Link<C>, noise: &Noise, key: Q::Key, fence: Fence, rest: Rest) -> Turn {
+        if let Rest::Postpone(cause) | Rest::FindOut(_, _, cause) = &rest {
+            noise.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
+        }
+        let delay = if matches!(rest, Rest::Postpone(_)) { self.pause(&key) } else { Duration::ZERO };
+        for _ in 0..CONCLUSIONS {
+            let concluded =
+                link.session().and_then(|session| Ok(conclude::<Q, C>(session, &key, fence, &rest, delay)?));
+            match concluded {
+                Ok(Conclusion::Settled(settled)) => {
+                    self.settled(&key);
+                    tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
+                    return Turn::Settled(settled);
+                }
+                Ok(Conclusion::Interrupted) => return Turn::Interrupted,
+                Ok(Conclusion::Overtaken) => {
+                    self.settled(&key);
+                    tracing::debug!(entity = Q::ENTITY, ?key, "somebody else changed the row meanwhile");
+                    return Turn::Interrupted;
+                }
+                Err(error) => {
+                    noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
+                    link.close();
+                }
+            }
+        }
+        // The row is as it was before the attempt, and due.
+        Turn::Trouble
+    }
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
+    fn entity(&self) -> &'static str {
+        Q::ENTITY
+    }
+
+    fn queue(&self) -> TypeId {
+        TypeId::of::<Q::Queue>()
+    }
+
+    fn budget(&self) -> Duration {
+        self.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
+    }
+
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        connection.check(&Q::target()?)
+    }
+
+    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
+        Q::look(connection)
+    }
+
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn {
+        let plan = Plan {
+            handler: &*self.handler,
+            settings: self.settings,
+            retry: &*self.retry,
+            error_text_limit: self.error_text_limit,
+            budget: self.budget(),
+            slot,
+            key_prefix: &self.key_prefix,
+        };
+        let Attempted { end, session_is_sound } = match link.session() {
+            Ok(session) => attempt::<Q, C>(session, &plan, claimed),
+            Err(error) => {
+                noise.warn(Q::ENTITY, &format!("{error}: {}", crate::failure_text::failure_text(&error, 500)));
+                return Turn::Trouble;
+            }
+        };
+        if !session_is_sound {
+            link.close();
+        }
+        match end {
+            End::Idle => Turn::Idle,
+            End::NotClaimed(error) => {
+                noise.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                Turn::Trouble
+            }
+            End::Settled(key, settled) => {
+                self.settled(&key);
+                Turn::Settled(settled)
+            }
+            End::Unsettled(key, fence, rest) => self.conclude(link, noise, key, fence, rest),
+        }
+    }
+
+    fn has_interrupted(&self) -> bool {
+        let now = Instant::now();
+        unpoisoned(self.interrupted.lock()).values().any(|(_, until)| *until > now)
+    }
+}

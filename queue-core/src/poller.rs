@@ -1,0 +1,376 @@
+//! The poller: builder, start, handle, shutdown.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{ConnectionManager, Pool};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{QueueConnection, SessionLimits};
+use crate::crew::Crew;
+use crate::error::Error;
+use crate::handler::Handler;
+use crate::lane::{Lane, Served};
+use crate::scout::Scout;
+use crate::session::Session;
+use crate::statement::QueueOn;
+use crate::wake::Bell;
+use crate::worker::Worker;
+
+/// The poller's settings, with every default in one place.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::PollerSettings;
+///
+/// let settings = PollerSettings::default();
+/// assert_eq!(settings.workers, 4);
+/// assert_eq!(settings.poll_interval, Duration::from_secs(1));
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PollerSettings {
+    /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.
+    pub workers: usize,
+    /// How long an idle poller waits between two looks for due rows; a tenth of it is added at random, so that many
+    /// processes do not look in step. Default 1 second. Rows that were enqueued through this process, and rows whose
+    /// time is known to come earlier, are found earlier.
+    pub poll_interval: Duration,
+    /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
+    pub lock_wait: Duration,
+    /// How long the pool may take to give a connection. Default 5 seconds.
+    pub pool_wait: Duration,
+    /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default budget.
+    pub shutdown_grace: Duration,
+    /// How many bytes of a failure's text are stored. Default 8 KiB.
+    pub error_text_limit: usize,
+}
+
+impl Default for PollerSettings {
+    fn default() -> Self {
+        PollerSettings {
+            workers: 4,
+            poll_interval: Duration::from_secs(1),
+            lock_wait: Duration::from_secs(5),
+            pool_wait: Duration::from_secs(5),
+            shutdown_grace: Duration::from_secs(30),
+            error_text_limit: 8 * 1024,
+        }
+    }
+}
+
+type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error>>;
+
+/// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
+/// [`run_until_idle`](Poller::run_until_idle).
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # diesel::table! { invoices (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn send(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+/// let handle = Poller::new(pool).serve::<Payment>(charge).serve::<Invoice>(send).workers(8).start()?;
+/// // ...
+/// handle.shutdown(std::time::Duration::from_secs(10));
+/// # Ok(()) }
+/// ```
+#[must_use = "a poller does nothing until it is started"]
+pub struct Poller<C: QueueConnection> {
+    pool: Pool<ConnectionManager<C>>,
+    settings: PollerSettings,
+    served: Vec<ServeLater<C>>,
+}
+
+impl<C: QueueConnection> Poller<C> {
+    /// A poller that serves nothing yet.
+    ///
+    /// Each worker keeps one connection of the pool for as long as the poller runs, and the poller itself one more: the
+    /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
+    /// own and are closed, not given back.
+    pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
+        Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
+    }
+
+    /// Serves an entity with a handler, which may be a closure.
+    pub fn serve<Q>(mut self, handler: impl Handler<Q, C> + 'static) -> Self
+    where
+        Q: QueueOn<C>,
+    {
+        self.served.push(Box::new(|settings| {
+            Ok(Box::new(Served::<Q, C>::new(Box::new(handler), settings.error_text_limit)?))
+        }));
+        self
+    }
+
+    /// Takes all settings at once, for example from a configuration file.
+    pub fn settings(mut self, settings: PollerSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets how many messages are handled at the same time. The default is 4.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Sets how long an idle poller waits between two looks for due rows. The default is 1 second.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.settings.poll_interval = interval;
+        self
+    }
+
+    /// Sets how long a statement waits for a lock that somebody else holds. The default is 5 seconds.
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.settings.lock_wait = wait;
+        self
+    }
+
+    /// Sets how long running handlers may go on when the handle is dropped. The default is 30 seconds.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.settings.shutdown_grace = grace;
+        self
+    }
+
+    /// Checks the live tables and the server, then starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting that makes no sense, [`Error::Connect`] when the pool gives no connection, and
+    /// [`Error::Unsafe`] when a table or the server breaks a promise of the queue: it names each finding and the SQL
+    /// that mends it.
+    pub fn start(self) -> Result<PollerHandle, Error> {
+        self.start_for(Purpose::Serve)
+    }
+
+    /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
+    ///
+    /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
+    /// that another process is running counts as due until it is settled.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Poller::start).
+    pub fn run_until_idle(self) -> Result<Tally, Error> {
+        let mut handle = self.start_for(Purpose::UntilIdle)?;
+        let scout = handle.threads.swap_remove(0);
+        // The scout ends when it finds nothing to do.
+        let _ = scout.join();
+        Ok(handle.shutdown(Duration::MAX).tally)
+    }
+
+    fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
+        let Poller { pool, settings, served } = self;
+        check_settings(&settings, served.len(), pool.max_size())?;
+        let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
+        let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
+        check_tables(&pool, &settings, limits, &lanes)?;
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes));
+        let bell = Bell::new();
+        let mut handle =
+            PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
+        let scout = Scout::new(crew.clone(), bell.clone(), purpose == Purpose::UntilIdle);
+        handle.threads.push(spawn("queueable-scout".to_owned(), move || scout.run())?);
+        for number in 0..crew.settings.workers {
+            let worker = Worker::new(crew.clone(), bell.clone(), number);
+            handle.threads.push(spawn(format!("queueable-{number}"), move || worker.run())?);
+        }
+        Ok(handle)
+    }
+}
+
+impl<C: QueueConnection> fmt::Debug for Poller<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("settings", &self.settings)
+            .field("served", &self.served.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Serve,
+    UntilIdle,
+}
+
+fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new().name(name).spawn(work).map_err(Error::Thread)
+}
+
+fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> Result<(), Error> {
+    let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
+    if served == 0 {
+        return wrong("the number of entities served", "0".to_owned(), "at least one `serve`");
+    }
+    if settings.workers == 0 {
+        return wrong("workers", "0".to_owned(), "at least 1");
+    }
+    if settings.poll_interval.is_zero() || settings.poll_interval > Duration::from_secs(600) {
+        return wrong("poll_interval", format!("{:?}", settings.poll_interval), "more than 0 and at most 10 minutes");
+    }
+    if settings.lock_wait < Duration::from_millis(1) || settings.lock_wait > Duration::from_secs(3600) {
+        return wrong("lock_wait", format!("{:?}", settings.lock_wait), "1 millisecond to 1 hour");
+    }
+    // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
+    if settings.error_text_limit > 1 << 20 {
+        return wrong("error_text_limit", settings.error_text_limit.to_string(), "at most 1 MiB");
+    }
+    let needed = settings.workers + 1;
+    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+        return wrong(
+            "the pool's max_size",
+            pool_size.to_string(),
+            "more than the number of workers: each keeps a connection, and the poller one more",
+        );
+    }
+    Ok(())
+}
+
+fn check_tables<C: QueueConnection>(
+    pool: &Pool<ConnectionManager<C>>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    lanes: &[Box<dyn Lane<C>>],
+) -> Result<(), Error> {
+    let mut session = Session::open(pool, settings.pool_wait, limits)?;
+    let mut findings = Vec::new();
+    for lane in lanes {
+        findings.extend(lane.check(&mut session)?);
+    }
+    if findings.is_empty() { Ok(()) } else { Err(Error::Unsafe(findings)) }
+}
+
+/// What a poller has done so far, as counts of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Rows that became `SUCCESS` or were removed by their handler.
+    pub succeeded: u64,
+    /// Rows that failed and will be retried.
+    pub retried: u64,
+    /// Rows that became `FAILED`.
+    pub failed: u64,
+    /// Rows that run again later without a failure.
+    pub again: u64,
+    /// Rows that became `SKIPPED`.
+    pub skipped: u64,
+    /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
+    pub interrupted: u64,
+}
+
+/// What a shutdown came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// What the poller has done in its life.
+    pub tally: Tally,
+    /// How many attempts were rolled back because the grace was over. Their rows are due again.
+    pub rolled_back: usize,
+}
+
+/// A running poller. Dropping it shuts the poller down, with the grace of its settings.
+#[must_use = "dropping the handle shuts the poller down"]
+pub struct PollerHandle {
+    threads: Vec<JoinHandle<()>>,
+    control: Box<dyn Controls>,
+}
+
+impl PollerHandle {
+    /// Looks for due rows now. Rows that are enqueued with [`due_now`](crate::Queueable::due_now) in this process are
+    /// noticed without it; call it after an enqueue by other means.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
+    /// Returns what was done so far.
+    pub fn tally(&self) -> Tally {
+        self.control.tally()
+    }
+
+    /// Shuts down: nothing more is claimed, and running handlers have `grace` to finish. The sessions of those that do
+    /// not are ended, so that the server rolls them back and their rows are due again; on SQLite, where no session can
+    /// be ended from outside, their transaction is rolled back when they return. Nothing is left behind in the database
+    /// in any case.
+    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
+        self.shut_down(grace)
+    }
+
+    fn shut_down(&mut self, grace: Duration) -> Shutdown {
+        let rolled_back = self.control.stop(grace);
+        for thread in std::mem::take(&mut self.threads) {
+            // A handler that never returns keeps its thread, but no lock and no transaction.
+            if rolled_back == 0 || thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        Shutdown { tally: self.control.tally(), rolled_back }
+    }
+}
+
+impl Drop for PollerHandle {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shut_down(self.control.default_grace());
+        }
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollerHandle").field("tally", &self.tally()).finish_non_exhaustive()
+    }
+}
+
+/// A crew with its connection's type erased, so that a handle has no type parameter.
+trait Controls: Send + Sync {
+    fn wake(&self);
+    fn tally(&self) -> Tally;
+    fn stop(&self, grace: Duration) -> usize;
+    fn default_grace(&self) -> Duration;
+}
+
+struct Control<C: QueueConnection> {
+    crew: Arc<Crew<C>>,
+    bell: Arc<Bell>,
+}
+
+impl<C: QueueConnection> Controls for Control<C> {
+    fn wake(&self) {
+        self.bell.ring(None);
+    }
+
+    fn tally(&self) -> Tally {
+        self.crew.tally()
+    }
+
+    fn stop(&self, grace: Duration) -> usize {
+        self.crew.stopping.store(true, Ordering::Release);
+        self.bell.ring(None);
+        self.crew.release_waiting();
+        let deadline = Instant::now().checked_add(grace);
+        if self.crew.wait_until_done(deadline) {
+            return 0;
+        }
+        let revoked = self.crew.revoke_all();
+        // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
+        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        revoked
+    }
+
+    fn default_grace(&self) -> Duration {
+        self.crew.settings.shutdown_grace
+    }
+}

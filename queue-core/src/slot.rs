@@ -1,0 +1,115 @@
+//! Where a worker says what it is running, so that others can take the transaction away from it.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::wake::unpoisoned;
+
+/// What one worker is running.
+#[derive(Default)]
+pub(crate) struct Slot(Mutex<Option<Run>>);
+
+/// An attempt while it runs.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    entity: &'static str,
+    session: Option<i64>,
+    started: Instant,
+    budget: Duration,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The handler may still be stopped.
+    Running,
+    /// COMMIT is on its way: too late to take anything back.
+    Committing,
+    /// The transaction was taken away.
+    Revoked(Revocation),
+}
+
+/// Why an attempt lost its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revocation {
+    /// The handler took longer than its budget.
+    OverBudget,
+    /// The poller shut down and the grace was over.
+    Shutdown,
+}
+
+impl Slot {
+    /// Says that an attempt begins on this session.
+    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
+        *self.lock() = Some(Run { entity, session, started: Instant::now(), budget, phase: Phase::Running });
+    }
+
+    /// Says that the attempt has ended.
+    pub(crate) fn leave(&self) {
+        *self.lock() = None;
+    }
+
+    /// Tells whether the transaction was taken away.
+    pub(crate) fn revoked(&self) -> Option<Revocation> {
+        match self.lock().as_ref()?.phase {
+            Phase::Revoked(why) => Some(why),
+            Phase::Running | Phase::Committing => None,
+        }
+    }
+
+    /// Asks to commit. From here on nobody can take the transaction away; if somebody has, it must not commit.
+    pub(crate) fn commit(&self) -> Result<(), Revocation> {
+        if let Some(run) = self.lock().as_mut() {
+            if let Phase::Revoked(why) = run.phase {
+                return Err(why);
+            }
+            run.phase = Phase::Committing;
+        }
+        Ok(())
+    }
+
+    /// Takes the transaction away from an attempt that is over its budget; returns the entity and the session to end.
+    pub(crate) fn revoke_if_over_budget(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
+        self.revoke(Revocation::OverBudget, |run| now.duration_since(run.started) > run.budget)
+    }
+
+    /// Takes the transaction away because of shutdown.
+    pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
+        self.revoke(Revocation::Shutdown, |_| true)
+    }
+
+    fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(&'static str, Option<i64>)> {
+        let mut slot = self.lock();
+        let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
+        run.phase = Phase::Revoked(why);
+        Some((run.entity, run.session))
+    }
+
+    /// When the running attempt's budget ends.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.lock().as_ref().filter(|run| run.phase == Phase::Running).map(|run| run.started + run.budget)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
+        unpoisoned(self.0.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        assert_eq!(slot.commit(), Ok(()));
+        assert_eq!(slot.revoke_for_shutdown(), None);
+        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        assert_eq!(slot.revoke_if_over_budget(Instant::now()), None);
+        assert_eq!(slot.revoke_for_shutdown(), Some(("Payment", Some(7))));
+        assert_eq!(slot.commit(), Err(Revocation::Shutdown));
+        slot.leave();
+        assert_eq!(slot.revoked(), None);
+    }
+}

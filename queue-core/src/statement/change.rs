@@ -1,0 +1,103 @@
+//! What a write does to the queue columns of a row.
+
+use std::time::Duration;
+
+use diesel::query_builder::AstPass;
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{Integer, Text};
+
+use crate::backend::QueueBackend;
+use crate::entity::ColumnNames;
+use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::status::Status;
+
+/// The new values of a row's queue columns; `None` leaves a column as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The status.
+    pub status: Option<Status>,
+    /// When the row is due next.
+    pub next: Option<Next>,
+    /// The number of recorded attempts.
+    pub try_count: Option<i32>,
+    /// Whether an attempt ends now.
+    pub attempted: bool,
+    /// The text of the last failure.
+    pub error: ErrorText,
+}
+
+/// When a row is due next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is not to be processed.
+    Never,
+    /// After a delay from now, by the database's clock.
+    In(Duration),
+    /// At a given time.
+    At(Instant),
+}
+
+/// What becomes of the text of the last failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ErrorText {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It is cleared.
+    Clear,
+    /// It is replaced.
+    Set(String),
+}
+
+impl Change {
+    /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
+    pub(super) fn push_set<'b, DB>(&'b self, names: ColumnNames, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        Status: ToSql<Text, DB>,
+        String: ToSql<Text, DB>,
+        i32: ToSql<Integer, DB>,
+        Instant: ToSql<TimestampUtc, DB>,
+    {
+        let mut separator = " SET ";
+        let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
+            out.push_sql(std::mem::replace(&mut separator, ", "));
+            out.push_identifier(name)?;
+            out.push_sql(" = ");
+            QueryResult::Ok(())
+        };
+        if let Some(status) = &self.status {
+            column(&mut out, names.status)?;
+            out.push_bind_param::<Text, _>(status)?;
+        }
+        if let Some(next) = &self.next {
+            column(&mut out, names.next_attempt_time)?;
+            match next {
+                Next::Never => out.push_sql("NULL"),
+                Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
+                Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+            }
+        }
+        if let Some(try_count) = &self.try_count {
+            column(&mut out, names.try_count)?;
+            out.push_bind_param::<Integer, _>(try_count)?;
+        }
+        if self.attempted {
+            column(&mut out, names.last_attempt_time)?;
+            out.push_sql(DB::NOW);
+        }
+        match &self.error {
+            ErrorText::Keep => {}
+            ErrorText::Clear => {
+                column(&mut out, names.last_attempt_error_message)?;
+                out.push_sql("NULL");
+            }
+            ErrorText::Set(text) => {
+                column(&mut out, names.last_attempt_error_message)?;
+                out.push_bind_param::<Text, _>(text)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Claims the row that is due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::{RunQueryDsl, Selectable};
+
+use super::condition::{push_claimable, push_column};
+use crate::backend::{QueueBackend, TableName, index_of};
+use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// The claim of one row of `Q`.
+pub struct Claim<Q: Selectable<DB>, DB: Backend> {
+    selection: Q::SelectExpression,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q: Selectable<DB>, DB: Backend> Claim<Q, DB> {
+    /// The claim.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        Claim { selection: Q::construct_selection(), entity: PhantomData }
+    }
+}
+
+/// The state in which a row was claimed. Every write of an attempt names it, so that it changes nothing that somebody
+/// else has changed meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// The status.
+    pub status: Status,
+    /// The number of recorded attempts.
+    pub try_count: i32,
+}
+
+/// A claimed row.
+pub struct Claimed<Q: Queueable> {
+    /// The primary key.
+    pub key: Q::Key,
+    /// The state in which it was claimed.
+    pub fence: Fence,
+    /// The entity and its queue state, or why they cannot be decoded.
+    pub message: Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// A claimed row as it is loaded: the key and the fence always, the rest if it can be decoded.
+pub type ClaimedRow<Q> =
+    (<Q as Queueable>::Key, Status, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+
+impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
+    fn from((key, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
+        let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
+            let state = QueueState {
+                status,
+                next_attempt_time: next_attempt_time.map(Into::into),
+                try_count,
+                last_attempt_time: last_attempt_time.map(Into::into),
+                last_attempt_error_message,
+            };
+            (entity, state)
+        });
+        Claimed { key, fence: Fence { status, try_count }, message }
+    }
+}
+
+/// A part of a row that may fail to decode without failing the row.
+pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
+
+impl<T> Captured<T> {
+    pub(crate) fn new(decoded: diesel::deserialize::Result<T>) -> Self {
+        Captured(decoded)
+    }
+}
+
+/// Loads a [`Captured`] part from one backend's rows.
+///
+/// One impl per backend, because one for all would overlap with an impl of `Queryable` that another crate might write
+/// for a backend of its own.
+macro_rules! captured_on {
+    ($backend:ty) => {
+        impl<T, A, B, C, D> diesel::deserialize::FromSqlRow<(A, B, C, D), $backend> for $crate::statement::Captured<T>
+        where
+            T: diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>,
+        {
+            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
+                Ok(Self::new(T::build_from_row(row)))
+            }
+        }
+    };
+}
+pub(crate) use captured_on;
+
+impl<Q, DB> QueryFragment<DB> for Claim<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
+        out.push_sql(", ");
+        self.selection.walk_ast(out.reborrow())?;
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)?;
+        out.push_sql(DB::CLAIM_LOCK);
+        Ok(())
+    }
+}
+
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..) ORDER BY next_attempt_time LIMIT 1`.
+pub(super) fn push_due_rows<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    out.push_sql(" FROM ");
+    T::TABLE.walk_ast(out.reborrow())?;
+    if let Some((before, after)) = DB::INDEX_HINT {
+        out.push_sql(before);
+        out.push_identifier(&index_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS))?;
+        out.push_sql(after);
+    }
+    out.push_sql(" WHERE ");
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(" <= ");
+    out.push_sql(until);
+    out.push_sql(" AND ");
+    push_claimable::<T, DB>(out)?;
+    out.push_sql(" ORDER BY ");
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(" LIMIT 1");
+    Ok(())
+}
+
+type KeyType<Q> = SqlTypeOf<<Q as Queueable>::KeyColumns>;
+
+impl<Q, DB> Query for Claim<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: Backend,
+    Q::KeyColumns: Expression,
+    Q::SelectExpression: Expression,
+{
+    type SqlType = (
+        KeyType<Q>,
+        Text,
+        Integer,
+        (Nullable<TimestampUtc>, Nullable<TimestampUtc>, Nullable<Text>, SqlTypeOf<Q::SelectExpression>),
+    );
+}
+
+impl<Q, DB> QueryId for Claim<Q, DB>
+where
+    Q: Selectable<DB> + 'static,
+    DB: Backend + 'static,
+    Q::SelectExpression: QueryId,
+{
+    type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
+
+    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID;
+}
+
+impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}

@@ -1,0 +1,57 @@
+//! Looks when the next row is due, without a lock.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::BigInt;
+
+use super::claim::push_due_rows;
+use super::condition::push_column;
+use crate::backend::QueueBackend;
+use crate::column::NextAttemptTime;
+use crate::entity::{QueueTable, Queueable};
+
+/// The microseconds until the next row of `Q` is due, 0 or less when one is due already.
+pub struct Look<Q>(PhantomData<fn() -> Q>);
+
+impl<Q> Look<Q> {
+    /// How far a look reaches into the future: ten minutes. It also keeps `infinity` out.
+    pub const HORIZON: Duration = Duration::from_secs(600);
+
+    /// The look.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        Look(PhantomData)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Look<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        out.push_sql(DB::MICROSECONDS_UNTIL.0);
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(DB::MICROSECONDS_UNTIL.1);
+        let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+        let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
+        push_due_rows::<Q::Queue, DB>(&mut out, &horizon)
+    }
+}
+
+impl<Q> Query for Look<Q> {
+    type SqlType = BigInt;
+}
+
+impl<Q: 'static> QueryId for Look<Q> {
+    type QueryId = Look<Q>;
+}
+
+impl<Q, C> RunQueryDsl<C> for Look<Q> {}

@@ -1,0 +1,111 @@
+//! The queue's statements, one file each, and `QueueOn`, which runs them.
+//!
+//! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
+//! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
+
+mod change;
+mod claim;
+mod condition;
+mod look;
+mod recall;
+mod remove;
+mod select;
+mod settle;
+
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::query_builder::QueryFragment;
+use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::result::QueryResult;
+use diesel::{RunQueryDsl, Selectable};
+
+pub use self::change::{Change, ErrorText, Next};
+pub(crate) use self::claim::captured_on;
+pub use self::claim::{Captured, Claim, Claimed, ClaimedRow, Fence};
+pub use self::condition::{And, Condition, StateCondition};
+pub use self::look::Look;
+pub use self::recall::Recall;
+pub use self::remove::{Remove, RemoveAll};
+pub use self::select::{Count, CountByStatus, Load};
+pub use self::settle::{ChangeAll, Settle};
+use crate::backend::{QueueConnection, TableName, Target};
+use crate::entity::{QueueTable, Queueable};
+
+/// An entity whose queue can be worked on a connection of type `C`.
+///
+/// It is implemented for every entity on every [`QueueConnection`] whose backend can store the entity's columns; there
+/// is nothing to implement by hand. Name it in the bounds of generic code.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be worked as a queue on `{C}`",
+    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
+)]
+pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
+    /// Returns where the queue's columns and index live.
+    fn target() -> QueryResult<Target>;
+
+    /// Looks, without a lock, how long it is until the next row is due. `None`: none within [`Look::HORIZON`].
+    fn look(connection: &mut C) -> QueryResult<Option<Duration>>;
+
+    /// Locks and reads the row that is due longest and that nobody holds. It belongs into a transaction.
+    fn claim(connection: &mut C) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was.
+    fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
+
+    /// Removes the row if it is still as it was claimed, and returns how many rows that was.
+    fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
+
+    /// Reads the row's state under its lock, waiting for whoever holds it.
+    fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+}
+
+impl<Q, C> QueueOn<C> for Q
+where
+    C: QueueConnection,
+    Q: Queueable + Selectable<C::Backend> + 'static,
+    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    Look<Q>: for<'q> LoadQuery<'q, C, i64>,
+    Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
+    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
+    Remove<Q>: ExecuteDsl<C>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+    C: SimpleConnection,
+{
+    fn target() -> QueryResult<Target> {
+        Ok(Target {
+            entity: Q::ENTITY,
+            table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
+            columns: <Q::Queue as QueueTable>::COLUMNS,
+        })
+    }
+
+    fn look(connection: &mut C) -> QueryResult<Option<Duration>> {
+        let microseconds: Option<i64> = first(Look::<Q>::new().load(connection)?);
+        Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
+    }
+
+    fn claim(connection: &mut C) -> QueryResult<Option<Claimed<Q>>> {
+        let row: Option<ClaimedRow<Q>> = first(Claim::<Q, C::Backend>::new().load(connection)?);
+        Ok(row.map(Claimed::from))
+    }
+
+    fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+    }
+
+    fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
+        ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)
+    }
+
+    fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
+        let row: Option<(String, i32)> = first(Recall::<Q>::new(key).load(connection)?);
+        Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
+    }
+}
+
+fn first<T>(rows: Vec<T>) -> Option<T> {
+    rows.into_iter().next()
+}

@@ -1,0 +1,55 @@
+//! Reads a row's state again, under its lock: what happened when a COMMIT's answer was lost.
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{Integer, Text};
+
+use super::condition::push_column;
+use crate::backend::QueueBackend;
+use crate::column::{StatusText, TryCount};
+use crate::entity::{QueueTable, Queueable};
+
+/// The status and the try count of the row with one key.
+pub struct Recall<Q: Queueable> {
+    is_key: Q::IsKey,
+}
+
+impl<Q: Queueable> Recall<Q> {
+    /// Recalls the row with this key.
+    pub fn new(key: &Q::Key) -> Self {
+        Recall { is_key: Q::is_key(key.clone()) }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Recall<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        out.push_sql(DB::ROW_LOCK);
+        Ok(())
+    }
+}
+
+impl<Q: Queueable> Query for Recall<Q> {
+    type SqlType = (Text, Integer);
+}
+
+impl<Q: Queueable> QueryId for Recall<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, C> RunQueryDsl<C> for Recall<Q> {}

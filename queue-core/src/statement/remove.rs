@@ -1,0 +1,70 @@
+//! Removes rows: the one that was claimed, fenced, or all that a condition picks.
+
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{Integer, Text};
+
+use super::claim::Fence;
+use super::condition::{Condition, push_fence};
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::status::Status;
+
+/// The fenced removal of one row.
+pub struct Remove<Q: Queueable> {
+    is_key: Q::IsKey,
+    fence: Fence,
+}
+
+impl<Q: Queueable> Remove<Q> {
+    /// Removes the row with this key if it is still in the fence's state.
+    pub fn new(key: &Q::Key, fence: Fence) -> Self {
+        Remove { is_key: Q::is_key(key.clone()), fence }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Remove<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        push_fence::<Q::Queue, DB>(&self.fence, out)
+    }
+}
+
+impl<Q: Queueable> QueryId for Remove<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// The removal of all rows that a condition picks.
+pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
+
+impl<T, F, DB> QueryFragment<DB> for RemoveAll<'_, T, F>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.0.walk_ast(out)
+    }
+}
+
+impl<T, F> QueryId for RemoveAll<'_, T, F> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

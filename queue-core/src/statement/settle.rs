@@ -1,0 +1,91 @@
+//! Writes what became of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
+
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{Integer, Text};
+
+use super::change::Change;
+use super::claim::Fence;
+use super::condition::{Condition, push_fence};
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// The fenced change of one row.
+pub struct Settle<'a, Q: Queueable> {
+    is_key: Q::IsKey,
+    fence: Fence,
+    change: &'a Change,
+}
+
+impl<'a, Q: Queueable> Settle<'a, Q> {
+    /// Changes the row with this key if it is still in the fence's state.
+    pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
+        Settle { is_key: Q::is_key(key.clone()), fence, change }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Settle<'_, Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.change.push_set(<Q::Queue as QueueTable>::COLUMNS, out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        push_fence::<Q::Queue, DB>(&self.fence, out)
+    }
+}
+
+impl<Q: Queueable> QueryId for Settle<'_, Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// The change of all rows that a condition picks.
+pub struct ChangeAll<'a, T, F> {
+    condition: Condition<'a, T, F>,
+    change: &'a Change,
+}
+
+impl<'a, T, F> ChangeAll<'a, T, F> {
+    /// Changes the rows.
+    pub fn new(condition: Condition<'a, T, F>, change: &'a Change) -> Self {
+        ChangeAll { condition, change }
+    }
+}
+
+impl<T, F, DB> QueryFragment<DB> for ChangeAll<'_, T, F>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.change.push_set(T::COLUMNS, out.reborrow())?;
+        self.condition.walk_ast(out)
+    }
+}
+
+impl<T, F> QueryId for ChangeAll<'_, T, F> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
