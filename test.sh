@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Everything that has to hold before a change lands. CONTRIBUTING.md says how the servers are started.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# What this machine lacks, as Debian packages. Looks for the files themselves, so that other systems can satisfy it too.
+missing_packages() {
+    has() { command -v "$1" >/dev/null 2>&1 || compgen -G "$2" >/dev/null; }
+    knows() { pkg-config --exists "$1" >/dev/null 2>&1; }
+    has cc /none || echo gcc libc6-dev
+    has pkg-config /none || echo pkg-config
+    has pg_config /none || knows libpq || echo libpq-dev
+    has mariadb_config /none || has mysql_config /none || knows libmariadb || knows mysqlclient || echo libmariadb-dev
+    [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
+    [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
+}
+
+install_packages() {
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    if ! command -v apt-get >/dev/null || ! "${as_root[@]}" true 2>/dev/null; then
+        echo "Please install first (Debian's names): $*" >&2
+        exit 1
+    fi
+    # RUNLEVEL=1 keeps the packages from starting servers: the tests start their own.
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get --quiet --yes)
+    "${apt[@]}" update
+    "${apt[@]}" install --no-install-recommends "$@"
+}
+
+timings=()
+step() {
+    local title=$1 start=$SECONDS
+    shift
+    printf '\n=== %s\n' "$title"
+    "$@"
+    timings+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
+}
+
+# Each alone, as an application would choose it, and only the libraries: the tests' own needs would add features.
+lint_each_feature() {
+    local feature
+    for feature in '' postgres mysql sqlite bundled; do
+        echo "--- ${feature:-no feature}"
+        cargo clippy --quiet -p queueable -p queue-core --lib --no-default-features --features "$feature" -- -D warnings
+    done
+}
+
+# All test programs run although one has failed: a promise that breaks on one database only is worth knowing as such.
+run_tests() {
+    cargo test --workspace --all-features --no-fail-fast | tee "$results"
+}
+
+for tool in cargo 'cargo fmt' 'cargo clippy'; do
+    $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
+done
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+
+read -r -d '' -a missing < <(missing_packages) || true
+[ ${#missing[@]} = 0 ] || step "install ${missing[*]}" install_packages "${missing[@]}"
+step 'format' cargo fmt --all --check
+step 'lints' cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
+step 'each feature alone' lint_each_feature
+step 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps
+step 'tests, examples, doc tests' run_tests
+
+printf '\n=== all passed in %d s\n' "$SECONDS"
+printf '%s\n' "${timings[@]}"
+awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+    END { printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' "$results"

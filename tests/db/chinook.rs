@@ -1,0 +1,21 @@
+//! The [Chinook](https://github.com/lerocha/chinook-database) sample: tables that know nothing of queues.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Reads a backend's script without the lines that make and enter a database of its own, so that it fills the test's
+/// database through `batch_execute`. `None` where the data does not lie beside the repository.
+pub(super) fn script(backend: &str) -> Option<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/chinook");
+    let file = directory.join(backend).with_extension("sql");
+    match fs::read_to_string(&file) {
+        Ok(script) => Some(script.lines().filter(|line| !is_about_databases(line)).collect::<Vec<_>>().join("\n")),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => panic!("{}: {error}", file.display()),
+    }
+}
+
+fn is_about_databases(line: &str) -> bool {
+    ["DROP DATABASE", "CREATE DATABASE", "USE ", "\\c "].iter().any(|start| line.starts_with(start))
+}

@@ -1,0 +1,96 @@
+//! The tests' database: MariaDB, or any MySQL that `QUEUEABLE_MYSQL_URL` names.
+
+mod chinook;
+mod database;
+mod server;
+
+use std::path::Path;
+use std::process::Command;
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+
+pub(crate) use self::database::Database;
+pub(crate) use self::server::PrivateServer;
+
+/// The connection that the tests of this root use.
+pub(crate) type Conn = MysqlConnection;
+
+/// Names the backend, as its feature does.
+pub(crate) const NAME: &str = "mysql";
+
+/// A key that the database counts up.
+pub(crate) const AUTO_KEY: &str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
+/// A column of 64-bit integers.
+pub(crate) const BIGINT: &str = "BIGINT";
+/// A column of text that may be a key.
+pub(crate) const TEXT: &str = "VARCHAR(255)";
+/// A column of bytes that may be a key.
+pub(crate) const BYTES: &str = "VARBINARY(255)";
+
+/// Writes an identifier so that its case and any character in it count.
+pub(crate) fn quote(identifier: &str) -> String {
+    format!("`{}`", identifier.replace('`', "``"))
+}
+
+/// The Chinook sample's script for this backend, where the data is at hand.
+pub(crate) fn chinook() -> Option<String> {
+    chinook::script(NAME)
+}
+
+const PRODUCT: &str = "MariaDB";
+const PACKAGE: &str = "mariadb-server";
+const VARIABLE: &str = "QUEUEABLE_MYSQL_URL";
+const ACCOUNT: &str = "mysql";
+const DATA_DIRECTORY: &str = "@@datadir";
+const PLACES: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
+
+fn root_url(port: u16) -> String {
+    format!("mysql://root@127.0.0.1:{port}/mysql")
+}
+
+fn initialize(data: &Path) -> Command {
+    let mut command = Command::new(server::program("mariadb-install-db", PLACES));
+    command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+    command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+    command
+}
+
+/// `innodb-flush-log-at-trx-commit=2` hands a commit to the system without forcing it to the disk. With 0 the server
+/// would keep it for up to a second, and a test that kills the server would find commits lost.
+fn serve(data: &Path, port: u16) -> Command {
+    let mut command = Command::new(server::program("mariadbd", PLACES));
+    command.arg("--no-defaults").arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
+    command.args([
+        "--skip-networking=0",
+        "--bind-address=127.0.0.1",
+        // Relative to the data directory, whose own path may be longer than a socket's name can be.
+        "--socket=mariadb.sock",
+        "--pid-file=mariadb.pid",
+        "--skip-name-resolve",
+        "--max-connections=200",
+        "--innodb-flush-log-at-trx-commit=2",
+        "--innodb-buffer-pool-size=128M",
+        "--character-set-server=utf8mb4",
+        "--default-time-zone=+00:00",
+    ]);
+    command
+}
+
+fn create_database(name: &str) -> String {
+    format!("CREATE DATABASE {} CHARACTER SET utf8mb4", quote(name))
+}
+
+/// Ends the sessions that are still in the database: the drop would wait for their transactions, for a day by default.
+fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
+    let sessions: Vec<i64> = sql::<BigInt>("SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ")
+        .bind::<Text, _>(name)
+        .load(connection)?;
+    for session in sessions {
+        // One that has ended meanwhile needs no killing.
+        let _ = connection.batch_execute(&format!("KILL {session}"));
+    }
+    connection.batch_execute(&format!("SET SESSION lock_wait_timeout = 10; DROP DATABASE {}", quote(name)))
+}

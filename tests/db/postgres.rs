@@ -1,0 +1,86 @@
+//! The tests' database: PostgreSQL.
+
+mod chinook;
+mod database;
+mod server;
+
+use std::path::Path;
+use std::process::Command;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+pub(crate) use self::database::Database;
+pub(crate) use self::server::PrivateServer;
+
+/// The connection that the tests of this root use.
+pub(crate) type Conn = PgConnection;
+
+/// Names the backend, as its feature does.
+pub(crate) const NAME: &str = "postgres";
+
+/// A key that the database counts up.
+pub(crate) const AUTO_KEY: &str = "BIGSERIAL PRIMARY KEY";
+/// A column of 64-bit integers.
+pub(crate) const BIGINT: &str = "BIGINT";
+/// A column of text that may be a key.
+pub(crate) const TEXT: &str = "TEXT";
+/// A column of bytes that may be a key.
+pub(crate) const BYTES: &str = "BYTEA";
+
+/// Writes an identifier so that its case and any character in it count.
+pub(crate) fn quote(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// The Chinook sample's script for this backend, where the data is at hand.
+pub(crate) fn chinook() -> Option<String> {
+    chinook::script(NAME)
+}
+
+const PRODUCT: &str = "PostgreSQL";
+const PACKAGE: &str = "postgresql";
+const VARIABLE: &str = "QUEUEABLE_PG_URL";
+const ACCOUNT: &str = "postgres";
+const DATA_DIRECTORY: &str = "current_setting('data_directory')";
+const PLACES: &[&str] = &["/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin"];
+
+fn root_url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+fn initialize(data: &Path) -> Command {
+    let mut command = Command::new(server::program("initdb", PLACES));
+    command.arg("--pgdata").arg(data);
+    command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
+    command
+}
+
+/// `fsync` protects against the machine's end, which no test stages. `synchronous_commit` and `full_page_writes` stay on:
+/// tests do kill the server, and what it has committed must be there afterwards.
+fn serve(data: &Path, port: u16) -> Command {
+    let mut command = Command::new(server::program("postgres", PLACES));
+    command.arg("-D").arg(data).arg("-p").arg(port.to_string());
+    for setting in [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "max_connections=200",
+        "fsync=off",
+        // In the data directory, with which it is removed: what a killed server leaves in the system's memory stays.
+        "dynamic_shared_memory_type=mmap",
+        "lc_messages=C",
+        "timezone=UTC",
+    ] {
+        command.args(["-c", setting]);
+    }
+    command
+}
+
+/// From `template0`, because nobody can be connected to it: a session in the template would stop the copy.
+fn create_database(name: &str) -> String {
+    format!("CREATE DATABASE {} TEMPLATE template0", quote(name))
+}
+
+fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
+    connection.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", quote(name)))
+}

@@ -1,0 +1,302 @@
+//! Private, throw-away servers: each belongs to one test process and does not outlive it.
+//!
+//! `postgres.rs` and `mysql.rs` mount this file, so `super` is the database it works for. What it asks of them: the
+//! names (`PRODUCT`, `PACKAGE`, `VARIABLE`, `ACCOUNT`), the two commands (`initialize`, `serve`), `root_url`, and
+//! `DATA_DIRECTORY`, the SQL expression by which a server says whose it is.
+
+mod installed;
+mod watcher;
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{env, process};
+
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+pub(super) use self::installed::program;
+
+use self::installed::Account;
+use self::watcher::Watcher;
+use super::Conn;
+
+/// How long a server may take to create its files, to answer, or to come back after a kill.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server that this process's tests share: the one the variable names, or a private one, started by whoever asks first.
+pub(super) fn shared_url() -> &'static str {
+    static URL: OnceLock<String> = OnceLock::new();
+    static SERVER: OnceLock<PrivateServer> = OnceLock::new();
+    URL.get_or_init(|| match env::var(super::VARIABLE) {
+        Ok(url) if !url.is_empty() => url,
+        _ => SERVER.get_or_init(PrivateServer::start).url().to_owned(),
+    })
+}
+
+/// A server that only its owner uses, for tests that take it down.
+///
+/// It listens on one loopback port for all its life. Dropping it ends the server and removes its files; so does the end
+/// of the test process, however it comes.
+pub(crate) struct PrivateServer {
+    site: Site,
+    port: u16,
+    url: String,
+    process: Mutex<Child>,
+}
+
+impl PrivateServer {
+    /// Creates a server's files in a directory of its own, starts it, and waits until it answers.
+    pub(crate) fn start() -> Self {
+        let site = Site::prepare();
+        let mut refusals = Vec::new();
+        for port in free_ports().take(10) {
+            let url = super::root_url(port);
+            match site.launch(port, &url) {
+                Ok(process) => return Self { site, port, url, process: Mutex::new(process) },
+                // Whoever else looked for a port at this moment may have taken it: try the next.
+                Err(status) => refusals.push(format!("port {port}: {status}")),
+            }
+        }
+        panic!("{} does not start: {}\n{}", super::PRODUCT, refusals.join(", "), site.log())
+    }
+
+    /// The address of the server itself; a test works in a [`Database::on`](super::Database::on) it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Kills the server and its sessions as `kill -9` does and returns when it is gone.
+    pub(crate) fn kill(&self) {
+        let mut process = self.process.lock().expect("nobody panics while holding the server");
+        let killed = Command::new("sh").args(["-c", KILL, "kill"]).arg(process.id().to_string()).status();
+        assert!(killed.is_ok_and(|status| status.success()), "the server belongs to this process");
+        // In this order: until it is waited for, the process id cannot come to mean another process.
+        self.site.watcher.forget();
+        process.wait().expect("the server is a child of this process");
+    }
+
+    /// Starts a killed server again, on the same files and the same port, and waits until it answers.
+    pub(crate) fn restart(&self) {
+        let mut process = self.process.lock().expect("nobody panics while holding the server");
+        let ended = process.try_wait().expect("the server is a child of this process");
+        assert!(ended.is_some(), "restart() is for a server that was killed");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // PostgreSQL refuses to start for as long as a process of the killed server still winds up.
+            match self.site.launch(self.port, &self.url) {
+                Ok(started) => break *process = started,
+                Err(status) if Instant::now() > deadline => panic!("no restart: {status}\n{}", self.site.log()),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.site.watcher.finish(process);
+    }
+}
+
+/// A session of PostgreSQL is a process of its own, which outlives the server by a moment and may answer one more query.
+/// So the server is stopped first, to have no further children, and then killed together with those it has.
+const KILL: &str = r#"
+kill -s STOP "$1"
+kill -s KILL "$1" $(cat "/proc/$1/task/$1/children" || pgrep -P "$1")
+"#;
+
+/// Where a server lives: a directory, the account that owns it, and the watcher that removes it.
+struct Site {
+    directory: PathBuf,
+    account: Option<Account>,
+    watcher: Watcher,
+}
+
+impl Site {
+    fn prepare() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("queueable-{}-", super::NAME))
+            .tempdir()
+            .expect("the system's temporary directory is writable")
+            .keep();
+        let watcher = Watcher::over(&directory);
+        let account = Account::needed_in(&directory);
+        if let Some(account) = &account {
+            chown(&directory, Some(account.user), Some(account.group)).expect("root may give a directory away");
+        }
+        let site = Self { directory, account, watcher };
+        let mut initialize = site.spawn(super::initialize(&site.data()));
+        let status = initialize.wait().expect("the command is a child of this process");
+        site.watcher.forget();
+        assert!(status.success(), "{} cannot create its files: {status}\n{}", super::PRODUCT, site.log());
+        site
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// Starts the server and waits until it answers; `Err` when it ended instead.
+    fn launch(&self, port: u16, url: &str) -> Result<Child, ExitStatus> {
+        let mut server = self.spawn(super::serve(&self.data(), port));
+        let status = eventually("a new server answers or ends", || {
+            if let Some(status) = server.try_wait().expect("the server is a child of this process") {
+                return Some(Some(status));
+            }
+            // Another server may have won the port; ours is about to end then.
+            (data_directory(url)? == self.data().canonicalize().ok()?).then_some(None)
+        });
+        match status {
+            None => Ok(server),
+            Some(status) => {
+                self.watcher.forget();
+                Err(status)
+            }
+        }
+    }
+
+    fn spawn(&self, mut command: Command) -> Child {
+        let log = File::options().create(true).append(true).open(self.log_file()).expect("the directory is writable");
+        if let Some(account) = &self.account {
+            command.gid(account.group).uid(account.user);
+        }
+        let child = command
+            .current_dir(&self.directory)
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC")
+            // MariaDB's servers remove each other's temporary tables where they share a directory for them.
+            .env("TMPDIR", &self.directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file handle can be copied"))
+            .stderr(log)
+            // A group of its own: Ctrl-C in the terminal is for the tests, and the watcher can end it as a whole.
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));
+        self.watcher.follow(&child);
+        child
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    /// The end of what the server said, for a panic's message.
+    fn log(&self) -> String {
+        let log = fs::read(self.log_file()).unwrap_or_default();
+        let lines: Vec<_> = log.split(|&byte| byte == b'\n').collect();
+        let end = &lines[lines.len().saturating_sub(50)..];
+        String::from_utf8_lossy(&end.join(&b'\n')).into_owned()
+    }
+}
+
+/// Ports nobody listens on, none twice in this process.
+///
+/// They lie below the range from which systems choose the client's end of a connection. Within it, a client that keeps
+/// knocking at the port of a killed server will one day be given that very port and be connected to itself.
+fn free_ports() -> impl Iterator<Item = u16> {
+    const FIRST: u16 = 15_000;
+    const COUNT: u16 = 15_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = process::id().wrapping_mul(131);
+    std::iter::repeat_with(move || {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(COUNT);
+        FIRST + u16::try_from(offset).expect("an offset is less than COUNT")
+    })
+    .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+}
+
+/// Whose server answers there, if one does.
+fn data_directory(url: &str) -> Option<PathBuf> {
+    let mut connection = Conn::establish(url).ok()?;
+    let directory: String = diesel::select(sql::<Text>(super::DATA_DIRECTORY)).get_result(&mut connection).ok()?;
+    PathBuf::from(directory).canonicalize().ok()
+}
+
+/// Asks until there is an answer. Other processes send no signal to wait for; a channel on which nothing comes is the pace.
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    let (_nobody, pace) = mpsc::channel::<()>();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        let _ = pace.recv_timeout(Duration::from_millis(20));
+    }
+}
+
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
+
+    use diesel::connection::SimpleConnection;
+    use diesel::sql_types::BigInt;
+
+    use super::super::Database;
+    use super::*;
+
+    #[test]
+    fn a_killed_server_comes_back_on_its_port_with_what_was_committed() {
+        let server = PrivateServer::start();
+        let database = Database::on(&server);
+        let mut before = database.connect();
+        before.batch_execute("CREATE TABLE kept (id INT); INSERT INTO kept VALUES (1), (2)").unwrap();
+
+        server.kill();
+        assert!(before.batch_execute("INSERT INTO kept VALUES (3)").is_err());
+        assert!(Conn::establish(database.url()).is_err());
+
+        server.restart();
+        let kept = sql::<BigInt>("SELECT count(*) FROM kept").get_result(&mut database.connect());
+        assert_eq!(kept, Ok(2_i64));
+    }
+
+    #[test]
+    fn a_dropped_server_leaves_nothing() {
+        let server = PrivateServer::start();
+        let (url, directory) = (server.url().to_owned(), server.site.directory.clone());
+        drop(server);
+        assert!(Conn::establish(&url).is_err());
+        assert!(!directory.exists());
+    }
+
+    /// Runs itself in a second process, which starts a server and is killed while it holds it.
+    #[test]
+    fn a_server_does_not_outlive_a_killed_process() {
+        const ROLE: &str = "QUEUEABLE_TEST_HOLDS_A_SERVER";
+        if env::var_os(ROLE).is_some() {
+            let server = PrivateServer::start();
+            println!("\nholding {} {}", server.url(), server.site.directory.display());
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            return;
+        }
+        let mut holder = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "db::server::tests::a_server_does_not_outlive_a_killed_process"])
+            .env(ROLE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(holder.stdout.take().unwrap());
+        let line = output.lines().map_while(Result::ok).find(|line| line.starts_with("holding ")).unwrap();
+        let [_, url, directory] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("unexpected: {line}") };
+        assert!(Conn::establish(url).is_ok());
+
+        holder.kill().unwrap();
+        assert_eq!(holder.wait().unwrap().signal(), Some(9));
+        eventually("the killed process's server and its files are gone", || {
+            (Conn::establish(url).is_err() && !Path::new(directory).exists()).then_some(())
+        });
+    }
+}

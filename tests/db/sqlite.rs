@@ -1,0 +1,84 @@
+//! The tests' database: SQLite.
+
+mod chinook;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
+use tempfile::TempDir;
+
+/// The connection that the tests of this root use.
+pub(crate) type Conn = SqliteConnection;
+
+/// Names the backend, as its feature does.
+pub(crate) const NAME: &str = "sqlite";
+
+/// A key that the database counts up.
+pub(crate) const AUTO_KEY: &str = "INTEGER PRIMARY KEY AUTOINCREMENT";
+/// A column of 64-bit integers.
+pub(crate) const BIGINT: &str = "BIGINT";
+/// A column of text that may be a key.
+pub(crate) const TEXT: &str = "TEXT";
+/// A column of bytes that may be a key.
+pub(crate) const BYTES: &str = "BLOB";
+
+/// Writes an identifier so that its case and any character in it count.
+pub(crate) fn quote(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// The Chinook sample's script for this backend, where the data is at hand.
+pub(crate) fn chinook() -> Option<String> {
+    chinook::script(NAME)
+}
+
+/// A database file that only this value's owner uses; removed with the value, also while connections are still open.
+pub(crate) struct Database {
+    url: String,
+    _directory: TempDir,
+}
+
+impl Database {
+    /// Names a file in a directory of its own; the first connection creates it.
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("queueable-sqlite-")
+            .tempdir()
+            .expect("the system's temporary directory is writable");
+        let file = directory.path().join("test.sqlite");
+        let url = file.to_str().expect("a temporary directory's path is text").to_owned();
+        Self { url, _directory: directory }
+    }
+
+    /// Where the database is, as Diesel takes it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Opens a connection that waits up to 5 seconds for other writers.
+    pub(crate) fn connect(&self) -> Conn {
+        let mut connection = Conn::establish(&self.url).unwrap_or_else(|error| panic!("{}: {error}", self.url));
+        connection.batch_execute(PATIENCE).expect("a pragma of SQLite");
+        connection
+    }
+
+    /// Opens a pool of `size` connections, as patient as those of [`connect`](Self::connect).
+    pub(crate) fn pool(&self, size: u32) -> Pool<ConnectionManager<Conn>> {
+        Pool::builder()
+            .max_size(size)
+            .connection_customizer(Box::new(Patient))
+            .build(ConnectionManager::new(self.url()))
+            .expect("the file can be opened")
+    }
+}
+
+const PATIENCE: &str = "PRAGMA busy_timeout = 5000";
+
+#[derive(Debug)]
+struct Patient;
+
+impl CustomizeConnection<Conn, r2d2::Error> for Patient {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), r2d2::Error> {
+        connection.batch_execute(PATIENCE).map_err(r2d2::Error::QueryError)
+    }
+}

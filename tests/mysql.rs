@@ -1,0 +1,6 @@
+//! The suite of promises on MySQL and MariaDB.
+
+#[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
+#[path = "db/mysql.rs"]
+mod db;
+mod suite;

@@ -1,0 +1,4 @@
+//! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
+//! on every backend.
+
+mod harness;
