@@ -8,6 +8,7 @@ mod handler;
 mod instant;
 mod queue;
 mod retry;
+mod selectable;
 mod status;
 mod wake;
 
@@ -21,4 +22,6 @@ pub use self::handler::{Failure, Handler, HandlerResult, Message, Outcome, When}
 pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
 pub use self::queue::{AllFilters, Queue};
 pub use self::retry::{Retry, RetryPolicy};
+#[doc(hidden)]
+pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::status::{Status, UnknownStatus};
