@@ -17,6 +17,7 @@ mod poller;
 mod queue;
 mod retry;
 mod scout;
+mod selectable;
 mod session;
 mod slot;
 pub mod statement;
@@ -38,4 +39,6 @@ pub use self::queue::{
     AllFilters, ChangeOn, Chosen, EveryRow, Filtered, LoadOn, NoFilter, Queue, ReadOn, Selection, StatusCounts,
 };
 pub use self::retry::{Retry, RetryPolicy};
+#[doc(hidden)]
+pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::status::{Status, UnknownStatus};

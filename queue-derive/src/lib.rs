@@ -1,8 +1,29 @@
-//! The derive macro of queueable.
-use proc_macro::TokenStream;
+//! The derive macro of [queueable](https://docs.rs/queueable). Use it through that crate.
 
-/// Derives Queueable.
+mod attribute;
+mod check;
+mod expand;
+mod fallback;
+mod model;
+mod value;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+use crate::attribute::Attributes;
+use crate::model::Model;
+
+#[doc = include_str!("../docs/derive.md")]
 #[proc_macro_derive(Queueable, attributes(queue, diesel))]
-pub fn derive_queueable(_input: TokenStream) -> TokenStream {
-    TokenStream::new()
+pub fn derive_queueable(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    let mut errors = Vec::new();
+    let attributes = Attributes::parse(&input, &mut errors);
+    let model = Model::new(&input, attributes, &mut errors);
+    check::check(&model, &mut errors);
+    match model.key() {
+        Some(key) if errors.is_empty() => expand::expand(&model, &key),
+        _ => fallback::expand(&model, errors),
+    }
+    .into()
 }

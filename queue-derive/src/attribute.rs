@@ -1,0 +1,151 @@
+//! Parse: our own attribute, `#[queue(..)]`.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
+
+use crate::value::{self, Retry};
+
+/// A value and where it was written.
+pub(crate) struct Written<T> {
+    pub(crate) value: T,
+    pub(crate) span: Span,
+}
+
+/// The queue's columns: their default names, which are the keys that rename them too.
+pub(crate) const COLUMNS: [&str; 5] =
+    ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
+
+/// The other keys.
+const SETTINGS: [&str; 5] = ["prefix", "module", "retry", "max_tries", "budget"];
+
+/// What the `#[queue(..)]` attributes of a struct say.
+#[derive(Default)]
+pub(crate) struct Attributes {
+    pub(crate) prefix: Option<Written<String>>,
+    /// The names that were given, in the order of [`COLUMNS`].
+    pub(crate) columns: [Option<Written<String>>; 5],
+    pub(crate) module: Option<Ident>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) max_tries: Option<u32>,
+    pub(crate) budget: Option<Duration>,
+}
+
+impl Attributes {
+    /// Reads every `#[queue(..)]` of the struct. What cannot be read is reported and left out.
+    pub(crate) fn parse(input: &DeriveInput, errors: &mut Vec<Error>) -> Self {
+        let mut attributes = Attributes::default();
+        let mut seen = Vec::new();
+        for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("queue")) {
+            for item in items(attribute, errors) {
+                let known = seen.contains(&item.key);
+                let result = if known { Err(item.repeated()) } else { attributes.set(&item) };
+                errors.extend(result.err());
+                seen.push(item.key);
+            }
+        }
+        refuse_on_fields(&input.data, errors);
+        attributes
+    }
+
+    fn set(&mut self, item: &Item) -> Result<()> {
+        let key = item.key.to_string();
+        if let Some(column) = COLUMNS.iter().position(|name| *name == key) {
+            self.columns[column] = Some(item.parse(value::column_name)?);
+            return Ok(());
+        }
+        match key.as_str() {
+            "prefix" => self.prefix = Some(item.parse(value::prefix)?),
+            "module" => self.module = Some(item.parse(value::module)?),
+            "retry" => self.retry = Some(item.parse(value::retry)?),
+            "max_tries" => self.max_tries = Some(item.parse(value::max_tries)?),
+            "budget" => self.budget = Some(item.parse(value::budget)?),
+            _ => return Err(value::unknown("key", &item.key, &[SETTINGS, COLUMNS].concat())),
+        }
+        Ok(())
+    }
+}
+
+/// One `key = value`. The value is read when the key is known, so that a mistake in one item leaves the others alone.
+struct Item {
+    key: Ident,
+    equals: bool,
+    value: TokenStream,
+}
+
+impl Item {
+    fn parse<T>(&self, parser: fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+        if !self.equals || self.value.is_empty() {
+            let message = format!("expected a value: `{}`", example(&self.key.to_string()));
+            return Err(Error::new(self.key.span(), message));
+        }
+        let whole = |input: ParseStream<'_>| {
+            let value = parser(input)?;
+            if input.is_empty() { Ok(value) } else { Err(value::unexpected(input, "`,`")) }
+        };
+        whole.parse2(self.value.clone())
+    }
+
+    fn repeated(&self) -> Error {
+        let key = &self.key;
+        Error::new(
+            key.span(),
+            format!("`{key}` is given twice\nhelp: every key of `#[queue(..)]` may stand once, remove one"),
+        )
+    }
+}
+
+fn example(key: &str) -> String {
+    let value = match key {
+        "prefix" => r#""charge_""#,
+        "module" => "charge_queue",
+        "retry" => r#"exponential("10s")"#,
+        "max_tries" => "10",
+        "budget" => r#""30s""#,
+        column => return format!(r#"{column} = "charge_{column}""#),
+    };
+    format!("{key} = {value}")
+}
+
+fn items(attribute: &Attribute, errors: &mut Vec<Error>) -> Vec<Item> {
+    let mut items = Vec::new();
+    let result = match &attribute.meta {
+        Meta::List(list) => list.parse_args_with(|input: ParseStream<'_>| {
+            while !input.is_empty() {
+                items.push(item(input)?);
+            }
+            Ok(())
+        }),
+        meta => Err(Error::new_spanned(meta, "expected a list: `#[queue(key = value, ..)]`")),
+    };
+    errors.extend(result.err());
+    items
+}
+
+/// No value holds a comma outside of parentheses, so an item ends at the next one.
+fn item(input: ParseStream<'_>) -> Result<Item> {
+    if !input.peek(Ident::peek_any) {
+        return Err(value::unexpected(input, "a key such as `retry`"));
+    }
+    let key = input.call(Ident::parse_any)?;
+    let equals = input.parse::<Option<Token![=]>>()?.is_some();
+    let mut value = TokenStream::new();
+    while !input.is_empty() && !input.peek(Token![,]) {
+        value.extend([input.parse::<TokenTree>()?]);
+    }
+    input.parse::<Option<Token![,]>>()?;
+    Ok(Item { key, equals, value })
+}
+
+fn refuse_on_fields(data: &Data, errors: &mut Vec<Error>) {
+    let Data::Struct(data) = data else { return };
+    for attribute in data.fields.iter().flat_map(|field| &field.attrs) {
+        if attribute.path().is_ident("queue") {
+            let message = "`#[queue(..)]` stands on the struct, not on a field\nhelp: queue columns are not fields, they are added to the table";
+            errors.push(Error::new_spanned(attribute.path(), message));
+        }
+    }
+}

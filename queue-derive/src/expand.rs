@@ -1,0 +1,203 @@
+//! Expand: the column module and the two trait impls. No control flow, no SQL.
+
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Path, parse_quote};
+
+use crate::attribute::COLUMNS;
+use crate::model::{KeyColumn, Model};
+use crate::value::Retry;
+
+/// The marker of each column's kind in the runtime, in the order of [`COLUMNS`].
+const KINDS: [&str; 5] = ["StatusText", "NextAttemptTime", "TryCount", "LastAttemptTime", "LastAttemptErrorMessage"];
+
+/// One sentence for each column.
+const DOCS: [&str; 5] = [
+    "what is known of the row's work so far.",
+    "when the next attempt is due; null means that the row is not to be processed.",
+    "how many attempts were recorded since the row was enqueued.",
+    "when the last recorded attempt ended.",
+    "the text of the last failure.",
+];
+
+/// Writes everything for a valid entity.
+pub(crate) fn expand(model: &Model<'_>, key: &[KeyColumn]) -> TokenStream {
+    let module = column_module(model);
+    let queue_table = queue_table(model);
+    let queueable = queueable(model, &Key::new(&model.table, key));
+    let selectable = selectable(model);
+    quote!(#module #queue_table #queueable #selectable)
+}
+
+/// Writes the module of the queue's columns.
+pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
+    let visibility = &model.input.vis;
+    let module = model.module();
+    let entity = model.input.ident.unraw();
+    let doc = format!("The queue columns of [`{entity}`]'s table, beside the table's own.");
+    let queue_doc = format!("Marks the queue of `{entity}`.");
+    let columns = model.column_names().into_iter().enumerate().map(|(i, (name, _))| {
+        let (column, kind) = (format_ident!("{}", COLUMNS[i]), format_ident!("{}", KINDS[i]));
+        let doc = format!("The column `{name}`: {}", DOCS[i]);
+        quote! {
+            #[doc = #doc]
+            pub const #column: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
+        }
+    });
+    quote! {
+        #[doc = #doc]
+        #[allow(non_upper_case_globals, dead_code, unreachable_pub)]
+        #visibility mod #module {
+            #[doc = #queue_doc]
+            #[derive(Debug, Clone, Copy)]
+            pub enum Queue {}
+            #(#columns)*
+        }
+    }
+}
+
+/// Writes the impl that names the table and its queue columns.
+pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
+    let module = model.module();
+    let table = &model.table;
+    let columns = COLUMNS.map(|column| format_ident!("{column}"));
+    let names = model.column_names().map(|(name, _)| name);
+    quote! {
+        #[automatically_derived]
+        impl ::queueable::QueueTable for #module::Queue {
+            type Table = #table::table;
+            const TABLE: &'static #table::table = &#table::table;
+            const COLUMNS: ::queueable::ColumnNames = ::queueable::ColumnNames { #(#columns: #names),* };
+        }
+    }
+}
+
+/// The tokens that say what the primary key is.
+pub(crate) struct Key {
+    pub(crate) columns: TokenStream,
+    pub(crate) value: TokenStream,
+    pub(crate) is_key: TokenStream,
+    pub(crate) comparison: TokenStream,
+}
+
+impl Key {
+    pub(crate) fn new(table: &Path, key: &[KeyColumn]) -> Self {
+        let equals = |column: &KeyColumn, value: TokenStream| {
+            let KeyColumn { column, ty } = column;
+            (
+                quote!(::diesel::dsl::Eq<#table::#column, #ty>),
+                quote!(::diesel::ExpressionMethods::eq(#table::#column, #value)),
+            )
+        };
+        if let [only] = key {
+            let KeyColumn { column, ty } = only;
+            let (is_key, comparison) = equals(only, quote!(key));
+            return Key { columns: quote!(#table::#column), value: quote!(#ty), is_key, comparison };
+        }
+        let columns = key.iter().map(|KeyColumn { column, .. }| quote!(#table::#column));
+        let types = key.iter().map(|KeyColumn { ty, .. }| ty);
+        let compared = key.iter().enumerate().map(|(i, column)| {
+            let i = syn::Index::from(i);
+            equals(column, quote!(key.#i))
+        });
+        let all = compared.reduce(|(left_type, left), (right_type, right)| {
+            (
+                quote!(::diesel::dsl::And<#left_type, #right_type>),
+                quote!(::diesel::BoolExpressionMethods::and(#left, #right)),
+            )
+        });
+        let (is_key, comparison) = all.expect("the check refuses an empty primary key");
+        Key { columns: quote!((#(#columns),*)), value: quote!((#(#types),*)), is_key, comparison }
+    }
+}
+
+/// Writes the entity's impl.
+pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
+    let entity = &model.input.ident;
+    let name = entity.unraw().to_string();
+    let (impl_generics, ty_generics, where_clause) = model.input.generics.split_for_impl();
+    let module = model.module();
+    let Key { columns, value, is_key, comparison } = key;
+    let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
+    let budget = model.attributes.budget.map(duration).map(|budget| quote!(.budget(#budget)));
+    let retry_policy = model.attributes.retry.as_ref().map(retry_policy);
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::queueable::Queueable for #entity #ty_generics #where_clause {
+            type Queue = #module::Queue;
+            type KeyColumns = #columns;
+            type Key = #value;
+            type IsKey = #is_key;
+            const ENTITY: &'static str = #name;
+            const KEY_COLUMNS: &'static #columns = &#columns;
+            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget;
+            fn is_key(key: Self::Key) -> Self::IsKey {
+                #comparison
+            }
+            #retry_policy
+        }
+    }
+}
+
+fn retry_policy(retry: &Retry) -> TokenStream {
+    let policy = match retry {
+        Retry::None => quote!(::queueable::Retry::None),
+        Retry::Fixed(delay) => {
+            let delay = duration(delay.value);
+            quote!(::queueable::Retry::fixed(#delay))
+        }
+        Retry::Linear { step, max } => {
+            let step = duration(step.value);
+            let max = max.as_ref().map(|max| duration(max.value)).map(|max| quote!(.max(#max)));
+            quote!(::queueable::Retry::linear(#step) #max)
+        }
+        Retry::Exponential { first, max, jitter_percent } => {
+            let first = duration(first.value);
+            let max = max.as_ref().map(|max| duration(max.value)).map(|max| quote!(.max(#max)));
+            let jitter = jitter_percent.map(|percent| quote!(.jitter_percent(#percent)));
+            quote!(::queueable::Retry::exponential(#first) #max #jitter)
+        }
+        Retry::Custom(policy) => quote!(#policy),
+    };
+    let span = match retry {
+        Retry::Custom(policy) => policy.span(),
+        _ => proc_macro2::Span::mixed_site(),
+    };
+    let arc = quote_spanned!(span=> ::std::sync::Arc::new(#policy));
+    quote! {
+        fn retry_policy() -> ::std::sync::Arc<dyn ::queueable::RetryPolicy> {
+            #arc
+        }
+    }
+}
+
+fn duration(duration: Duration) -> TokenStream {
+    let milliseconds = u64::try_from(duration.as_millis()).expect("100 years of milliseconds fit into 64 bits");
+    quote!(::std::time::Duration::from_millis(#milliseconds))
+}
+
+/// Writes the assertion that the entity is `Selectable`, whatever the backend. That an embedded struct is, is taken for
+/// granted here: the entity's own impl asks for it, and may do so for one backend only.
+fn selectable(model: &Model<'_>) -> TokenStream {
+    let entity = &model.input.ident;
+    let (_, ty_generics, _) = model.input.generics.split_for_impl();
+    let mut generics = model.input.generics.clone();
+    generics.params.push(parse_quote!(__DB: ::diesel::backend::Backend));
+    for field in model.fields.iter().filter(|field| field.embed) {
+        let embedded = field.ty;
+        generics.make_where_clause().predicates.push(parse_quote!(#embedded: ::diesel::Selectable<__DB>));
+    }
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let assertion = quote_spanned!(entity.span()=> ::queueable::assert_selectable::<#entity #ty_generics, __DB>());
+    quote! {
+        const _: () = {
+            fn _selectable #impl_generics () #where_clause {
+                #assertion
+            }
+        };
+    }
+}

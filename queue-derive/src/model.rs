@@ -1,0 +1,226 @@
+//! Model: the struct as Diesel reads it, and what our attributes say about it.
+
+use proc_macro2::Span;
+use quote::{ToTokens, format_ident};
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Attribute, Data, DeriveInput, Error, Expr, Fields, Generics, Ident, Lifetime, LitStr, Path, Result, Token, Type,
+    parenthesized,
+};
+
+use crate::attribute::{Attributes, COLUMNS, Written};
+
+/// An entity.
+pub(crate) struct Model<'a> {
+    pub(crate) input: &'a DeriveInput,
+    pub(crate) attributes: Attributes,
+    pub(crate) table: Path,
+    /// Whether `table_name` was given, so that the table is sure to exist.
+    pub(crate) table_is_named: bool,
+    /// The columns that `primary_key` names; Diesel's default is `id`.
+    pub(crate) primary_key: Vec<Ident>,
+    /// The fields; none if the input is no struct with named fields.
+    pub(crate) fields: Vec<Field<'a>>,
+}
+
+/// A field of the struct.
+pub(crate) struct Field<'a> {
+    pub(crate) ident: &'a Ident,
+    pub(crate) ty: &'a Type,
+    /// The name of its column, and where it was given.
+    pub(crate) column: Written<String>,
+    pub(crate) embed: bool,
+    pub(crate) select_expression: Option<Ident>,
+    pub(crate) deserialize_as: Option<(Ident, Type)>,
+    pub(crate) serialize_as: Option<(Ident, Type)>,
+}
+
+/// One column of the primary key and the type of its value.
+pub(crate) struct KeyColumn {
+    pub(crate) column: Ident,
+    pub(crate) ty: Type,
+}
+
+impl<'a> Model<'a> {
+    /// Reads the struct and Diesel's attributes on it.
+    pub(crate) fn new(input: &'a DeriveInput, attributes: Attributes, errors: &mut Vec<Error>) -> Self {
+        let named = DieselAttributes::parse(&input.attrs, errors);
+        let table = named.table_name.clone().unwrap_or_else(|| default_table(&input.ident));
+        let primary_key = named.primary_key.unwrap_or_else(|| vec![Ident::new("id", input.ident.span())]);
+        let fields = match &input.data {
+            Data::Struct(data) if matches!(data.fields, Fields::Named(_)) => {
+                data.fields.iter().filter_map(|field| Field::new(field, errors)).collect()
+            }
+            _ => Vec::new(),
+        };
+        Model { input, attributes, table, table_is_named: named.table_name.is_some(), primary_key, fields }
+    }
+
+    /// The names of the queue's columns, in the order of [`COLUMNS`], and where each was given: `None` for a default.
+    pub(crate) fn column_names(&self) -> [(String, Option<Span>); 5] {
+        let prefix = self.attributes.prefix.as_ref();
+        std::array::from_fn(|i| match (&self.attributes.columns[i], prefix) {
+            (Some(given), _) => (given.value.clone(), Some(given.span)),
+            (None, Some(prefix)) => (format!("{}{}", prefix.value, COLUMNS[i]), Some(prefix.span)),
+            (None, None) => (COLUMNS[i].to_owned(), None),
+        })
+    }
+
+    /// The name of the generated module.
+    pub(crate) fn module(&self) -> Ident {
+        let named = self.attributes.module.clone();
+        named
+            .unwrap_or_else(|| format_ident!("{}_queue", snake_case(&self.input.ident), span = self.input.ident.span()))
+    }
+
+    /// The field of a column of the primary key.
+    pub(crate) fn key_field(&self, column: &Ident) -> Option<&Field<'a>> {
+        let name = column.unraw().to_string();
+        self.fields.iter().find(|field| !field.embed && field.column.value == name)
+    }
+
+    /// The primary key, unless one of its columns has no field.
+    pub(crate) fn key(&self) -> Option<Vec<KeyColumn>> {
+        let column = |column: &Ident| {
+            let field = self.key_field(column)?;
+            let read_as = field.deserialize_as.as_ref().map(|(_, ty)| ty);
+            let mut ty = read_as.unwrap_or(field.ty).clone();
+            EndlessLifetimes(&self.input.generics).visit_type_mut(&mut ty);
+            Some(KeyColumn { column: column.clone(), ty })
+        };
+        self.primary_key.iter().map(column).collect()
+    }
+}
+
+impl<'a> Field<'a> {
+    fn new(field: &'a syn::Field, errors: &mut Vec<Error>) -> Option<Self> {
+        let ident = field.ident.as_ref()?;
+        let named = DieselAttributes::parse(&field.attrs, errors);
+        let own_name = || Written { value: ident.unraw().to_string(), span: ident.span() };
+        Some(Field {
+            ident,
+            ty: &field.ty,
+            column: named.column_name.unwrap_or_else(own_name),
+            embed: named.embed,
+            select_expression: named.select_expression,
+            deserialize_as: named.deserialize_as,
+            serialize_as: named.serialize_as,
+        })
+    }
+
+    /// Whether the column is read and written as one type.
+    pub(crate) fn has_one_type(&self) -> bool {
+        let text = |ty: &Option<(Ident, Type)>| ty.as_ref().map(|(_, ty)| ty.to_token_stream().to_string());
+        text(&self.deserialize_as) == text(&self.serialize_as)
+    }
+}
+
+/// Those of Diesel's attributes that concern us.
+#[derive(Default)]
+struct DieselAttributes {
+    table_name: Option<Path>,
+    primary_key: Option<Vec<Ident>>,
+    column_name: Option<Written<String>>,
+    embed: bool,
+    select_expression: Option<Ident>,
+    deserialize_as: Option<(Ident, Type)>,
+    serialize_as: Option<(Ident, Type)>,
+}
+
+impl DieselAttributes {
+    fn parse(attributes: &[Attribute], errors: &mut Vec<Error>) -> Self {
+        let mut named = DieselAttributes::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("diesel")) {
+            let items = |input: ParseStream<'_>| {
+                while !input.is_empty() {
+                    named.item(input)?;
+                    if !input.is_empty() {
+                        input.parse::<Token![,]>()?;
+                    }
+                }
+                Ok(())
+            };
+            errors.extend(attribute.parse_args_with(items).err());
+        }
+        named
+    }
+
+    /// Reads one item. What stands twice counts the last time, as with Diesel.
+    fn item(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let key = input.call(Ident::parse_any)?;
+        match key.to_string().as_str() {
+            "table_name" => self.table_name = Some(equals(input)?),
+            "column_name" => self.column_name = Some(equals_with(input, column_name)?),
+            "embed" => self.embed = true,
+            "deserialize_as" => self.deserialize_as = Some((key, equals(input)?)),
+            "serialize_as" => self.serialize_as = Some((key, equals(input)?)),
+            "primary_key" => {
+                let columns;
+                parenthesized!(columns in input);
+                self.primary_key = Some(Punctuated::<_, Token![,]>::parse_terminated(&columns)?.into_iter().collect());
+            }
+            "select_expression" => {
+                self.select_expression = Some(key);
+                equals::<Expr>(input)?;
+            }
+            // A comma inside these does not end the item.
+            "base_query" => drop(equals::<Expr>(input)?),
+            "base_query_type" | "select_expression_type" | "sql_type" => drop(equals::<Type>(input)?),
+            _ => {
+                while !input.is_empty() && !input.peek(Token![,]) {
+                    input.parse::<proc_macro2::TokenTree>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn equals<T: syn::parse::Parse>(input: ParseStream<'_>) -> Result<T> {
+    equals_with(input, T::parse)
+}
+
+fn equals_with<T>(input: ParseStream<'_>, parser: fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+    input.parse::<Token![=]>()?;
+    parser(input)
+}
+
+fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
+    if input.peek(LitStr) {
+        let literal: LitStr = input.parse()?;
+        return Ok(Written { value: literal.value(), span: literal.span() });
+    }
+    let ident: Ident = input.parse()?;
+    Ok(Written { value: ident.unraw().to_string(), span: ident.span() })
+}
+
+fn default_table(entity: &Ident) -> Path {
+    format_ident!("{}s", snake_case(entity), span = entity.span()).into()
+}
+
+/// The struct's name in snake case: like Diesel, with an underscore before every capital.
+fn snake_case(ident: &Ident) -> String {
+    let mut name = String::new();
+    for character in ident.unraw().to_string().chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(character.to_lowercase());
+    }
+    name
+}
+
+/// Puts `'static` for the struct's lifetimes: a key outlives the row it was read from.
+struct EndlessLifetimes<'a>(&'a Generics);
+
+impl VisitMut for EndlessLifetimes<'_> {
+    fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
+        if self.0.lifetimes().any(|parameter| parameter.lifetime == *lifetime) {
+            *lifetime = Lifetime::new("'static", lifetime.span());
+        }
+        visit_mut::visit_lifetime_mut(self, lifetime);
+    }
+}

@@ -1,0 +1,259 @@
+//! Parse: the values of `#[queue(..)]`, each with its own complaint.
+
+use std::time::Duration;
+
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, parenthesized};
+
+use crate::attribute::Written;
+
+/// The longest duration: the runtime's `MAX_DELAY`, 100 years.
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The longest name of a column: PostgreSQL cuts longer ones off, MySQL allows one byte more.
+pub(crate) const MAX_NAME_BYTES: usize = 63;
+
+const STRATEGIES: [&str; 5] = ["none", "fixed", "linear", "exponential", "custom"];
+
+/// The value of `retry`.
+pub(crate) enum Retry {
+    None,
+    Fixed(Written<Duration>),
+    Linear { step: Written<Duration>, max: Option<Written<Duration>> },
+    Exponential { first: Written<Duration>, max: Option<Written<Duration>>, jitter_percent: Option<u8> },
+    Custom(Box<Expr>),
+}
+
+/// Reads the name of a column: a string, or an identifier.
+pub(crate) fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
+    let name = name(input, r#"a column name such as "charge_status""#)?;
+    if name.value.is_empty() {
+        return Err(Error::new(name.span, "a column name may not be empty"));
+    }
+    if name.value.len() > MAX_NAME_BYTES {
+        let message = format!("a column name may have {MAX_NAME_BYTES} bytes, this one has {}", name.value.len());
+        return Err(Error::new(name.span, message));
+    }
+    Ok(name)
+}
+
+/// Reads what is put before the columns' default names.
+pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Written<String>> {
+    name(input, r#"a prefix such as "charge_""#)
+}
+
+fn name(input: ParseStream<'_>, accepted: &str) -> Result<Written<String>> {
+    let (value, span) = if input.peek(LitStr) {
+        let literal: LitStr = input.parse()?;
+        (literal.value(), literal.span())
+    } else if input.peek(Ident::peek_any) {
+        let ident = input.call(Ident::parse_any)?;
+        (ident.unraw().to_string(), ident.span())
+    } else {
+        return Err(unexpected(input, accepted));
+    };
+    if value.contains('\0') {
+        return Err(Error::new(span, "no database takes a NUL in a column name"));
+    }
+    Ok(Written { value, span })
+}
+
+/// Reads the name of the generated module.
+pub(crate) fn module(input: ParseStream<'_>) -> Result<Ident> {
+    input.parse().map_err(|_| unexpected(input, "a module's name such as `charge_queue`"))
+}
+
+/// Reads a number of tries.
+pub(crate) fn max_tries(input: ParseStream<'_>) -> Result<u32> {
+    whole_number(input, 1, 2_147_483_647)
+}
+
+/// Reads the time that a handler may take.
+pub(crate) fn budget(input: ParseStream<'_>) -> Result<Duration> {
+    let budget = duration(input)?;
+    if budget.value.is_zero() {
+        return Err(Error::new(budget.span, "the budget must be longer than zero, a handler needs some time"));
+    }
+    Ok(budget.value)
+}
+
+/// Reads a retry policy.
+pub(crate) fn retry(input: ParseStream<'_>) -> Result<Retry> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, &one_of(&STRATEGIES)));
+    }
+    let strategy = input.call(Ident::parse_any)?;
+    let name = strategy.to_string();
+    if name == "none" {
+        return Ok(Retry::None);
+    }
+    if !STRATEGIES.contains(&name.as_str()) {
+        return Err(unknown("retry policy", &strategy, &STRATEGIES));
+    }
+    if !input.peek(syn::token::Paren) {
+        let argument = if name == "custom" { "MyPolicy" } else { r#""10s""# };
+        return Err(Error::new(strategy.span(), format!("expected an argument: `{name}({argument})`")));
+    }
+    let arguments;
+    parenthesized!(arguments in input);
+    match name.as_str() {
+        "custom" => custom(&arguments),
+        "fixed" => {
+            let delay = duration(&arguments)?;
+            options(&arguments, &[])?;
+            Ok(Retry::Fixed(delay))
+        }
+        "linear" => {
+            let step = duration(&arguments)?;
+            let Options { max, .. } = options(&arguments, &["max"])?;
+            Ok(Retry::Linear { step, max })
+        }
+        _ => {
+            let first = duration(&arguments)?;
+            let Options { max, jitter_percent } = options(&arguments, &["max", "jitter"])?;
+            Ok(Retry::Exponential { first, max, jitter_percent })
+        }
+    }
+}
+
+fn custom(arguments: ParseStream<'_>) -> Result<Retry> {
+    if arguments.is_empty() {
+        return Err(unexpected(arguments, "an expression whose type implements `RetryPolicy`"));
+    }
+    let policy = arguments.parse()?;
+    arguments.parse::<Option<Token![,]>>()?;
+    if arguments.is_empty() { Ok(Retry::Custom(Box::new(policy))) } else { Err(unexpected(arguments, "`)`")) }
+}
+
+#[derive(Default)]
+struct Options {
+    max: Option<Written<Duration>>,
+    jitter_percent: Option<u8>,
+}
+
+fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
+    let mut options = Options::default();
+    let mut seen = Vec::new();
+    while !input.is_empty() {
+        if !input.peek(Token![,]) {
+            return Err(unexpected(input, "`,` or `)`"));
+        }
+        input.parse::<Token![,]>()?;
+        if input.is_empty() {
+            break;
+        }
+        if accepted.is_empty() {
+            return Err(unexpected(input, "`)`"));
+        }
+        if !input.peek(Ident::peek_any) {
+            return Err(unexpected(input, &one_of(accepted)));
+        }
+        let key = input.call(Ident::parse_any)?;
+        if !accepted.contains(&key.to_string().as_str()) {
+            return Err(unknown("argument", &key, accepted));
+        }
+        if seen.contains(&key) {
+            return Err(Error::new(key.span(), format!("`{key}` is given twice")));
+        }
+        if !input.peek(Token![=]) {
+            return Err(unexpected(input, &format!("`=` and a value after `{key}`")));
+        }
+        input.parse::<Token![=]>()?;
+        if key == "max" {
+            options.max = Some(duration(input)?);
+        } else {
+            options.jitter_percent =
+                Some(whole_number(input, 0, 100)?.try_into().expect("at most 100 fits into 8 bits"));
+        }
+        seen.push(key);
+    }
+    Ok(options)
+}
+
+fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {
+    let accepted = format!("a whole number from {min} to {max}");
+    if !input.fork().parse::<LitInt>().is_ok_and(|literal| literal.suffix().is_empty()) {
+        return Err(unexpected(input, &accepted));
+    }
+    let literal: LitInt = input.parse()?;
+    let number = literal.base10_parse().ok().filter(|number| (min..=max).contains(number));
+    number.ok_or_else(|| Error::new(literal.span(), format!("expected {accepted}, found `{literal}`")))
+}
+
+/// Reads a whole number and a unit, in a string.
+fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {
+    if !input.peek(LitStr) {
+        return Err(unexpected(input, r#"a duration such as "10s""#));
+    }
+    let literal: LitStr = input.parse()?;
+    let value = parse_duration(&literal.value()).map_err(|message| Error::new(literal.span(), message))?;
+    Ok(Written { value, span: literal.span() })
+}
+
+fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    const UNITS: &str = "`ms`, `s`, `m` (minutes), `h` or `d`";
+
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    if number.is_empty() || !unit.chars().all(char::is_alphabetic) {
+        return Err(format!("`{text}` is no duration, expected a whole number and one unit such as `10s`: {UNITS}"));
+    }
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        "" => return Err(format!("`{text}` has no unit, expected {UNITS}")),
+        _ => return Err(format!("unknown unit `{unit}`, expected {UNITS}")),
+    };
+    let duration =
+        number.parse().ok().and_then(|number: u64| number.checked_mul(milliseconds)).map(Duration::from_millis);
+    duration
+        .filter(|duration| *duration <= MAX_DURATION)
+        .ok_or_else(|| format!("`{text}` is longer than 100 years, the longest duration that every database can add"))
+}
+
+/// The error at the next token: what was found and what is accepted.
+pub(crate) fn unexpected(input: ParseStream<'_>, accepted: &str) -> Error {
+    match input.cursor().token_tree() {
+        Some((token, _)) => Error::new(token.span(), format!("expected {accepted}, found `{token}`")),
+        None => input.error(format!("expected {accepted}")),
+    }
+}
+
+/// The error at a name that is none of `accepted`, with the nearest of them.
+pub(crate) fn unknown(what: &str, found: &Ident, accepted: &[&str]) -> Error {
+    let name = found.to_string();
+    let nearest = accepted.iter().map(|accepted| (distance(&name, accepted), accepted)).min();
+    let hint = match nearest {
+        Some((distance, nearest)) if distance <= 2 || distance * 3 <= name.len() => {
+            format!(", did you mean `{nearest}`?")
+        }
+        _ => String::new(),
+    };
+    Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
+}
+
+fn one_of(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+/// The number of letters to change, add or remove between two names (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<_> = b.chars().collect();
+    let mut row: Vec<_> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
