@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use crate::attempt::{Attempted, End, Plan, Rest, Settled, attempt};
-use crate::backend::{QueueBackend, QueueConnection, Schema};
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::entity::{QueueTable, Settings};
 use crate::error::{Error, Finding};

@@ -1,4 +1,6 @@
 //! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
 //! on every backend.
 
+mod attempt;
+mod bank;
 mod harness;
