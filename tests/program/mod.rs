@@ -72,14 +72,14 @@ impl Program {
         assert_eq!(ended.status.signal(), Some(9), "the program ended before it was killed: {ended:?}");
     }
 
-    /// Asks the program to end.
-    pub(crate) fn terminate(&self) {
+    /// Asks the program to end, once it has said `text`.
+    pub(crate) fn terminate_after(&mut self, text: &str) {
+        self.until(text, |program| program.said().contains(text).then_some(()));
         let sent = Command::new("kill").args(["-s", "TERM"]).arg(self.child.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 
-    /// What the program has said so far.
-    pub(crate) fn said(&self) -> String {
+    fn said(&self) -> String {
         fs::read_to_string(self.output.path().join("stdout")).expect("the program writes text")
     }
 
