@@ -123,6 +123,26 @@ fn a_killed_run_is_resumed() {
 }
 
 #[test]
+fn without_a_database_named_a_run_begins_afresh_unless_the_last_one_was_cut_short() {
+    let mut place = Place::new();
+    place.database = place.directory.path().join("target/payments.sqlite").to_str().unwrap().to_owned();
+    let input = place.file("payments.csv", &program::payments(1000));
+    let arguments = ["--json", "--input", &input];
+    let start = |more| Program::start_in(place.directory.path(), "payments", arguments.into_iter().chain(more));
+    let first = report(start(None).end());
+    assert_eq!(first["check"]["holds"], true);
+    let mut second = start(None);
+    second.await_answer("the second run has begun", || {
+        let first_is_gone = sql::<BigInt>("SELECT COUNT(*) FROM payments WHERE status = 'NOT_ATTEMPTED' AND id > 1000");
+        first_is_gone.get_result::<i64>(&mut place.connect()).is_ok_and(|rows| rows > 0).then_some(())
+    });
+    second.kill();
+    refused(start(None).end(), &["holds a run that was cut short", "of 1000 payments", "--resume"]);
+    let resumed = report(start(Some("--resume")).end());
+    assert_eq!((&resumed["check"], &resumed["statuses"]), (&first["check"], &first["statuses"]));
+}
+
+#[test]
 fn a_bad_file_enqueues_nothing() {
     let head = "company_id,amount_cents\n";
     for (text, expected) in [
@@ -160,10 +180,12 @@ fn a_wrong_database_is_named() {
     let place = Place::new();
     fs::write(&place.database, "this is a text file, and a long one at that".repeat(100)).unwrap();
     refused(place.run(NONE), &["not a database"]);
-    for (kind, on) in [("postgres", cfg!(feature = "postgres")), ("mysql", cfg!(feature = "mysql"))] {
-        // Port 1 has no server.
-        let expected = if on { "cannot open the database" } else { "--features" };
-        refused(job(&format!("{kind}://nobody@127.0.0.1:1/nothing")), &[expected, kind]);
+    for kind in ["postgres", "mysql"] {
+        // Port 1 has no server; and a build without the feature says so first.
+        let ended = job(&format!("{kind}://nobody@127.0.0.1:1/nothing"));
+        let built_without = ended.stderr.contains("built without");
+        let expected = if built_without { format!("--features {kind}") } else { "cannot open the database".to_owned() };
+        refused(ended, &[&expected, &format!("{kind}://")]);
     }
 }
 

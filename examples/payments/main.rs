@@ -16,6 +16,7 @@ mod database;
 mod input;
 mod report;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,18 +58,21 @@ struct Options {
 
 impl Options {
     fn database_url(&self) -> String {
-        let default = || here().join("target/payments.sqlite").display().to_string();
+        let default = || in_package("target/payments.sqlite").display().to_string();
         self.database_url.clone().unwrap_or_else(default)
     }
 
     fn input(&self) -> PathBuf {
-        self.input.clone().unwrap_or_else(|| here().join("examples/data/payments.csv"))
+        self.input.clone().unwrap_or_else(|| in_package("examples/data/payments.csv"))
     }
 }
 
-/// The directory of the package, so that the defaults do not depend on where cargo is called.
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// A file of the package, wherever cargo is called, or of the present directory when the program runs without cargo.
+fn in_package(file: &str) -> PathBuf {
+    match (env::var_os("CARGO_MANIFEST_DIR"), env::current_dir()) {
+        (Some(package), Ok(present)) if *package != *present => Path::new(&package).join(file),
+        _ => file.into(),
+    }
 }
 
 fn main() -> ExitCode {
@@ -87,7 +91,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Report> {
     let url = options.database_url();
     if options.database_url.is_none() {
-        fs::create_dir_all(here().join("target")).context("cannot create the directory target")?;
+        fs::create_dir_all(in_package("target")).context("cannot create the directory target")?;
     }
     let report = database::run(&url, options)?;
     if options.json {

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -32,10 +32,23 @@ pub(crate) struct Ended {
 impl Program {
     /// Starts the example that cargo has built beside this test.
     pub(crate) fn start<A: AsRef<OsStr>>(example: &str, arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::spawn(Command::new(built(example)).args(arguments))
+    }
+
+    /// Starts an example that takes `directory` for the package, and keeps its own files there.
+    pub(crate) fn start_in<A: AsRef<OsStr>>(
+        directory: &Path,
+        example: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let mut command = Command::new(built(example));
+        Self::spawn(command.args(arguments).current_dir(directory).env("CARGO_MANIFEST_DIR", directory))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
         let output = tempfile::tempdir().expect("the system's temporary directory is writable");
         let file = |name| File::create(output.path().join(name)).expect("the directory is writable");
-        let child = Command::new(built(example))
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stdout(file("stdout"))
             .stderr(file("stderr"))
