@@ -131,12 +131,15 @@ fn enqueue(connection: &mut Conn, options: &Options, new_payments: Option<Vec<Ne
         Ok(())
     });
     match enqueued {
+        // Another process was faster, or the server has now committed what a killed one had asked for.
         Err(Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {
-            bail!("another process has enqueued payments meanwhile: join it with --resume")
+            ensure!(options.resume, "another process has enqueued payments meanwhile: join it with --resume");
+            let earlier = imports::table.select(Import::as_select()).first(connection)?;
+            check_it_is_the_same(&earlier, options)?;
+            Ok(earlier)
         }
-        enqueued => enqueued.context("cannot enqueue the payments, nothing was enqueued")?,
+        enqueued => enqueued.map(|()| import).context("cannot enqueue the payments, nothing was enqueued"),
     }
-    Ok(import)
 }
 
 /// Adds the companies that are new, with a balance of zero.

@@ -30,18 +30,20 @@ fn the_main_job_survives_20_kills_at_random_moments() {
     let mut moments = Vec::new();
     for kill in 0..KILLS {
         let mut program = job.start(4);
-        // The first ones hit the set-up and the enqueue; later a few more hit a process that is just starting.
-        if kill < 6 || kill % 4 == 0 {
-            let delay = Duration::from_millis(random.below(150));
-            wait(delay);
-            moments.push(format!("{delay:?}"));
+        let before = booked_so_far(&mut session);
+        if !is_enqueued(&mut session) || kill % 4 == 0 {
+            // Nothing to be seen yet: it hits the start, the set-up or the enqueue, or what comes next.
+            wait(Duration::from_millis(random.below(40 + 20 * kill.min(5))));
         } else {
-            let more = 1 + i64::try_from(random.below(100)).unwrap();
-            let enough = booked_so_far(&mut session) + more;
+            let enough = before + 1 + i64::try_from(random.below(100)).unwrap();
             program.await_answer("more payments are booked", || (booked_so_far(&mut session) >= enough).then_some(()));
-            moments.push(format!("{more} booked"));
         }
         program.kill();
+        moments.push(match (is_set_up(&mut session), is_enqueued(&mut session)) {
+            (false, _) => "during set-up".to_owned(),
+            (true, false) => "before the enqueue's commit".to_owned(),
+            _ => format!("{} booked", booked_so_far(&mut session) - before),
+        });
         if is_set_up(&mut session) {
             assert_eq!(half_enqueued(&mut session, PAYMENTS), 0, "after {moments:?}");
         }
@@ -124,6 +126,10 @@ fn booked_so_far(session: &mut Conn) -> i64 {
 
 fn is_set_up(session: &mut Conn) -> bool {
     count(session, "SELECT COUNT(*) FROM imports").is_ok()
+}
+
+fn is_enqueued(session: &mut Conn) -> bool {
+    count(session, "SELECT COUNT(*) FROM imports") == Ok(1)
 }
 
 /// How many payments are enqueued beyond none, or beyond all.
