@@ -131,8 +131,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 Ok(Conclusion::Interrupted) => return Turn::Interrupted,
                 Ok(Conclusion::Overtaken) => {
                     self.settled(&key);
-                    tracing::debug!(entity = Q::ENTITY, ?key, "somebody else changed the row meanwhile");
-                    return Turn::Interrupted;
+                    noise.warn(
+                        Q::ENTITY,
+                        &format!("row {key:?} was changed by somebody else, or a trigger keeps it from changing"),
+                    );
+                    // A row that a trigger keeps as it is stays due: back off, or it would be claimed in a hot loop.
+                    return Turn::Trouble;
                 }
                 Err(error) => {
                     noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));

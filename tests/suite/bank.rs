@@ -93,7 +93,8 @@ impl Bank {
             .into_iter()
             .map(|amount_cents| (NewPayment { company_id: 1, amount_cents }, Payment::due_now()))
             .collect();
-        let before: Option<i64> = payments::table.select(diesel::dsl::max(payments::id)).get_result(&mut connection).unwrap();
+        let before: Option<i64> =
+            payments::table.select(diesel::dsl::max(payments::id)).get_result(&mut connection).unwrap();
         diesel::insert_into(payments::table).values(payments).execute(&mut connection).unwrap();
         payments::table
             .filter(payments::id.gt(before.unwrap_or(0)))
