@@ -102,7 +102,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         let pause = FIRST_PAUSE.saturating_mul(1 << (*times).min(16)).min(LONGEST_PAUSE);
         let pause = jittered(pause, 1.0, fastrand::f64());
         *times = times.saturating_add(1);
-        *until = Instant::now() + pause;
+        // The database counts the pause from when it is written, which is a little later.
+        *until = Instant::now() + pause + Duration::from_secs(1);
         pause
     }
 

@@ -4,3 +4,4 @@
 mod attempt;
 mod bank;
 mod harness;
+mod poller;
