@@ -401,34 +401,35 @@ mod the_key {
     }
 
     #[test]
-    fn may_be_a_newtype_of_the_users() {
+    fn may_be_a_newtype_of_the_users_around_a_uuid() {
         use diesel::backend::Backend;
         use diesel::deserialize::{self, FromSql, FromSqlRow};
         use diesel::expression::AsExpression;
         use diesel::serialize::{self, Output, ToSql};
-        use diesel::sql_types::BigInt;
+        use diesel::sql_types::Binary;
+        use uuid::Uuid;
 
-        diesel::table! { tickets (id) { id -> BigInt, } }
+        diesel::table! { tickets (id) { id -> Binary, } }
 
         #[derive(Debug, Clone, Copy, PartialEq, AsExpression, FromSqlRow)]
-        #[diesel(sql_type = BigInt)]
-        struct TicketId(i64);
+        #[diesel(sql_type = Binary)]
+        struct TicketId(Uuid);
 
-        impl<DB: Backend> FromSql<BigInt, DB> for TicketId
+        impl<DB: Backend> FromSql<Binary, DB> for TicketId
         where
-            i64: FromSql<BigInt, DB>,
+            Vec<u8>: FromSql<Binary, DB>,
         {
             fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
-                i64::from_sql(bytes).map(TicketId)
+                Ok(TicketId(Uuid::from_slice(&Vec::from_sql(bytes)?)?))
             }
         }
 
-        impl<DB: Backend> ToSql<BigInt, DB> for TicketId
+        impl<DB: Backend> ToSql<Binary, DB> for TicketId
         where
-            i64: ToSql<BigInt, DB>,
+            [u8]: ToSql<Binary, DB>,
         {
             fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, DB>) -> serialize::Result {
-                self.0.to_sql(out)
+                self.0.as_bytes().as_slice().to_sql(out)
             }
         }
 
@@ -438,11 +439,11 @@ mod the_key {
         }
 
         let connection = &mut SqliteConnection::establish(":memory:").unwrap();
-        diesel::sql_query("create table tickets (id bigint)").execute(connection).unwrap();
-        diesel::insert_into(tickets::table).values(tickets::id.eq(5_i64)).execute(connection).unwrap();
+        diesel::sql_query("create table tickets (id blob)").execute(connection).unwrap();
+        diesel::insert_into(tickets::table).values(tickets::id.eq(vec![7_u8; 16])).execute(connection).unwrap();
         let key: TicketId = tickets::table.select(*Ticket::KEY_COLUMNS).first(connection).unwrap();
         let ticket = tickets::table.filter(Ticket::is_key(key)).select(Ticket::as_select()).first(connection);
-        assert_eq!(ticket, Ok(Ticket { id: TicketId(5) }));
+        assert_eq!(ticket, Ok(Ticket { id: TicketId(Uuid::from_bytes([7; 16])) }));
     }
 
     #[test]
@@ -474,6 +475,24 @@ mod the_key {
         let device: Device =
             devices::table.filter(Device::is_key("12".into())).select(Device::as_select()).first(connection).unwrap();
         assert_eq!(device.serial, Serial(12));
+    }
+
+    #[test]
+    fn may_be_called_key_and_imported() {
+        diesel::table! { entries (key) { key -> Text, } }
+        use entries::dsl::key;
+
+        #[derive(Queryable, Selectable, Queueable)]
+        #[diesel(table_name = entries, primary_key(key))]
+        struct Entry {
+            #[expect(dead_code)]
+            key: String,
+        }
+
+        assert_eq!(
+            sql(&entries::table.filter(Entry::is_key("a".into())).select(key)),
+            "SELECT `entries`.`key` FROM `entries` WHERE (`entries`.`key` = ?)"
+        );
     }
 
     #[test]

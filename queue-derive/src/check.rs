@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::{Data, Error, Fields};
 
-use crate::attribute::{COLUMNS, Written};
+use crate::attribute::COLUMNS;
 use crate::model::{Field, Model};
 use crate::value::{MAX_NAME_BYTES, Retry};
 
@@ -148,12 +148,10 @@ fn retry(model: &Model<'_>, errors: &mut Vec<Error>) {
         Some(Retry::Exponential { first, max, .. }) => (first, max),
         _ => return,
     };
-    if let Some(Written { value, span }) = max {
-        if *value < first.value {
-            errors.push(Error::new(
-                *span,
-                "the longest delay is shorter than the first one\nhelp: `max` must be at least the first delay",
-            ));
-        }
+    if let Some(max) = max
+        && max.value < first.value
+    {
+        let message = "the longest delay is shorter than the first one\nhelp: `max` must be at least the first delay";
+        errors.push(Error::new(max.span, message));
     }
 }
