@@ -5,6 +5,7 @@ mod check;
 mod expand;
 mod fallback;
 mod model;
+mod suggest;
 mod value;
 
 use proc_macro::TokenStream;
