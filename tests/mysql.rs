@@ -4,3 +4,8 @@
 #[path = "db/mysql.rs"]
 mod db;
 mod suite;
+
+#[path = "only/attempt_mysql.rs"]
+mod attempt_only;
+#[path = "only/outage.rs"]
+mod outage;

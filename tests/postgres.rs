@@ -4,3 +4,10 @@
 #[path = "db/postgres.rs"]
 mod db;
 mod suite;
+
+#[path = "only/attempt_postgres.rs"]
+mod attempt_only;
+#[path = "only/deferred.rs"]
+mod deferred;
+#[path = "only/outage.rs"]
+mod outage;

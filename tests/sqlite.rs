@@ -4,3 +4,8 @@
 #[path = "db/sqlite.rs"]
 mod db;
 mod suite;
+
+#[path = "only/attempt_sqlite.rs"]
+mod attempt_only;
+#[path = "only/deferred.rs"]
+mod deferred;

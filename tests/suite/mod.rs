@@ -2,6 +2,6 @@
 //! on every backend.
 
 mod attempt;
-mod bank;
+pub(crate) mod bank;
 mod harness;
 mod poller;
