@@ -4,4 +4,5 @@
 mod attempt;
 pub(crate) mod bank;
 mod harness;
+mod main_job;
 mod poller;

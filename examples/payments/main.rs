@@ -1,0 +1,103 @@
+//! The main job: a table of payments, with a thousand old rows in it, becomes a queue and is worked.
+//!
+//! ```sh
+//! cargo run --example payments                                 # SQLite, nothing to install
+//! cargo run --example payments -- --resume                     # goes on after a kill -9
+//! cargo run --example payments --features postgres -- --database-url postgres://me@localhost/empty
+//! ```
+//!
+//! `bank.rs` has the tables and the entity, `job.rs` the handler and what is done with the queue. Read these two; the
+//! others read the file (`input.rs`), print (`report.rs`), and choose the kind of database (`database.rs`).
+//!
+//! Exit codes: 0, 1 when the books do not agree at the end, 2 for bad input and a database that does not play along.
+
+mod bank;
+mod database;
+mod input;
+mod report;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::report::Report;
+
+/// Books the payments of a CSV file, through a queue on the table of payments
+#[derive(Debug, Parser)]
+#[command(name = "payments")]
+struct Options {
+    /// The database: a SQLite file, or the URL of an empty database, postgres://.. or mysql://.. [default:
+    /// target/payments.sqlite]
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
+
+    /// The payments to enqueue: a CSV file with the columns company_id,amount_cents [default: examples/data/payments.csv]
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+
+    /// Continues the run that is in the database; several processes may do so at the same time
+    #[arg(long)]
+    resume: bool,
+
+    /// How many payments are booked at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: u8,
+
+    /// The company whose pending and failed payments are listed at the end
+    #[arg(long, default_value_t = 3345)]
+    company: i64,
+
+    /// Prints one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl Options {
+    fn database_url(&self) -> String {
+        let default = || in_package("target/payments.sqlite").display().to_string();
+        self.database_url.clone().unwrap_or_else(default)
+    }
+
+    fn input(&self) -> PathBuf {
+        self.input.clone().unwrap_or_else(|| in_package("examples/data/payments.csv"))
+    }
+}
+
+/// A file of the package, wherever cargo is called, or of the present directory when the program runs without cargo.
+fn in_package(file: &str) -> PathBuf {
+    match (env::var_os("CARGO_MANIFEST_DIR"), env::current_dir()) {
+        (Some(package), Ok(present)) if *package != *present => Path::new(&package).join(file),
+        _ => file.into(),
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
+    match run(&options) {
+        Ok(report) if report.check.holds => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<Report> {
+    let url = options.database_url();
+    if options.database_url.is_none() {
+        fs::create_dir_all(in_package("target")).context("cannot create the directory target")?;
+    }
+    let report = database::run(&url, options)?;
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(report)
+}

@@ -1,0 +1,4 @@
+DROP TABLE imports;
+DROP TABLE ledger;
+DROP TABLE payments;
+DROP TABLE companies;

@@ -1,0 +1,1 @@
+DELETE FROM payments WHERE id <= 1000;

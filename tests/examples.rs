@@ -1,0 +1,286 @@
+//! The examples run as the programs they are: each succeeds, and the main job says what is wrong with its input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::BigInt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use self::program::{Ended, Program};
+
+mod program;
+
+#[test]
+fn adopt_existing_table_leaves_the_history_alone() {
+    let said = Program::run("adopt_existing_table", NONE).well();
+    assert_eq!(said.matches("goes to").count(), 2, "{said}");
+}
+
+#[test]
+fn domain_filters_work() {
+    Program::run("domain_filters", NONE).well();
+}
+
+#[test]
+fn two_queues_on_one_table_keep_apart() {
+    let said = Program::run("two_queues_on_one_table", NONE).well();
+    assert!(said.contains("payment 3: charge FAILED, receipt NOT_ATTEMPTED"), "{said}");
+}
+
+#[test]
+fn a_closure_handles() {
+    assert!(Program::run("closure_handler", NONE).well().contains("2 sent, 1 failed"));
+}
+
+#[test]
+fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
+    let said = Program::run("graceful_shutdown", NONE).well();
+    assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");
+}
+
+#[test]
+fn a_shutdown_follows_a_signal_from_outside() {
+    let mut program = Program::start("graceful_shutdown", ["wait"]);
+    program.terminate_after("waiting for SIGTERM");
+    let said = program.end().well();
+    assert!(said.contains("signal 15: shutting down"), "{said}");
+}
+
+#[test]
+fn the_main_job_books_the_default_file() {
+    let place = Place::new();
+    let report = report(place.run(["--json"]));
+    assert_eq!(report["statuses"], json!({"SUCCESS": 4879, "FAILED": 121, "unknown": 0}));
+    assert_eq!(report["errors"], json!([{"message": "the amount is not positive", "count": 121}]));
+    assert_eq!(report["handled_here"]["retried"], 46, "amounts that end in 13 fail once");
+    assert_eq!((&report["company"]["id"], &report["company"]["pending"]), (&json!(3345), &json!([])));
+    let failed = report["company"]["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1);
+    assert_eq!((&failed[0]["company_id"], &failed[0]["status"]), (&json!(3345), &json!("FAILED")));
+    let check = &report["check"];
+    assert_eq!(check["holds"], true);
+    assert_eq!((&check["ledger_rows"], &check["success_rows"]), (&json!(4879), &json!(4879)));
+    let cents: i64 = amounts(&program::payments(5000)).into_iter().filter(|amount| *amount > 0).sum();
+    for sum in ["ledger_cents", "success_cents", "balance_cents"] {
+        assert_eq!(check[sum], cents, "{sum}");
+    }
+    assert_eq!(check["old_rows_untouched"], 1000);
+    assert_eq!(place.count("SELECT COALESCE(SUM(amount_cents), 0) FROM ledger"), cents);
+}
+
+#[test]
+fn the_main_job_prints_the_same_for_people() {
+    let place = Place::new();
+    let said = place.run(["--company", "3346"]).well();
+    for line in [
+        "SUCCESS             4879",
+        "FAILED               121",
+        "121 x  the amount is not positive",
+        "company 3346: 0 pending",
+        "check: the books agree",
+        "1000 of 1000 old rows as they were",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+}
+
+#[test]
+fn the_default_file_is_made_by_its_rule() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/payments.csv");
+    let found = fs::read_to_string(file).unwrap();
+    assert!(found == program::payments(5000), "write what `program::payments(5000)` returns into the file");
+}
+
+#[test]
+fn a_run_is_not_repeated_but_resumed() {
+    let place = Place::new();
+    let input = place.file("two.csv", "company_id,amount_cents\n3345,100\n7,250\n");
+    let first = report(place.run(["--json", "--input", &input]));
+    assert_eq!(first["check"]["balance_cents"], 350, "an unknown company gets an account");
+    refused(place.run(["--input", &input]), &["holds a run already (2 of 2 payments", "--resume"]);
+    refused(place.run(["--resume", "--input", "other.csv"]), &["two.csv", "name an empty database for another file"]);
+    fs::remove_file(&input).unwrap();
+    let again = report(place.run(["--json", "--resume"]));
+    assert_eq!((&again["check"], &again["statuses"]), (&first["check"], &first["statuses"]));
+    assert_eq!(again["handled_here"]["succeeded"], 0);
+}
+
+#[test]
+fn a_killed_run_is_resumed() {
+    let place = Place::new();
+    let mut program = Program::start("payments", place.arguments(["--json"]));
+    program.await_answer("some payments are booked", || (place.booked() > 20).then_some(()));
+    program.kill();
+    assert!(place.booked() < 4879);
+    refused(place.run(["--json"]), &["of 5000 payments", "--resume"]);
+    let report = report(place.run(["--json", "--resume"]));
+    assert_eq!((&report["check"]["holds"], &report["check"]["ledger_rows"]), (&json!(true), &json!(4879)));
+    assert_eq!(place.booked(), 4879);
+}
+
+#[test]
+fn without_a_database_named_a_run_begins_afresh_unless_the_last_one_was_cut_short() {
+    let mut place = Place::new();
+    place.database = place.directory.path().join("target/payments.sqlite").to_str().unwrap().to_owned();
+    let input = place.file("payments.csv", &program::payments(1000));
+    let arguments = ["--json", "--input", &input];
+    let start = |more| Program::start_in(place.directory.path(), "payments", arguments.into_iter().chain(more));
+    let first = report(start(None).end());
+    assert_eq!(first["check"]["holds"], true);
+    let mut second = start(None);
+    second.await_answer("the second run has begun", || {
+        let first_is_gone = sql::<BigInt>("SELECT COUNT(*) FROM payments WHERE status = 'NOT_ATTEMPTED' AND id > 1000");
+        first_is_gone.get_result::<i64>(&mut place.connect()).is_ok_and(|rows| rows > 0).then_some(())
+    });
+    second.kill();
+    refused(start(None).end(), &["holds a run that was cut short", "of 1000 payments", "--resume"]);
+    let resumed = report(start(Some("--resume")).end());
+    assert_eq!((&resumed["check"], &resumed["statuses"]), (&first["check"], &first["statuses"]));
+}
+
+#[test]
+fn a_bad_file_enqueues_nothing() {
+    let head = "company_id,amount_cents\n";
+    for (text, expected) in [
+        ("", vec!["line 1 of", "expected the header `company_id,amount_cents`"]),
+        ("company,cents\n1,2\n", vec!["line 1 of", "found `company,cents`"]),
+        (head, vec!["holds no payment", "3345,1250"]),
+        (&format!("{head}1,100\n2,12.5\n"), vec!["line 3 of", "amount_cents is `12.5`", "a whole number of cents"]),
+        (&format!("{head}Hopper,100\n"), vec!["line 2 of", "company_id is `Hopper`", "a company's number"]),
+        (&format!("{head}1,100\n\n1,100,EUR\n"), vec!["line 4 of", "expected 2 fields", "found 3"]),
+        (&format!("{head}1,\n"), vec!["line 2 of", "amount_cents is ``"]),
+        (&format!("{head}1,{0}\n1,{0}\n", i64::MAX), vec!["line 3 of", "64 bits"]),
+        (&format!("{head}1,99999999999999999999\n"), vec!["line 2 of", "amount_cents is `9999"]),
+    ] {
+        let place = Place::new();
+        let input = place.file("bad.csv", text);
+        refused(place.run(["--input", &input]), &expected);
+        assert!(!Path::new(&place.database).exists(), "nothing is touched for {text:?}");
+        // One that resumes has looked into the database first.
+        refused(place.run(["--resume", "--input", &input]), &expected);
+        assert_eq!(place.count("SELECT COUNT(*) FROM payments WHERE id > 1000"), 0);
+        assert_eq!(place.count("SELECT COUNT(*) FROM payments"), 1000);
+    }
+    let place = Place::new();
+    fs::write(place.directory.path().join("latin1.csv"), b"company_id,amount_cents\n1,200\n1,\xe9\n").unwrap();
+    let latin1 = place.directory.path().join("latin1.csv").display().to_string();
+    refused(place.run(["--input", &latin1]), &["line 3 of", "latin1.csv", "expected UTF-8"]);
+    refused(place.run(["--input", "no/such/file.csv"]), &["cannot open the input file no/such/file.csv"]);
+}
+
+#[test]
+fn a_wrong_database_is_named() {
+    let job = |url: &str| Program::run("payments", ["--database-url", url]);
+    refused(job("no/such/directory/file.sqlite"), &["cannot open the database no/such/directory/file.sqlite"]);
+    refused(job("oracle://localhost/x"), &["unknown kind of database `oracle://`", "postgres://"]);
+    let place = Place::new();
+    fs::write(&place.database, "this is a text file, and a long one at that".repeat(100)).unwrap();
+    refused(place.run(NONE), &["not a database"]);
+    for kind in ["postgres", "mysql"] {
+        // Port 1 has no server; and a build without the feature says so first.
+        let ended = job(&format!("{kind}://nobody@127.0.0.1:1/nothing"));
+        let built_without = ended.stderr.contains("built without");
+        let expected = if built_without { format!("--features {kind}") } else { "cannot open the database".to_owned() };
+        refused(ended, &[&expected, &format!("{kind}://")]);
+    }
+}
+
+#[test]
+fn somebody_elses_payments_are_left_alone() {
+    // Before the example's migrations, they meet a table in their way.
+    let place = Place::new();
+    place
+        .execute("CREATE TABLE payments (id INTEGER PRIMARY KEY, euros TEXT); INSERT INTO payments VALUES (1, '5,00')");
+    refused(place.run(NONE), &["needs an empty database", "payments"]);
+    assert_eq!(place.count("SELECT COUNT(*) FROM payments"), 1);
+    assert!(!place.has("companies") && !place.has("ledger"), "nothing half-made is left");
+
+    // And after them, when somebody has changed the table.
+    let place = Place::new();
+    let input = place.file("one.csv", "company_id,amount_cents\n3345,100\n");
+    place.run(["--input", &input]).well();
+    place.execute("ALTER TABLE payments RENAME COLUMN amount_cents TO euros");
+    refused(place.run(["--resume"]), &["the table payments is not this example's", "amount_cents"]);
+}
+
+#[test]
+fn a_wrong_argument_is_named() {
+    refused(Program::run("payments", ["--workers", "0"]), &["--workers", "1..=64"]);
+    refused(Program::run("payments", ["--company", "Hopper"]), &["--company", "Hopper"]);
+}
+
+const NONE: [&str; 0] = [];
+
+/// A directory with a database that is not there yet.
+struct Place {
+    directory: TempDir,
+    database: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("payments.sqlite").to_str().unwrap().to_owned();
+        Self { directory, database }
+    }
+
+    /// Writes a file and returns its path.
+    fn file(&self, name: &str, text: &str) -> String {
+        let file: PathBuf = self.directory.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    fn arguments<'a>(&'a self, more: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        ["--database-url", &self.database].into_iter().chain(more).collect()
+    }
+
+    /// Runs the main job on the database.
+    fn run<'a>(&'a self, more: impl IntoIterator<Item = &'a str>) -> Ended {
+        Program::run("payments", self.arguments(more))
+    }
+
+    fn connect(&self) -> SqliteConnection {
+        let mut connection = SqliteConnection::establish(&self.database).unwrap();
+        connection.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
+        connection
+    }
+
+    fn execute(&self, statements: &str) {
+        self.connect().batch_execute(statements).unwrap();
+    }
+
+    fn count(&self, query: &str) -> i64 {
+        sql::<BigInt>(query).get_result(&mut self.connect()).unwrap()
+    }
+
+    fn has(&self, table: &str) -> bool {
+        self.count(&format!("SELECT COUNT(*) FROM sqlite_schema WHERE name = '{table}'")) > 0
+    }
+
+    /// How many payments are in the ledger; none before there is one.
+    fn booked(&self) -> i64 {
+        sql::<BigInt>("SELECT COUNT(*) FROM ledger").get_result(&mut self.connect()).unwrap_or(0)
+    }
+}
+
+fn report(ended: Ended) -> Value {
+    let said = ended.well();
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// Asserts that a program ended with a message that says all of this, and with nothing on its standard output.
+fn refused(ended: Ended, expected: &[&str]) {
+    assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+    for text in expected {
+        assert!(ended.stderr.contains(text), "`{text}` is not in: {}", ended.stderr);
+    }
+}
+
+fn amounts(csv: &str) -> Vec<i64> {
+    csv.lines().skip(1).map(|line| line.split_once(',').unwrap().1.parse().unwrap()).collect()
+}
