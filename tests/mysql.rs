@@ -3,4 +3,6 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/mysql.rs"]
 mod db;
+#[path = "only/mysql.rs"]
+mod only;
 mod suite;

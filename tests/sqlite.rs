@@ -3,4 +3,6 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/sqlite.rs"]
 mod db;
+#[path = "only/sqlite.rs"]
+mod only;
 mod suite;

@@ -24,7 +24,9 @@ impl QueueBackend for Mysql {
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    const MICROSECONDS_UNTIL: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", ")");
+    // A zero date is due at once: its row fails by itself, where a null would stop the look for every row.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
