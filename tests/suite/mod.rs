@@ -2,5 +2,7 @@
 //! on every backend.
 
 mod attempt;
-mod bank;
+pub(crate) mod bank;
+mod columns;
 mod harness;
+

@@ -4,7 +4,7 @@ mod schema;
 
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
+use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
@@ -154,6 +154,10 @@ impl FromSql<TimestampUtc, Mysql> for Instant {
 
 impl ToSql<TimestampUtc, Mysql> for Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        // The server would store the zero date instead, which reads as no time at all.
+        if !(1000..=9999).contains(&self.year()) {
+            return Err(format!("the time {} is outside the years 1000 to 9999 that DATETIME has", **self).into());
+        }
         <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
     }
 }
