@@ -5,4 +5,5 @@ mod attempt;
 pub(crate) mod bank;
 mod columns;
 mod harness;
-
+mod retry;
+mod serde;
