@@ -1,11 +1,15 @@
 //! Promises that only MySQL and MariaDB make.
 
+mod row_locks;
+
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use queueable::{QueueState, Queueable, Status};
+use queueable::{Error, QueueState, Queueable, Status};
 
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
 
@@ -72,4 +76,16 @@ fn a_time_beyond_datetime_is_refused_without_strict_mode_too() {
         assert!(matches!(written, Err(DieselError::SerializationError(_))), "{time}: {written:?}");
     }
     assert_eq!(bank.state(id), before);
+}
+
+#[test]
+fn a_table_that_is_locked_as_a_whole_is_not_waited_for_without_bound() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let mut holder = bank.connect();
+    holder.batch_execute("LOCK TABLES payments READ").unwrap();
+    let refused = Payment::queue().all_rows().wait(Duration::from_millis(50)).retry_now(&mut bank.connect());
+    assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
+    drop(holder);
+    assert_eq!(Payment::queue().all_rows().retry_now(&mut bank.connect()).unwrap(), 1);
 }

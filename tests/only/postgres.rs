@@ -1,8 +1,11 @@
 //! Promises that only PostgreSQL makes.
 
 mod returning;
+mod row_locks;
 
-use diesel::connection::SimpleConnection;
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use queueable::{QueueState, Queueable, Status};
@@ -30,4 +33,18 @@ fn a_row_that_is_due_since_ever_fails_alone() {
     assert_eq!((tally.succeeded, tally.retried), (1, 1));
     assert_eq!(bank.booked(), ids[1..]);
     assert_eq!(bank.state(ids[0]).status, Status::Error);
+}
+
+#[test]
+fn held_rows_that_the_filter_does_not_pick_are_not_waited_for() {
+    let bank = Bank::new();
+    bank.enqueue([1, 2]);
+    let mut connection = bank.connect();
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table.find(1)).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
+    let others = Payment::queue().filter(payments::amount_cents.eq(2)).wait(Duration::from_millis(50));
+    assert_eq!(others.retry_now(&mut connection).unwrap(), 1);
+    assert_eq!(others.delete(&mut connection).unwrap(), 1);
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
 }
