@@ -5,5 +5,6 @@ mod attempt;
 pub(crate) mod bank;
 mod columns;
 mod harness;
+mod operations;
 mod retry;
 mod serde;
