@@ -3,6 +3,8 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/postgres.rs"]
 mod db;
+#[path = "only/postgres.rs"]
+mod only;
 mod suite;
 
 #[path = "only/attempt_postgres.rs"]

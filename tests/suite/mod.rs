@@ -3,6 +3,10 @@
 
 mod attempt;
 pub(crate) mod bank;
+mod columns;
 mod harness;
 mod main_job;
+mod operations;
 mod poller;
+mod retry;
+mod serde;

@@ -28,8 +28,9 @@ impl QueueBackend for Sqlite {
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
+    // A text that is no time is due at once: its row fails by itself, where a null would stop the look for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
-        ("CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER)");
+        ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
     // BEGIN IMMEDIATE holds the only write lock there is.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
