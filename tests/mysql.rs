@@ -9,5 +9,7 @@ mod suite;
 
 #[path = "only/attempt_mysql.rs"]
 mod attempt_only;
+#[path = "only/clock.rs"]
+mod clock;
 #[path = "only/outage.rs"]
 mod outage;

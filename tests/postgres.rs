@@ -9,6 +9,8 @@ mod suite;
 
 #[path = "only/attempt_postgres.rs"]
 mod attempt_only;
+#[path = "only/clock.rs"]
+mod clock;
 #[path = "only/deferred.rs"]
 mod deferred;
 #[path = "only/outage.rs"]

@@ -5,7 +5,7 @@ mod attempt;
 pub(crate) mod bank;
 mod columns;
 mod harness;
-mod main_job;
+pub(crate) mod main_job;
 mod operations;
 mod poller;
 mod retry;

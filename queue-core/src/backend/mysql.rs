@@ -5,7 +5,7 @@ mod schema;
 use std::time::Duration;
 
 use chrono::{Datelike, NaiveDateTime};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
 use diesel::prelude::*;
@@ -139,11 +139,9 @@ impl QueueConnection for MysqlConnection {
         .get_result(self)?;
         let wait = whole_seconds(wait);
         self.batch_execute(&set_lock_waits(wait, wait))?;
-        if AnsiTransactionManager::transaction_manager_status_mut(self).transaction_depth()?.is_none() {
-            // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and
-            // block inserts between them. It is refused in a transaction that Diesel does not know of: so be it.
-            let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
-        }
+        // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and block
+        // inserts between them. Inside the caller's transaction it is refused, and changes nothing: so be it.
+        let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
         let changed = self.transaction(change);
         // It fails only when the session is lost, and what is committed is committed all the same.
         let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
