@@ -11,6 +11,7 @@ missing_packages() {
     has pkg-config /none || echo pkg-config
     has pg_config /none || knows libpq || echo libpq-dev
     has mariadb_config /none || has mysql_config /none || knows libmariadb || knows mysqlclient || echo libmariadb-dev
+    has faketime-library '/usr/lib/*/faketime/libfaketimeMT.so.1' || echo libfaketime
     [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
     [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
 }

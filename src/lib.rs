@@ -1,4 +1,82 @@
-//! Turns an existing Diesel table into a reliable queue.
+//! Turns an existing Diesel table into a reliable queue: the domain row *is* the message.
+//!
+//! `#[derive(Queueable)]` adds five columns to the table (by a migration), and a poller processes due rows, one database
+//! transaction per message, so that the handler's writes and the queue state commit together or not at all.
+//!
+//! ```
+//! use diesel::prelude::*;
+//! use diesel::r2d2::{ConnectionManager, Pool};
+//! use diesel_migrations::MigrationHarness;
+//! use queueable::{HandlerResult, Message, Migrations, Outcome, Queueable, Status};
+//!
+//! diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+//! diesel::table! { ledger (payment_id) { payment_id -> BigInt, amount_cents -> BigInt, } }
+//!
+//! #[derive(Queryable, Selectable, Queueable)]
+//! #[queue(retry = exponential("10s", max = "1h"), max_tries = 10)]
+//! struct Payment {
+//!     id: i64,
+//!     amount_cents: i64,
+//! }
+//!
+//! fn charge(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+//!     diesel::insert_into(ledger::table) // commits together with the queue state, or not at all
+//!         .values((ledger::payment_id.eq(payment.id), ledger::amount_cents.eq(payment.amount_cents)))
+//!         .execute(message.connection())?; // any error: rolled back and retried by the policy
+//!     Ok(Outcome::Done)
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let file = directory.path().join("app.sqlite").display().to_string();
+//! let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(file))?;
+//! let mut connection = pool.get()?;
+//! # use diesel::connection::SimpleConnection;
+//! # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, amount_cents BIGINT NOT NULL);
+//! #     CREATE TABLE ledger (payment_id BIGINT NOT NULL PRIMARY KEY, amount_cents BIGINT NOT NULL)")?;
+//! connection.run_pending_migrations(Migrations::new().entity::<Payment>())?; // existing rows are not queued
+//!
+//! diesel::insert_into(payments::table)
+//!     .values((payments::amount_cents.eq(100), Payment::due_now()))
+//!     .execute(&mut connection)?;
+//! # drop(connection);
+//! # let mut connection = pool.get()?;
+//! let done = Payment::poller(pool.clone(), charge).run_until_idle()?; // or `start()`, which serves until it is told to stop
+//! assert_eq!(done.succeeded, 1);
+//!
+//! let successes = payments::table.filter(payment_queue::status.eq(Status::Success)).count();
+//! assert_eq!(successes.get_result::<i64>(&mut connection)?, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! # The three things to know
+//!
+//! - [`Queueable`]: the derive, and what it gives an entity: [`due_now`](Queueable::due_now) for inserts and updates,
+//!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
+//! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`].
+//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, resend, skip, delete.
+//!
+//! # A map
+//!
+//! | to | see |
+//! |---|---|
+//! | name columns, set retries, tries and budget | the [derive's attributes](derive@Queueable) |
+//! | add the columns and the index | [`Migrations`] |
+//! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
+//! | write a retry policy of your own | [`RetryPolicy`] |
+//! | read a row's queue state | [`QueueState`], [`Status`] |
+//! | know why a poller does not start | [`Error`], [`Finding`] |
+//!
+//! # Features
+//!
+//! `postgres`, `mysql` (MariaDB too) and `sqlite` switch on a database; `bundled` builds SQLite from source. None is on by
+//! default.
 
 pub use queue_core::*;
 pub use queue_derive::Queueable;
+
+/// Runs the examples of the README and of the attribute reference.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../queue-derive/docs/derive.md")]
+struct Documents;

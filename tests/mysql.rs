@@ -3,4 +3,13 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/mysql.rs"]
 mod db;
+#[path = "only/mysql.rs"]
+mod only;
 mod suite;
+
+#[path = "only/attempt_mysql.rs"]
+mod attempt_only;
+#[path = "only/clock.rs"]
+mod clock;
+#[path = "only/outage.rs"]
+mod outage;

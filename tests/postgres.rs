@@ -3,4 +3,15 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/postgres.rs"]
 mod db;
+#[path = "only/postgres.rs"]
+mod only;
 mod suite;
+
+#[path = "only/attempt_postgres.rs"]
+mod attempt_only;
+#[path = "only/clock.rs"]
+mod clock;
+#[path = "only/deferred.rs"]
+mod deferred;
+#[path = "only/outage.rs"]
+mod outage;

@@ -3,4 +3,11 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/sqlite.rs"]
 mod db;
+#[path = "only/sqlite.rs"]
+mod only;
 mod suite;
+
+#[path = "only/attempt_sqlite.rs"]
+mod attempt_only;
+#[path = "only/deferred.rs"]
+mod deferred;

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_error_that_cannot_be_printed_still_has_a_text() {
-        let text = failure_text(&Prints(|f| f.write_str("half").and_then(|()| panic!("in Display"))), 100);
+        let text = failure_text(&Prints(|f| f.write_str("half").map(|()| panic!("in Display"))), 100);
         assert_eq!(text, "half: the error panicked while it was printed");
         let text = failure_text(&Prints(|_| Err(fmt::Error)), 100);
         assert_eq!(text, "the error cannot be printed");

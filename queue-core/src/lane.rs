@@ -102,7 +102,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         let pause = FIRST_PAUSE.saturating_mul(1 << (*times).min(16)).min(LONGEST_PAUSE);
         let pause = jittered(pause, 1.0, fastrand::f64());
         *times = times.saturating_add(1);
-        *until = Instant::now() + pause;
+        // The database counts the pause from when it is written, which is a little later.
+        *until = Instant::now() + pause + Duration::from_secs(1);
         pause
     }
 
@@ -131,8 +132,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 Ok(Conclusion::Interrupted) => return Turn::Interrupted,
                 Ok(Conclusion::Overtaken) => {
                     self.settled(&key);
-                    tracing::debug!(entity = Q::ENTITY, ?key, "somebody else changed the row meanwhile");
-                    return Turn::Interrupted;
+                    noise.warn(
+                        Q::ENTITY,
+                        &format!("row {key:?} was changed by somebody else, or a trigger keeps it from changing"),
+                    );
+                    // A row that a trigger keeps as it is stays due: back off, or it would be claimed in a hot loop.
+                    return Turn::Trouble;
                 }
                 Err(error) => {
                     noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));

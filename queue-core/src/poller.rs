@@ -63,7 +63,7 @@ impl Default for PollerSettings {
     }
 }
 
-type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error>>;
+type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
 /// [`run_until_idle`](Poller::run_until_idle).

@@ -13,7 +13,7 @@ use diesel::sql_types::BoolOrNullableBool;
 use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{ErrorClass, QueueConnection};
+use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
@@ -225,11 +225,11 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], as all reading calls.
-    pub fn count<C: QueueConnection>(&self, connection: &mut C) -> Result<i64, Error>
+    pub fn count<C: AsQueueConnection>(&self, connection: &mut C) -> Result<i64, Error>
     where
-        Self: ReadOn<C>,
+        Self: ReadOn<C::Connection>,
     {
-        Ok(self.read_count(connection)?)
+        Ok(self.read_count(connection.as_queue_connection())?)
     }
 
     /// Counts the rows of each status.
@@ -237,12 +237,12 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`].
-    pub fn counts_by_status<C: QueueConnection>(&self, connection: &mut C) -> Result<StatusCounts, Error>
+    pub fn counts_by_status<C: AsQueueConnection>(&self, connection: &mut C) -> Result<StatusCounts, Error>
     where
-        Self: ReadOn<C>,
+        Self: ReadOn<C::Connection>,
     {
         let mut counts = StatusCounts::default();
-        for (status, rows) in self.read_statuses(connection)? {
+        for (status, rows) in self.read_statuses(connection.as_queue_connection())? {
             match status.parse() {
                 Ok(status) => _ = counts.known.insert(status, rows),
                 Err(_) => counts.unknown += rows,
@@ -256,11 +256,11 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], also when one of the rows cannot be decoded.
-    pub fn load<C: QueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
+    pub fn load<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
     where
-        Self: LoadOn<C, Entity = Q>,
+        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        Ok(self.read_rows(connection, None)?)
+        Ok(self.read_rows(connection.as_queue_connection(), None)?)
     }
 
     /// Loads at most `limit` of the rows.
@@ -268,11 +268,11 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], also when one of the rows cannot be decoded.
-    pub fn load_some<C: QueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
+    pub fn load_some<C: AsQueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
     where
-        Self: LoadOn<C, Entity = Q>,
+        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        Ok(self.read_rows(connection, Some(limit.into()))?)
+        Ok(self.read_rows(connection.as_queue_connection(), Some(limit.into()))?)
     }
 }
 
@@ -283,14 +283,14 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// [`Error::Held`] and [`Error::Database`], as all changing calls; nothing is changed then.
-    pub fn retry_now<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
         let anew = Change { status: Some(Status::NotAttempted), try_count: Some(0), ..now.clone() };
         let failed = [StateCondition::In(&[Status::Failed]), StateCondition::NotPending];
-        self.change_in_turn(connection, &[(&[StateCondition::Pending], now), (&failed, anew)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&[StateCondition::Pending], now), (&failed, anew)])
     }
 
     /// Moves the next attempt of pending rows to a given time, later or earlier.
@@ -298,12 +298,12 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn postpone_until<C: QueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
+    pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let change = Change { next: Some(Next::At(time.into())), ..Change::default() };
-        self.change_in_turn(connection, &[(&[StateCondition::Pending], change)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&[StateCondition::Pending], change)])
     }
 
     /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row
@@ -312,14 +312,14 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn stop<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let stop = Change { next: Some(Next::Never), ..Change::default() };
         let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..stop.clone() };
         let unmarked = [StateCondition::Pending, StateCondition::WithoutErrorText];
-        self.change_in_turn(connection, &[(&unmarked, mark), (&[StateCondition::Pending], stop)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&unmarked, mark), (&[StateCondition::Pending], stop)])
     }
 
     /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone.
@@ -327,9 +327,9 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn resume<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
         let stopped = [
@@ -337,7 +337,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
             StateCondition::WithErrorText,
             StateCondition::In(&[Status::NotAttempted, Status::Error, Status::InProgress]),
         ];
-        self.change_in_turn(connection, &[(&stopped, change)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&stopped, change)])
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
@@ -347,9 +347,9 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn resend<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn resend<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let change = Change {
             status: Some(Status::NotAttempted),
@@ -357,7 +357,10 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
             try_count: Some(0),
             ..Change::default()
         };
-        self.change_in_turn(connection, &[(&[StateCondition::In(&[Status::Success, Status::Failed])], change)])
+        self.change_in_turn(
+            connection.as_queue_connection(),
+            &[(&[StateCondition::In(&[Status::Success, Status::Failed])], change)],
+        )
     }
 
     /// Says that rows are not to be processed: they become `SKIPPED`. Rows with `SUCCESS` are left alone; rows that were
@@ -366,12 +369,15 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn skip<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
         let change = Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
-        self.change_in_turn(connection, &[(&[StateCondition::NotIn(&[Status::Success, Status::Skipped])], change)])
+        self.change_in_turn(
+            connection.as_queue_connection(),
+            &[(&[StateCondition::NotIn(&[Status::Success, Status::Skipped])], change)],
+        )
     }
 
     /// Deletes the rows themselves, whatever their state.
@@ -379,11 +385,13 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn delete<C: QueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        Self: ChangeOn<C>,
+        Self: ChangeOn<C::Connection>,
     {
-        told::<C, _>(connection.with_lock_wait(self.wait, |connection| self.remove_rows(connection)))
+        told::<C::Connection, _>(
+            connection.as_queue_connection().with_lock_wait(self.wait, |connection| self.remove_rows(connection)),
+        )
     }
 
     /// Changes the rows in one transaction: those in each of the states, in turn. The sets do not overlap, because each
@@ -406,7 +414,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-fn told<C: QueueConnection + ?Sized, T>(result: QueryResult<T>) -> Result<T, Error> {
+fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
     result.map_err(|error| match C::classify(&error) {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),

@@ -7,6 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
 
+use crate::suggest;
 use crate::value::{self, Retry};
 
 /// A value and where it was written.
@@ -63,7 +64,7 @@ impl Attributes {
             "retry" => self.retry = Some(item.parse(value::retry)?),
             "max_tries" => self.max_tries = Some(item.parse(value::max_tries)?),
             "budget" => self.budget = Some(item.parse(value::budget)?),
-            _ => return Err(value::unknown("key", &item.key, &[SETTINGS, COLUMNS].concat())),
+            _ => return Err(suggest::unknown("key", &item.key, &[SETTINGS, COLUMNS].concat())),
         }
         Ok(())
     }

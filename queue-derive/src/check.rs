@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::{Data, Error, Fields};
 
-use crate::attribute::{COLUMNS, Written};
+use crate::attribute::COLUMNS;
 use crate::model::{Field, Model};
 use crate::value::{MAX_NAME_BYTES, Retry};
 
@@ -41,7 +41,7 @@ fn shape(model: &Model<'_>, errors: &mut Vec<Error>) -> bool {
 fn primary_key(model: &Model<'_>, errors: &mut Vec<Error>) {
     if model.primary_key.is_empty() {
         let message = "`primary_key()` names no column\nhelp: name one: `#[diesel(primary_key(id))]`";
-        errors.push(Error::new(model.input.ident.span(), message));
+        errors.push(Error::new(model.primary_key_span, message));
     }
     for (i, column) in model.primary_key.iter().enumerate() {
         if model.primary_key[..i].contains(column) {
@@ -120,15 +120,14 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
         }
     }
     let Some(prefix) = &model.attributes.prefix else { return };
-    let defaults = names.iter().zip(&model.attributes.columns).filter(|(_, given)| given.is_none());
-    if let Some((longest, _)) = defaults.map(|((name, _), _)| (name, ())).max_by_key(|(name, ())| name.len()) {
-        if longest.len() > MAX_NAME_BYTES {
-            let message = format!(
-                "with this prefix the column `{longest}` has {} bytes, a column name may have {MAX_NAME_BYTES}",
-                longest.len()
-            );
-            errors.push(Error::new(prefix.span, message));
-        }
+    let prefixed = names.iter().zip(&model.attributes.columns).filter(|(_, given)| given.is_none());
+    let longest = prefixed.map(|((name, _), _)| name).max_by_key(|name| name.len());
+    if let Some(name) = longest.filter(|name| name.len() > MAX_NAME_BYTES) {
+        let message = format!(
+            "with this prefix the column `{name}` has {} bytes, a column name may have {MAX_NAME_BYTES}",
+            name.len()
+        );
+        errors.push(Error::new(prefix.span, message));
     }
 }
 
@@ -149,9 +148,10 @@ fn retry(model: &Model<'_>, errors: &mut Vec<Error>) {
         Some(Retry::Exponential { first, max, .. }) => (first, max),
         _ => return,
     };
-    if let Some(Written { value, span }) = max {
-        if *value < first.value {
-            errors.push(Error::new(*span, "the longest delay is shorter than the first one"));
-        }
+    if let Some(max) = max
+        && max.value < first.value
+    {
+        let message = "the longest delay is shorter than the first one\nhelp: `max` must be at least the first delay";
+        errors.push(Error::new(max.span, message));
     }
 }

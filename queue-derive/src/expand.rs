@@ -95,14 +95,14 @@ impl Key {
         };
         if let [only] = key {
             let KeyColumn { column, ty } = only;
-            let (is_key, comparison) = equals(only, quote!(key));
+            let (is_key, comparison) = equals(only, quote!(__key));
             return Key { columns: quote!(#table::#column), value: quote!(#ty), is_key, comparison };
         }
         let columns = key.iter().map(|KeyColumn { column, .. }| quote!(#table::#column));
         let types = key.iter().map(|KeyColumn { ty, .. }| ty);
         let compared = key.iter().enumerate().map(|(i, column)| {
             let i = syn::Index::from(i);
-            equals(column, quote!(key.#i))
+            equals(column, quote!(__key.#i))
         });
         let all = compared.reduce(|(left_type, left), (right_type, right)| {
             (
@@ -116,6 +116,8 @@ impl Key {
 }
 
 /// Writes the entity's impl.
+///
+/// The argument is not called `key`: a column of that name, imported from the table's `dsl`, would make it a pattern.
 pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let entity = &model.input.ident;
     let name = entity.unraw().to_string();
@@ -135,7 +137,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             const ENTITY: &'static str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget;
-            fn is_key(key: Self::Key) -> Self::IsKey {
+            fn is_key(__key: Self::Key) -> Self::IsKey {
                 #comparison
             }
             #retry_policy

@@ -23,5 +23,5 @@ pub(crate) fn expand(model: &Model<'_>, errors: Vec<Error>) -> TokenStream {
 }
 
 fn no_key() -> Key {
-    Key { columns: quote!(()), value: quote!(()), is_key: quote!(()), comparison: quote!(key) }
+    Key { columns: quote!(()), value: quote!(()), is_key: quote!(()), comparison: quote!(__key) }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Model<'a> {
     pub(crate) table_is_named: bool,
     /// The columns that `primary_key` names; Diesel's default is `id`.
     pub(crate) primary_key: Vec<Ident>,
+    /// Where the primary key was named: the attribute's key, or else the struct's name.
+    pub(crate) primary_key_span: Span,
     /// The fields; none if the input is no struct with named fields.
     pub(crate) fields: Vec<Field<'a>>,
 }
@@ -48,15 +50,17 @@ impl<'a> Model<'a> {
     /// Reads the struct and Diesel's attributes on it.
     pub(crate) fn new(input: &'a DeriveInput, attributes: Attributes, errors: &mut Vec<Error>) -> Self {
         let named = DieselAttributes::parse(&input.attrs, errors);
-        let table = named.table_name.clone().unwrap_or_else(|| default_table(&input.ident));
-        let primary_key = named.primary_key.unwrap_or_else(|| vec![Ident::new("id", input.ident.span())]);
+        let table_is_named = named.table_name.is_some();
+        let table = named.table_name.unwrap_or_else(|| default_table(&input.ident));
+        let default_key = || (input.ident.span(), vec![Ident::new("id", input.ident.span())]);
+        let (primary_key_span, primary_key) = named.primary_key.unwrap_or_else(default_key);
         let fields = match &input.data {
             Data::Struct(data) if matches!(data.fields, Fields::Named(_)) => {
                 data.fields.iter().filter_map(|field| Field::new(field, errors)).collect()
             }
             _ => Vec::new(),
         };
-        Model { input, attributes, table, table_is_named: named.table_name.is_some(), primary_key, fields }
+        Model { input, attributes, table, table_is_named, primary_key, primary_key_span, fields }
     }
 
     /// The names of the queue's columns, in the order of [`COLUMNS`], and where each was given: `None` for a default.
@@ -82,10 +86,10 @@ impl<'a> Model<'a> {
         self.fields.iter().find(|field| !field.embed && field.column.value == name)
     }
 
-    /// The primary key, unless one of its columns has no field.
+    /// The primary key, unless the fields do not tell the type of each of its columns.
     pub(crate) fn key(&self) -> Option<Vec<KeyColumn>> {
         let column = |column: &Ident| {
-            let field = self.key_field(column)?;
+            let field = self.key_field(column).filter(|field| field.tells_column_type())?;
             let read_as = field.deserialize_as.as_ref().map(|(_, ty)| ty);
             let mut ty = read_as.unwrap_or(field.ty).clone();
             EndlessLifetimes(&self.input.generics).visit_type_mut(&mut ty);
@@ -111,6 +115,11 @@ impl<'a> Field<'a> {
         })
     }
 
+    /// Whether the field's type is the column's, or the one type as which the column is read and written.
+    fn tells_column_type(&self) -> bool {
+        self.select_expression.is_none() && self.has_one_type()
+    }
+
     /// Whether the column is read and written as one type.
     pub(crate) fn has_one_type(&self) -> bool {
         let text = |ty: &Option<(Ident, Type)>| ty.as_ref().map(|(_, ty)| ty.to_token_stream().to_string());
@@ -122,7 +131,7 @@ impl<'a> Field<'a> {
 #[derive(Default)]
 struct DieselAttributes {
     table_name: Option<Path>,
-    primary_key: Option<Vec<Ident>>,
+    primary_key: Option<(Span, Vec<Ident>)>,
     column_name: Option<Written<String>>,
     embed: bool,
     select_expression: Option<Ident>,
@@ -160,7 +169,8 @@ impl DieselAttributes {
             "primary_key" => {
                 let columns;
                 parenthesized!(columns in input);
-                self.primary_key = Some(Punctuated::<_, Token![,]>::parse_terminated(&columns)?.into_iter().collect());
+                let columns = Punctuated::<_, Token![,]>::parse_terminated(&columns)?;
+                self.primary_key = Some((key.span(), columns.into_iter().collect()));
             }
             "select_expression" => {
                 self.select_expression = Some(key);

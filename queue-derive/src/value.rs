@@ -7,6 +7,7 @@ use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, parenthesized};
 
 use crate::attribute::Written;
+use crate::suggest::{one_of, unknown};
 
 /// The longest duration: the runtime's `MAX_DELAY`, 100 years.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -73,7 +74,7 @@ pub(crate) fn max_tries(input: ParseStream<'_>) -> Result<u32> {
 pub(crate) fn budget(input: ParseStream<'_>) -> Result<Duration> {
     let budget = duration(input)?;
     if budget.value.is_zero() {
-        return Err(Error::new(budget.span, "the budget must be longer than zero, a handler needs some time"));
+        return Err(Error::new(budget.span, "expected a duration longer than zero, a handler needs some time"));
     }
     Ok(budget.value)
 }
@@ -86,7 +87,7 @@ pub(crate) fn retry(input: ParseStream<'_>) -> Result<Retry> {
     let strategy = input.call(Ident::parse_any)?;
     let name = strategy.to_string();
     if name == "none" {
-        return Ok(Retry::None);
+        return if input.is_empty() { Ok(Retry::None) } else { Err(unexpected(input, "nothing after `none`")) };
     }
     if !STRATEGIES.contains(&name.as_str()) {
         return Err(unknown("retry policy", &strategy, &STRATEGIES));
@@ -144,7 +145,7 @@ fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
             break;
         }
         if accepted.is_empty() {
-            return Err(unexpected(input, "`)`"));
+            return Err(unexpected(input, "nothing after the delay"));
         }
         if !input.peek(Ident::peek_any) {
             return Err(unexpected(input, &one_of(accepted)));
@@ -220,40 +221,4 @@ pub(crate) fn unexpected(input: ParseStream<'_>, accepted: &str) -> Error {
         Some((token, _)) => Error::new(token.span(), format!("expected {accepted}, found `{token}`")),
         None => input.error(format!("expected {accepted}")),
     }
-}
-
-/// The error at a name that is none of `accepted`, with the nearest of them.
-pub(crate) fn unknown(what: &str, found: &Ident, accepted: &[&str]) -> Error {
-    let name = found.to_string();
-    let nearest = accepted.iter().map(|accepted| (distance(&name, accepted), accepted)).min();
-    let hint = match nearest {
-        Some((distance, nearest)) if distance <= 2 || distance * 3 <= name.len() => {
-            format!(", did you mean `{nearest}`?")
-        }
-        _ => String::new(),
-    };
-    Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
-}
-
-fn one_of(names: &[&str]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    match quoted.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        _ => quoted.concat(),
-    }
-}
-
-/// The number of letters to change, add or remove between two names (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<_> = b.chars().collect();
-    let mut row: Vec<_> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -30,6 +30,13 @@ pub(crate) const TEXT: &str = "VARCHAR(255)";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "VARBINARY(255)";
 
+/// How many digits of a second the queue's time columns keep.
+pub(crate) const TIME_DIGITS: u16 = 6;
+
+/// What a session says of how long it waits for locks.
+pub(crate) const LOCK_WAITS: &[&str] =
+    &["CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)", "CAST(@@SESSION.lock_wait_timeout AS CHAR)"];
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))

@@ -28,6 +28,12 @@ pub(crate) const TEXT: &str = "TEXT";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "BYTEA";
 
+/// How many digits of a second the queue's time columns keep.
+pub(crate) const TIME_DIGITS: u16 = 6;
+
+/// What a session says of how long it waits for locks.
+pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

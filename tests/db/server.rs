@@ -126,9 +126,9 @@ impl Site {
         let directory = tempfile::Builder::new()
             .prefix(&format!("queueable-{}-", super::NAME))
             .tempdir()
-            .expect("the system's temporary directory is writable")
-            .keep();
-        let watcher = Watcher::over(&directory);
+            .expect("the system's temporary directory is writable");
+        let watcher = Watcher::over(directory.path());
+        let directory = directory.keep();
         let account = Account::needed_in(&directory);
         if let Some(account) = &account {
             chown(&directory, Some(account.user), Some(account.group)).expect("root may give a directory away");

@@ -22,6 +22,9 @@ pub(crate) const TEXT: &str = "TEXT";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "BLOB";
 
+/// How many digits of a second the queue's time columns keep.
+pub(crate) const TIME_DIGITS: u16 = 3;
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

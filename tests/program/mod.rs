@@ -45,6 +45,17 @@ impl Program {
         Self::spawn(command.args(arguments).current_dir(directory).env("CARGO_MANIFEST_DIR", directory))
     }
 
+    /// Starts an example whose process believes that the time is another one, given as an offset like `-1d`.
+    pub(crate) fn start_at<A: AsRef<OsStr>>(
+        offset: &str,
+        example: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let mut command = Command::new(built(example));
+        command.env("LD_PRELOAD", faketime()).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
+        Self::spawn(command.args(arguments))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let output = tempfile::tempdir().expect("the system's temporary directory is writable");
         let file = |name| File::create(output.path().join(name)).expect("the directory is writable");
@@ -143,6 +154,22 @@ pub(crate) fn payments(lines: i64) -> String {
         format!("{company},{}\n", if i % 41 == 0 { refused } else { amount })
     };
     "company_id,amount_cents\n".to_owned() + &(1..=lines).map(line).collect::<String>()
+}
+
+/// The library that lies to a process about the time.
+fn faketime() -> PathBuf {
+    let places = ["/usr/lib", "/usr/local/lib", "/lib"];
+    let multiarch =
+        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
+    places
+        .iter()
+        .map(PathBuf::from)
+        .chain(multiarch)
+        .map(|place| place.join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.exists())
+        .unwrap_or_else(|| {
+            panic!("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
+        })
 }
 
 fn built(example: &str) -> PathBuf {

@@ -58,14 +58,22 @@ pub(crate) struct Bank {
 
 impl Bank {
     pub(crate) fn new() -> Self {
-        let bank = Bank::before_the_queue();
+        Bank::in_database(Database::new())
+    }
+
+    /// The same in a given database.
+    pub(crate) fn in_database(database: Database) -> Self {
+        let bank = Bank::with_tables(database);
         bank.database.connect().run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
         bank
     }
 
     /// The tables as an application has them that knows nothing of queues.
     pub(crate) fn before_the_queue() -> Self {
-        let database = Database::new();
+        Bank::with_tables(Database::new())
+    }
+
+    fn with_tables(database: Database) -> Self {
         database
             .connect()
             .batch_execute(&format!(
@@ -93,7 +101,8 @@ impl Bank {
             .into_iter()
             .map(|amount_cents| (NewPayment { company_id: 1, amount_cents }, Payment::due_now()))
             .collect();
-        let before: Option<i64> = payments::table.select(diesel::dsl::max(payments::id)).get_result(&mut connection).unwrap();
+        let before: Option<i64> =
+            payments::table.select(diesel::dsl::max(payments::id)).get_result(&mut connection).unwrap();
         diesel::insert_into(payments::table).values(payments).execute(&mut connection).unwrap();
         payments::table
             .filter(payments::id.gt(before.unwrap_or(0)))

@@ -18,7 +18,7 @@ use crate::db::{self, Conn, Database};
 
 #[allow(unused, reason = "`tests/examples.rs` needs more of it")]
 #[path = "../program/mod.rs"]
-mod program;
+pub(crate) mod program;
 
 #[test]
 fn the_main_job_survives_20_kills_at_random_moments() {
@@ -85,13 +85,13 @@ fn two_processes_with_eight_workers_each_handle_every_payment_once() {
 }
 
 /// A database and an input file of the main job.
-struct Job {
-    database: Database,
+pub(crate) struct Job {
+    pub(crate) database: Database,
     directory: TempDir,
 }
 
 impl Job {
-    fn new(payments: i64) -> Self {
+    pub(crate) fn new(payments: i64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let job = Self { database: Database::new(), directory };
         fs::write(job.input(), program::payments(payments)).unwrap();
@@ -104,18 +104,27 @@ impl Job {
 
     /// Starts a process, which begins the run or joins it.
     fn start(&self, workers: u32) -> Program {
+        Program::start("payments", self.arguments(workers))
+    }
+
+    /// The same with a wrong clock.
+    pub(crate) fn start_at(&self, offset: &str) -> Program {
+        Program::start_at(offset, "payments", self.arguments(4))
+    }
+
+    fn arguments(&self, workers: u32) -> impl Iterator<Item = String> {
         let input = self.input();
         let arguments = ["--resume", "--json", "--database-url", self.database.url(), "--input"];
-        let arguments = arguments.into_iter().map(str::to_owned).chain([
+        let arguments: Vec<_> = arguments.map(str::to_owned).into();
+        arguments.into_iter().chain([
             input.to_str().expect("a temporary directory's path is text").to_owned(),
             "--workers".to_owned(),
             workers.to_string(),
-        ]);
-        Program::start("payments", arguments)
+        ])
     }
 }
 
-fn report(json: &str) -> Value {
+pub(crate) fn report(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
 }
 
@@ -142,7 +151,7 @@ fn half_enqueued(session: &mut Conn, payments: i64) -> i64 {
 /// The payments with two ledger rows; the ledger rows without SUCCESS; the SUCCESS rows without a ledger row; the
 /// companies with a wrong balance; the payments that were lost; the old payments that were touched. One statement, so
 /// that it sees one state: a server may still commit what a killed process has asked for.
-fn faults(session: &mut Conn) -> [i64; 6] {
+pub(crate) fn faults(session: &mut Conn) -> [i64; 6] {
     const FAULTS: &str = "
         (SELECT COUNT(*) FROM (SELECT payment_id FROM ledger GROUP BY payment_id HAVING COUNT(*) > 1) AS doubled),
         (SELECT COUNT(*) FROM ledger LEFT JOIN payments ON payments.id = ledger.payment_id
@@ -163,7 +172,7 @@ fn faults(session: &mut Conn) -> [i64; 6] {
 }
 
 /// Compares the end with what the input says, and with the program's own report.
-fn assert_done(session: &mut Conn, report: &Value, payments: i64) {
+pub(crate) fn assert_done(session: &mut Conn, report: &Value, payments: i64) {
     let amounts: Vec<i64> = program::payments(payments)
         .lines()
         .skip(1)
@@ -180,7 +189,7 @@ fn assert_done(session: &mut Conn, report: &Value, payments: i64) {
     assert_eq!((&check["old_rows_untouched"], &check["holds"]), (&1000.into(), &true.into()));
 }
 
-fn count(session: &mut Conn, query: &str) -> QueryResult<i64> {
+pub(crate) fn count(session: &mut Conn, query: &str) -> QueryResult<i64> {
     sql::<BigInt>(query).get_result(session)
 }
 

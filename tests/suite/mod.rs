@@ -2,6 +2,11 @@
 //! on every backend.
 
 mod attempt;
-mod bank;
+pub(crate) mod bank;
+mod columns;
 mod harness;
-mod main_job;
+pub(crate) mod main_job;
+mod operations;
+mod poller;
+mod retry;
+mod serde;

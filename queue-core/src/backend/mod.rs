@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::LoadConnection;
-use diesel::r2d2::R2D2Connection;
+use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
@@ -114,6 +114,31 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// What `change` or the transaction answers; nothing is changed then.
     fn with_lock_wait<T>(&mut self, wait: Duration, change: impl FnOnce(&mut Self) -> QueryResult<T>)
     -> QueryResult<T>;
+}
+
+/// A [`QueueConnection`], or a pooled one.
+pub trait AsQueueConnection {
+    /// The connection behind it.
+    type Connection: QueueConnection;
+
+    /// Returns the connection.
+    fn as_queue_connection(&mut self) -> &mut Self::Connection;
+}
+
+impl<C: QueueConnection> AsQueueConnection for C {
+    type Connection = C;
+
+    fn as_queue_connection(&mut self) -> &mut C {
+        self
+    }
+}
+
+impl<C: QueueConnection> AsQueueConnection for PooledConnection<ConnectionManager<C>> {
+    type Connection = C;
+
+    fn as_queue_connection(&mut self) -> &mut C {
+        self
+    }
 }
 
 /// The limits of a worker's session.

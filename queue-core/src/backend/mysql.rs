@@ -4,7 +4,7 @@ mod schema;
 
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
+use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
@@ -24,7 +24,9 @@ impl QueueBackend for Mysql {
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    const MICROSECONDS_UNTIL: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", ")");
+    // A zero date is due at once: its row fails by itself, where a null would stop the look for every row.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
@@ -49,8 +51,7 @@ impl QueueConnection for MysqlConnection {
             "SET SESSION TRANSACTION READ WRITE".to_owned(),
             "SET SESSION time_zone = '+00:00'".to_owned(),
             "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
-            format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
-            format!("SET SESSION lock_wait_timeout = {}", whole_seconds(limits.lock_wait)),
+            set_lock_waits(whole_seconds(limits.lock_wait), whole_seconds(limits.lock_wait)),
             format!("SET SESSION autocommit = {}", u8::from(!limits.attempts)),
         ] {
             self.batch_execute(&statement)?;
@@ -130,13 +131,26 @@ impl QueueConnection for MysqlConnection {
         wait: Duration,
         change: impl FnOnce(&mut Self) -> QueryResult<T>,
     ) -> QueryResult<T> {
-        let before: i64 =
-            diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.innodb_lock_wait_timeout")).get_result(self)?;
-        self.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(wait)))?;
+        // The one for rows, and the one for the table as a whole, whose default is a day or more.
+        let before: (i64, i64) = diesel::select((
+            diesel::dsl::sql::<BigInt>("@@SESSION.innodb_lock_wait_timeout"),
+            diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout"),
+        ))
+        .get_result(self)?;
+        let wait = whole_seconds(wait);
+        self.batch_execute(&set_lock_waits(wait, wait))?;
+        // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and block
+        // inserts between them. Inside the caller's transaction it is refused, and changes nothing: so be it.
+        let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
         let changed = self.transaction(change);
-        self.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {before}"))?;
+        // It fails only when the session is lost, and what is committed is committed all the same.
+        let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
         changed
     }
+}
+
+fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {
+    format!("SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
 }
 
 /// MySQL counts lock waits in whole seconds, at least one.
@@ -152,6 +166,10 @@ impl FromSql<TimestampUtc, Mysql> for Instant {
 
 impl ToSql<TimestampUtc, Mysql> for Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        // The server would store the zero date instead, which reads as no time at all.
+        if !(1000..=9999).contains(&self.year()) {
+            return Err(format!("the time {} is outside the years 1000 to 9999 that DATETIME has", **self).into());
+        }
         <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
     }
 }

@@ -104,7 +104,8 @@ impl QueueConnection for PgConnection {
         self.transaction(|connection| {
             // Inside the application's own transaction the setting would outlive this call: put the old one back.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
-            let wait = wait.as_millis().max(1).to_string();
+            // 0 would mean for ever, and more than this is refused.
+            let wait = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
             diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
             let changed = change(connection)?;
             diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;

@@ -2,7 +2,8 @@
 
 mod schema;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
@@ -14,7 +15,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
-use crate::instant::{Instant, TimestampUtc};
+use crate::instant::TimestampUtc;
 
 /// The one width in which times are written: they are compared as text.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
@@ -27,8 +28,9 @@ impl QueueBackend for Sqlite {
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
+    // A text that is no time is due at once: its row fails by itself, where a null would stop the look for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
-        ("CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER)");
+        ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
     // BEGIN IMMEDIATE holds the only write lock there is.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
@@ -41,14 +43,11 @@ impl QueueConnection for SqliteConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // The busy timeout first: switching to WAL takes a lock.
         self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_wait.as_millis()))?;
-        self.batch_execute("PRAGMA journal_mode = WAL")?;
         let busy_timeout: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
         if u128::try_from(busy_timeout) != Ok(limits.lock_wait.as_millis()) {
             return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
         }
-        let journal: String =
-            diesel::select(diesel::dsl::sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)"))
-                .get_result(self)?;
+        let journal = journal_in_wal(self, limits.lock_wait)?;
         if journal != "wal" {
             return Err(refused(format!(
                 "the database's journal_mode is {journal}, expected wal; a queue needs a file that several connections share"
@@ -111,17 +110,37 @@ impl QueueConnection for SqliteConnection {
     }
 }
 
+/// Switches the database to WAL, which stays with the file, and returns the journal mode that it has now.
+///
+/// The switch wants the file for itself for a moment and does not always heed the busy timeout.
+fn journal_in_wal(connection: &mut SqliteConnection, patience: Duration) -> QueryResult<String> {
+    let started = Instant::now();
+    loop {
+        let journal = diesel::select(diesel::dsl::sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)"))
+            .get_result::<String>(connection)?;
+        if journal == "wal" || journal == "memory" {
+            return Ok(journal);
+        }
+        match connection.batch_execute("PRAGMA journal_mode = WAL") {
+            Err(error) if SqliteConnection::classify(&error) != ErrorClass::Conflict => return Err(error),
+            Err(error) if started.elapsed() > patience => return Err(error),
+            _ if started.elapsed() > patience => return Ok(journal),
+            _ => thread::sleep(Duration::from_millis(fastrand::u64(1..20))),
+        }
+    }
+}
+
 fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
     diesel::select(diesel::dsl::sql::<BigInt>(sql)).get_result(connection)
 }
 
-impl FromSql<TimestampUtc, Sqlite> for Instant {
+impl FromSql<TimestampUtc, Sqlite> for crate::instant::Instant {
     fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         <NaiveDateTime as FromSql<Timestamp, Sqlite>>::from_sql(value).map(|time| time.and_utc().into())
     }
 }
 
-impl ToSql<TimestampUtc, Sqlite> for Instant {
+impl ToSql<TimestampUtc, Sqlite> for crate::instant::Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         if !(0..=9999).contains(&self.year()) {
             return Err(format!(

@@ -1,0 +1,40 @@
+//! Parse: what to say about a name that is none of the accepted ones.
+
+use syn::{Error, Ident};
+
+/// The error at a name that is none of `accepted`, with the nearest of them.
+pub(crate) fn unknown(what: &str, found: &Ident, accepted: &[&str]) -> Error {
+    let name = found.to_string();
+    let nearest = accepted.iter().map(|accepted| (distance(&name, accepted), accepted)).min();
+    let hint = match nearest {
+        Some((distance, nearest)) if distance <= 2 || distance * 3 <= name.len() => {
+            format!(", did you mean `{nearest}`?")
+        }
+        _ => String::new(),
+    };
+    Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
+}
+
+/// `a`, `b` or `c`.
+pub(crate) fn one_of(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+/// The number of letters to change, add or remove between two names (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<_> = b.chars().collect();
+    let mut row: Vec<_> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,137 @@
+//! The attempt's promises that only MySQL and MariaDB can break.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use queueable::{Failure, Message, Outcome, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, payments};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Makes a deadlock with another session and lets the handler's lose: it locks company 1 and wants company 2, the other,
+/// which has changed more rows and is therefore spared, the reverse.
+fn lose_a_deadlock(message: &mut Message<'_, Conn>, url: &str) -> QueryResult<usize> {
+    diesel::update(companies::table.find(1)).set(companies::balance_cents.eq(1)).execute(message.connection())?;
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut other = Conn::establish(url).unwrap();
+            other
+                .batch_execute("BEGIN; UPDATE companies SET balance_cents = 2 WHERE id = 2; INSERT INTO ledger (payment_id, amount_cents) SELECT 0, seq FROM seq_1_to_500")
+                .unwrap();
+            ready.send(()).unwrap();
+            // Waits for the handler's lock; the handler's next statement closes the circle.
+            let _ = other.batch_execute("UPDATE companies SET balance_cents = 2 WHERE id = 1");
+            let _ = other.batch_execute("ROLLBACK");
+        });
+        is_ready.recv_timeout(PATIENCE).unwrap();
+        // Until one of the two is told of the deadlock, both may wait.
+        diesel::update(companies::table.find(2)).set(companies::balance_cents.eq(1)).execute(message.connection())
+    })
+}
+
+#[test]
+fn a_swallowed_deadlock_persists_nothing_of_the_handler() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let url = bank.database.url().to_owned();
+    let first = AtomicBool::new(true);
+    bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        assert!(first.swap(false, Ordering::Relaxed), "the failure waits for its backoff");
+        let lost = lose_a_deadlock(message, &url);
+        assert!(matches!(&lost, Err(error) if error.to_string().contains("Deadlock")), "{lost:?}");
+        // With autocommit on, this would be committed by itself.
+        book(payment, message)
+    });
+    assert!(bank.booked().is_empty());
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("the handler ended the message's transaction"));
+}
+
+#[test]
+fn a_deadlock_that_the_handler_reports_costs_no_try() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let url = bank.database.url().to_owned();
+    let first = AtomicBool::new(true);
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if first.swap(false, Ordering::Relaxed) {
+            lose_a_deadlock(message, &url)?;
+        }
+        book(payment, message)
+    });
+    assert_eq!((tally.interrupted, tally.succeeded), (1, 1));
+    assert_eq!(bank.booked(), [id]);
+    assert_eq!(bank.state(id).try_count, 1);
+}
+
+#[test]
+fn the_application_inserts_while_rows_are_claimed() {
+    let bank = Bank::new();
+    bank.enqueue(1..=5);
+    let application = Mutex::new(bank.connect());
+    application.lock().unwrap().batch_execute("SET innodb_lock_wait_timeout = 2").unwrap();
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        // At REPEATABLE READ the claim would hold a gap that this insert falls into.
+        diesel::insert_into(payments::table)
+            .values(NewPayment { company_id: 2, amount_cents: 0 })
+            .execute(&mut *application.lock().unwrap())?;
+        book(payment, message)
+    });
+    assert_eq!(tally.succeeded, 5);
+}
+
+#[test]
+fn a_second_worker_gets_the_next_row_and_not_nothing() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    let pool = bank.pool(1);
+    let (first, second) = (ids[0], ids[1]);
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if payment.id == first {
+            // While this row is locked, a worker of another process finds the other one.
+            let inner = queueable::Poller::new(pool.clone())
+                .serve::<Payment>(move |other: &Payment, _: &mut Message<'_, Conn>| {
+                    if other.id == second { Ok(Outcome::Skip) } else { Err(Failure::fatal("the wrong row")) }
+                })
+                .workers(1)
+                .start()?;
+            let mut connection = pool.get()?;
+            let skipped = (0..3000).any(|_| {
+                let (_keep, pause) = mpsc::channel::<()>();
+                let _ = pause.recv_timeout(Duration::from_millis(10));
+                let state: queueable::QueueState = payments::table
+                    .find(second)
+                    .select(<Payment as queueable::Queueable>::queue_state())
+                    .first(&mut connection)
+                    .expect("the row is there");
+                state.status == Status::Skipped
+            });
+            inner.shutdown(PATIENCE);
+            assert!(skipped, "the second worker saw nothing");
+        }
+        book(payment, message)
+    });
+    assert_eq!(tally.succeeded, 1);
+}
+
+#[test]
+fn a_statement_that_commits_is_found_out() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
+        book(payment, message)?;
+        message.connection().batch_execute("CREATE TABLE surprise (id INT)")?;
+        Ok(Outcome::Done)
+    });
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("what it committed itself is not undone"));
+}

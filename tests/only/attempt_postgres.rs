@@ -1,0 +1,134 @@
+//! The attempt's promises that only PostgreSQL can break.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use queueable::{Message, Outcome, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, book, ledger};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_child_row_can_be_inserted_while_its_parent_is_handled() {
+    let bank = Bank::new();
+    bank.connect().batch_execute("CREATE TABLE notes (payment_id BIGINT NOT NULL REFERENCES payments (id))").unwrap();
+    bank.enqueue([1]);
+    let application = Mutex::new(bank.connect());
+    let tally = bank.run(move |payment: &Payment, _: &mut Message<'_, Conn>| {
+        let mut application = application.lock().unwrap();
+        // With FOR UPDATE on the payment this would wait for the handler, and the handler for this.
+        application.batch_execute("SET lock_timeout = '5s'")?;
+        diesel::sql_query("INSERT INTO notes VALUES ($1)")
+            .bind::<diesel::sql_types::BigInt, _>(payment.id)
+            .execute(&mut *application)?;
+        Ok(Outcome::Done)
+    });
+    assert_eq!(tally.succeeded, 1);
+}
+
+#[test]
+fn a_row_with_a_child_insert_in_flight_is_claimed_all_the_same() {
+    let bank = Bank::new();
+    bank.connect().batch_execute("CREATE TABLE notes (payment_id BIGINT NOT NULL REFERENCES payments (id))").unwrap();
+    let id = bank.enqueue([1])[0];
+    let mut application = bank.connect();
+    application.batch_execute(&format!("BEGIN; INSERT INTO notes VALUES ({id})")).unwrap();
+    assert_eq!(bank.run(book).succeeded, 1);
+    application.batch_execute("COMMIT").unwrap();
+}
+
+#[test]
+fn a_session_that_dies_in_its_commit_is_found_out_and_the_row_runs_again() {
+    let bank = Bank::new();
+    bank.connect()
+        .batch_execute(
+            "CREATE TABLE deaths (n INT);
+             CREATE FUNCTION die_once() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF nextval('die_once_calls') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+                 RETURN NULL;
+             END $$;
+             CREATE SEQUENCE die_once_calls;
+             CREATE CONSTRAINT TRIGGER die_once AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION die_once()",
+        )
+        .unwrap();
+    let id = bank.enqueue([1])[0];
+    let tally = bank.run(book);
+    assert_eq!((tally.interrupted, tally.succeeded), (1, 1));
+    assert_eq!(bank.booked(), [id]);
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Success, 1));
+}
+
+#[test]
+fn a_trigger_that_keeps_the_row_as_it_is_neither_commits_nor_spins() {
+    let bank = Bank::new();
+    bank.connect()
+        .batch_execute(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+             CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()",
+        )
+        .unwrap();
+    let id = bank.enqueue([7])[0];
+    let attempts = Arc::new(Mutex::new(0));
+    let (tried, wait) = mpsc::channel();
+    let tried = Mutex::new(tried);
+    let counted = attempts.clone();
+    let handle = bank
+        .poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            let mut attempts = counted.lock().unwrap();
+            *attempts += 1;
+            let _ = tried.lock().unwrap().send(());
+            book(payment, message)
+        })
+        .start()
+        .unwrap();
+    (0..3).for_each(|_| wait.recv_timeout(PATIENCE).unwrap());
+    handle.shutdown(PATIENCE);
+    // Every attempt is followed by a growing pause, so a handful fits into the time it took to see three.
+    assert!(*attempts.lock().unwrap() < 10);
+    assert!(bank.booked().is_empty());
+    assert_eq!(bank.state(id).status, Status::NotAttempted);
+}
+
+#[test]
+fn a_text_that_the_servers_encoding_cannot_take_is_stored_as_ascii() {
+    let bank = Bank::new();
+    // The client may send what the column's check refuses: the same as an encoding that has no such character.
+    bank.connect().batch_execute("ALTER TABLE payments ADD CHECK (last_attempt_error_message ~ '^[ -~]*$')").unwrap();
+    let id = bank.enqueue([1])[0];
+    bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
+        book(payment, message)?;
+        Err(queueable::Failure::retry("no caf\u{e9}"))
+    });
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert_eq!(state.last_attempt_error_message.as_deref(), Some("no caf?"));
+    assert!(bank.booked().is_empty());
+}
+
+#[test]
+fn a_table_altered_while_workers_run_costs_no_try() {
+    let bank = Bank::new();
+    let (ids, application) = (bank.enqueue([1, 2]), Mutex::new(bank.connect()));
+    let altered = Mutex::new(false);
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        // The prepared insert of the first message has a plan for the old table.
+        diesel::insert_into(ledger::table)
+            .values((ledger::payment_id.eq(payment.id), ledger::amount_cents.eq(1)))
+            .returning(ledger::all_columns)
+            .get_result::<(i64, i64, i64)>(message.connection())?;
+        if payment.amount_cents == 1 && !std::mem::replace(&mut *altered.lock().unwrap(), true) {
+            application.lock().unwrap().batch_execute("ALTER TABLE companies ADD COLUMN note TEXT")?;
+        }
+        Ok(Outcome::Done)
+    });
+    assert_eq!(tally.succeeded, 2);
+    assert_eq!(bank.booked(), ids);
+}

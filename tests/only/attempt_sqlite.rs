@@ -1,0 +1,69 @@
+//! The attempt's promises that only SQLite can break.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use queueable::{Message, Queueable};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_second_writer_waits_its_turn_and_nobody_sees_a_locked_database() {
+    let bank = Bank::new();
+    bank.enqueue(1..=100);
+    let url = bank.database.url().to_owned();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        let mut connection = Conn::establish(&url).unwrap();
+        connection.batch_execute("PRAGMA busy_timeout = 20000").unwrap();
+        let mut written = 0_i64;
+        // Disconnected when the poller is done.
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            diesel::insert_into(payments::table)
+                .values(NewPayment { company_id: 2, amount_cents: 0 })
+                .execute(&mut connection)
+                .unwrap();
+            written += 1;
+        }
+        written
+    });
+    let tally =
+        Payment::poller(bank.pool(4), book).workers(4).lock_wait(Duration::from_secs(20)).run_until_idle().unwrap();
+    drop(stop);
+    let written = writer.join().unwrap();
+    assert_eq!((tally.succeeded, tally.interrupted, tally.retried), (100, 0, 0));
+    let of_two = payments::table.filter(payments::company_id.eq(2)).count();
+    assert_eq!(of_two.get_result::<i64>(&mut bank.connect()), Ok(written));
+}
+
+#[test]
+fn a_writer_that_holds_the_database_delays_the_claim_and_costs_no_try() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let mut holder = bank.connect();
+    // The poller switches to WAL when it starts, for which nobody may hold the file.
+    holder.batch_execute("PRAGMA journal_mode = WAL").unwrap();
+    holder.batch_execute("BEGIN IMMEDIATE").unwrap();
+    let (handled, wait) = mpsc::channel();
+    let handled = Mutex::new(handled);
+    let handle = bank
+        .poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            handled.lock().unwrap().send(message.try_number())?;
+            book(payment, message)
+        })
+        .lock_wait(Duration::from_millis(50))
+        .start()
+        .unwrap();
+    // Several claims give up within this time.
+    assert!(wait.recv_timeout(Duration::from_millis(500)).is_err());
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!(wait.recv_timeout(PATIENCE), Ok(1));
+    handle.shutdown(PATIENCE);
+    assert_eq!(bank.booked(), [id]);
+}

@@ -1,0 +1,91 @@
+//! Promises that only MySQL and MariaDB make.
+
+mod row_locks;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::connection::SimpleConnection;
+use diesel::dsl::DuplicatedKeys;
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use queueable::{Error, QueueState, Queueable, Status};
+
+use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
+
+/// Writes the zero date, which strict mode refuses.
+fn zero_date(bank: &Bank, id: i64) {
+    bank.connect()
+        .batch_execute(&format!(
+            "SET SESSION sql_mode = ''; UPDATE payments SET next_attempt_time = '0000-00-00' WHERE id = {id}"
+        ))
+        .unwrap();
+}
+
+#[test]
+fn a_zero_date_is_an_error_value() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    zero_date(&bank, id);
+    let state = payments::table.find(id).select(Payment::queue_state()).get_result::<QueueState>(&mut bank.connect());
+    assert!(matches!(state, Err(DieselError::DeserializationError(_))), "{state:?}");
+}
+
+#[test]
+fn a_row_with_a_zero_date_fails_alone() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    zero_date(&bank, ids[0]);
+    let tally = bank.run(book);
+    assert_eq!((tally.succeeded, tally.retried), (1, 1));
+    assert_eq!(bank.booked(), ids[1..]);
+    assert_eq!(bank.state(ids[0]).status, Status::Error);
+}
+
+#[test]
+fn a_conflict_leaves_the_row_alone_or_enqueues_it_anew() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    let id = bank.enqueue([100])[0];
+    diesel::update(payments::table.find(id))
+        .set((payment_queue::status.eq(Status::Error), payment_queue::try_count.eq(7)))
+        .execute(&mut connection)
+        .unwrap();
+    let row = (payments::id.eq(id), NewPayment { company_id: 1, amount_cents: 200 }, Payment::due_now());
+    let ignored = diesel::insert_or_ignore_into(payments::table).values(row.clone()).execute(&mut connection);
+    assert_eq!((ignored, bank.state(id).try_count), (Ok(0), 7));
+    diesel::insert_into(payments::table)
+        .values(row)
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set((payments::amount_cents.eq(200), Payment::due_now()))
+        .execute(&mut connection)
+        .unwrap();
+    assert_eq!((bank.state(id).status, bank.state(id).try_count), (Status::NotAttempted, 0));
+}
+
+#[test]
+fn a_time_beyond_datetime_is_refused_without_strict_mode_too() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let before = bank.state(id);
+    let mut connection = bank.connect();
+    connection.batch_execute("SET SESSION sql_mode = ''").unwrap();
+    for time in [DateTime::<Utc>::MAX_UTC, DateTime::<Utc>::MIN_UTC] {
+        let written = diesel::update(payments::table.find(id)).set(Payment::due_at(time)).execute(&mut connection);
+        assert!(matches!(written, Err(DieselError::SerializationError(_))), "{time}: {written:?}");
+    }
+    assert_eq!(bank.state(id), before);
+}
+
+#[test]
+fn a_table_that_is_locked_as_a_whole_is_not_waited_for_without_bound() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let mut holder = bank.connect();
+    holder.batch_execute("LOCK TABLES payments READ").unwrap();
+    let refused = Payment::queue().all_rows().wait(Duration::from_millis(50)).retry_now(&mut bank.connect());
+    assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
+    drop(holder);
+    assert_eq!(Payment::queue().all_rows().retry_now(&mut bank.connect()).unwrap(), 1);
+}

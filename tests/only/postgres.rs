@@ -1,0 +1,50 @@
+//! Promises that only PostgreSQL makes.
+
+mod returning;
+mod row_locks;
+
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use queueable::{QueueState, Queueable, Status};
+
+use crate::suite::bank::{Bank, Payment, book, payments};
+
+#[test]
+fn an_infinite_time_is_an_error_value_and_never_due() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    let mut connection = bank.connect();
+    connection.batch_execute("UPDATE payments SET next_attempt_time = 'infinity' WHERE id = 1").unwrap();
+    let state = payments::table.find(1).select(Payment::queue_state()).get_result::<QueueState>(&mut connection);
+    assert!(matches!(state, Err(DieselError::DeserializationError(_))), "{state:?}");
+    assert_eq!(bank.run(book).succeeded, 1);
+    assert_eq!(bank.booked(), ids[1..]);
+}
+
+#[test]
+fn a_row_that_is_due_since_ever_fails_alone() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    bank.connect().batch_execute("UPDATE payments SET next_attempt_time = '-infinity' WHERE id = 1").unwrap();
+    let tally = bank.run(book);
+    assert_eq!((tally.succeeded, tally.retried), (1, 1));
+    assert_eq!(bank.booked(), ids[1..]);
+    assert_eq!(bank.state(ids[0]).status, Status::Error);
+}
+
+#[test]
+fn held_rows_that_the_filter_does_not_pick_are_not_waited_for() {
+    let bank = Bank::new();
+    bank.enqueue([1, 2]);
+    let mut connection = bank.connect();
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table.find(1)).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
+    let others = Payment::queue().filter(payments::amount_cents.eq(2)).wait(Duration::from_millis(50));
+    assert_eq!(others.retry_now(&mut connection).unwrap(), 1);
+    assert_eq!(others.delete(&mut connection).unwrap(), 1);
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+}

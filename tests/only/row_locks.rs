@@ -1,0 +1,77 @@
+//! What the databases with row locks do: PostgreSQL and MySQL. SQLite has one lock for all.
+
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use queueable::Queueable;
+
+use crate::db::LOCK_WAITS;
+use crate::suite::bank::{Bank, NewPayment, Payment, payments};
+
+/// The session's settings that an operation changes for itself.
+fn lock_waits(connection: &mut crate::db::Conn) -> Vec<String> {
+    LOCK_WAITS
+        .iter()
+        .map(|setting| {
+            diesel::select(diesel::dsl::sql::<diesel::sql_types::Text>(setting)).get_result(connection).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn a_held_row_that_the_filter_does_not_pick_is_not_waited_for() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    bank.enqueue([1, 2]);
+    let other = NewPayment { company_id: 3345, amount_cents: 3 };
+    diesel::insert_into(payments::table).values((&other, Payment::due_now())).execute(&mut connection).unwrap();
+
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table.find(1)).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
+    // On a larger table MySQL goes through the queue's index and does wait for rows that it passes there.
+    let third = Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_millis(50));
+    assert_eq!(third.retry_now(&mut connection).unwrap(), 1);
+    assert_eq!(third.stop(&mut connection).unwrap(), 1);
+    // Nor do inserts wait for an operation.
+    connection
+        .transaction(|connection| {
+            assert_eq!(third.resume(connection).unwrap(), 1);
+            bank.enqueue([4]);
+            QueryResult::Ok(())
+        })
+        .unwrap();
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+}
+
+#[test]
+fn an_operation_leaves_the_sessions_settings_as_they_were() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let mut connection = bank.connect();
+    let before = lock_waits(&mut connection);
+    let all = Payment::queue().all_rows().wait(Duration::from_millis(50));
+    assert_eq!(all.retry_now(&mut connection).unwrap(), 1);
+    assert_eq!(lock_waits(&mut connection), before);
+    connection
+        .transaction(|connection| {
+            assert_eq!(all.stop(connection).unwrap(), 1);
+            assert_eq!(lock_waits(connection), before);
+            QueryResult::Ok(())
+        })
+        .unwrap();
+
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
+    connection
+        .transaction(|connection| {
+            assert!(all.resume(connection).is_err());
+            assert_eq!(lock_waits(connection), before);
+            QueryResult::Ok(())
+        })
+        .unwrap();
+    assert!(all.resume(&mut connection).is_err());
+    assert_eq!(lock_waits(&mut connection), before);
+}

@@ -1,0 +1,22 @@
+use diesel::prelude::*;
+use queueable::Queueable;
+
+diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = payments)]
+struct Key {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+struct Payment {
+    #[diesel(embed)]
+    id: Key,
+    amount_cents: i64,
+}
+
+fn main() {
+    // The rest of the user's code is not accused.
+    let _ = payments::table.filter(payment_queue::try_count.gt(1)).select(Payment::queue_state());
+}

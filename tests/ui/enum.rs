@@ -1,0 +1,9 @@
+use queueable::Queueable;
+
+#[derive(Queueable)]
+enum Payment {
+    Paid,
+    Open,
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+use diesel::prelude::*;
+use queueable::Queueable;
+
+diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+#[queue(max_tries = 0, retry = fixed("10"), budget = "1y")]
+struct Payment {
+    id: i64,
+    amount_cents: i64,
+    status: String,
+}
+
+fn main() {
+    // The rest of the user's code is not accused.
+    let _ = payments::table.filter(payment_queue::try_count.gt(1)).select(Payment::queue_state());
+}
