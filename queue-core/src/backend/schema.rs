@@ -1,6 +1,7 @@
 //! What the three databases' schemas share: the five columns, and their comparison with the live table.
 
 use diesel::deserialize::QueryableByName;
+use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Text};
 
 use super::{Step, Target};
@@ -25,6 +26,7 @@ pub(super) struct Accepted {
 }
 
 /// A column that the queue needs.
+#[derive(PartialEq)]
 pub(super) struct NeededColumn {
     pub(super) name: &'static str,
     /// Its type, default and nullability, as DDL.
@@ -69,9 +71,32 @@ pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5
     ]
 }
 
-/// The needed columns that the live table has not.
-pub(super) fn missing(needed: [NeededColumn; 5], live: &[LiveColumn]) -> Vec<NeededColumn> {
-    needed.into_iter().filter(|needed| find(live, needed.name).is_none()).collect()
+/// The needed columns that the live table has not; `None` when it has them all.
+pub(super) fn missing(needed: [NeededColumn; 5], live: &[LiveColumn]) -> Option<Vec<NeededColumn>> {
+    let missing: Vec<_> = needed.into_iter().filter(|needed| find(live, needed.name).is_none()).collect();
+    (!missing.is_empty()).then_some(missing)
+}
+
+/// Looks what is left to do, and does it, until nothing is.
+///
+/// Others may be doing the same: processes that start together, or a server that goes on with what a killed one has asked
+/// for. So an error counts only when the look after it finds the same left to do.
+pub(super) fn until_done<C, T: PartialEq>(
+    connection: &mut C,
+    look: impl Fn(&mut C) -> QueryResult<Option<T>>,
+    step: impl Fn(&mut C, &T) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let mut left = look(connection)?;
+    while let Some(before) = left {
+        let done = step(connection, &before);
+        let after = look(connection);
+        match (done, after) {
+            (done, Ok(Some(after))) if after == before => return done,
+            (Err(error), Err(_)) => return Err(error),
+            (_, after) => left = after?,
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {

@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index,
+    Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index, until_done,
 };
 use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
 use crate::error::Finding;
@@ -53,14 +53,16 @@ impl Schema for MysqlConnection {
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let missing = missing(needed_columns(target, &TYPES), &live_columns(self, target)?);
-        if !missing.is_empty() {
-            without_blocking(self, &add_columns(target, &missing))?;
-        }
-        if !has_index(self, target)? {
-            without_blocking(self, &create_index(target))?;
-        }
-        Ok(())
+        until_done(
+            self,
+            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection, missing| without_blocking(connection, &add_columns(target, missing)),
+        )?;
+        until_done(
+            self,
+            |connection| Ok((!has_index(connection, target)?).then_some(())),
+            |connection, ()| without_blocking(connection, &create_index(target)),
+        )
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {

@@ -7,12 +7,12 @@ use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
-use diesel::sql_types::{Bool, Text};
+use diesel::sql_types::{BigInt, Bool, Text};
 
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index,
+    Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, fingerprint, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -56,19 +56,12 @@ impl Schema for PgConnection {
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let live = live_columns(self, target)?;
-        let missing = missing(needed_columns(target, &TYPES), &live);
-        if !missing.is_empty() {
-            without_blocking(self, &add_columns(target, &missing))?;
-        }
-        let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
-        match index_is_valid(self, target)? {
-            Some(true) => return Ok(()),
-            // A concurrent build that was cut short leaves an index that serves nothing.
-            Some(false) => self.batch_execute(&drop_index(target, concurrently))?,
-            None => {}
-        }
-        self.batch_execute(&create_index(target, concurrently))
+        until_done(
+            self,
+            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection, missing| without_blocking(connection, &add_columns(target, missing)),
+        )?;
+        if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -104,6 +97,8 @@ impl Schema for PgConnection {
 #[diesel::declare_sql_function]
 extern "SQL" {
     fn pg_is_in_recovery() -> Bool;
+    fn pg_try_advisory_lock(key: BigInt) -> Bool;
+    fn pg_advisory_unlock(key: BigInt) -> Bool;
 }
 
 fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
@@ -121,6 +116,42 @@ fn create_index(target: &Target, concurrently: &str) -> String {
         target.table.quoted(&target.index()),
         target.table
     )
+}
+
+fn build_index(connection: &mut PgConnection, target: &Target, concurrently: &str) -> QueryResult<()> {
+    until_done(
+        connection,
+        |connection| Ok(Some(index_is_valid(connection, target)?).filter(|valid| *valid != Some(true))),
+        |connection, there| match there {
+            // A concurrent build that was cut short leaves an index that serves nothing.
+            Some(_) => connection.batch_execute(&drop_index(target, concurrently)),
+            None => connection.batch_execute(&create_index(target, concurrently)),
+        },
+    )
+}
+
+/// Builds the index without blocking writers, and while no other session does: one that is still being built looks like
+/// one whose build was cut short. A session whose client was killed holds the lock until its build has ended.
+fn build_index_alone(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+    if index_is_valid(connection, target)? == Some(true) {
+        return Ok(());
+    }
+    let lock = fingerprint(&target.table.sibling(&target.index())) as i64;
+    let started = Instant::now();
+    // Asked for again and again, not waited for: a concurrent build waits until every statement that began before it has
+    // ended, and a statement that waits for the lock would be such a one.
+    while !diesel::select(pg_try_advisory_lock(lock)).get_result::<bool>(connection)? {
+        if started.elapsed() > PATIENCE {
+            return Err(refused(format!(
+                "another session has been adding the queue to {} for {PATIENCE:?}: run the migration again when it has ended",
+                target.table
+            )));
+        }
+        thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+    }
+    let built = build_index(connection, target, "CONCURRENTLY ");
+    let unlocked = diesel::select(pg_advisory_unlock(lock)).get_result::<bool>(connection);
+    built.and(unlocked.map(|_| ()))
 }
 
 fn drop_index(target: &Target, concurrently: &str) -> String {

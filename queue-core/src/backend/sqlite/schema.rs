@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Text};
 use diesel::sqlite::SqliteConnection;
 
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index,
+    Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index, until_done,
 };
 use crate::backend::{Schema, Step, Target};
 use crate::error::Finding;
@@ -46,12 +46,16 @@ impl Schema for SqliteConnection {
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let missing = missing(needed_columns(target, &TYPES), &live_columns(self, target)?);
-        missing.iter().try_for_each(|column| self.batch_execute(&add_column(target, column)))?;
-        if !has_index(self, target)? {
-            self.batch_execute(&create_index(target))?;
-        }
-        Ok(())
+        until_done(
+            self,
+            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection, missing| connection.batch_execute(&add_column(target, &missing[0])),
+        )?;
+        until_done(
+            self,
+            |connection| Ok((!has_index(connection, target)?).then_some(())),
+            |connection, ()| connection.batch_execute(&create_index(target)),
+        )
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
