@@ -23,7 +23,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<NewPayment>> {
         .flexible(true)
         .from_reader(text.as_bytes());
     let header = reader.headers()?;
-    if header != &COLUMNS[..] {
+    if *header != COLUMNS[..] {
         let found: Vec<_> = header.iter().collect();
         bail!("line 1 of {name}: expected the header `{}`, found `{}`", COLUMNS.join(","), found.join(","));
     }
