@@ -11,21 +11,18 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
-use crate::entity::{Queueable, Settings};
+use crate::entity::Queueable;
 use crate::failure_text::failure_text;
-use crate::handler::{Failure, Handler, Message, Outcome, Panicked, RetryChoice, When};
-use crate::retry::{Retry, RetryPolicy, jittered};
+use crate::handler::{Failure, Handler, Message, Outcome, Panicked};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
-use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
-use crate::status::Status;
+use crate::statement::{Change, Claimed, Fence, QueueOn};
+use crate::verdict::{Rules, Settled, tries_before};
 
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, Q, C> {
     pub(crate) handler: &'a dyn Handler<Q, C>,
-    pub(crate) settings: Settings,
-    pub(crate) retry: &'a dyn RetryPolicy,
-    pub(crate) error_text_limit: usize,
+    pub(crate) rules: &'a Rules,
     pub(crate) budget: Duration,
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
@@ -47,17 +44,6 @@ pub(crate) enum End<K> {
     Settled(K, Settled),
     /// The message's transaction is gone; the rest is to be done in another one.
     Unsettled(K, Fence, Rest),
-}
-
-/// What was committed on a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    Succeeded,
-    Deleted,
-    Again,
-    Skipped,
-    Retried,
-    Failed,
 }
 
 /// What is left to do for a row whose transaction is gone.
@@ -162,8 +148,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
         let (settled, change) = match self.handle(message)? {
-            Ok(outcome) => self.after_outcome(outcome),
-            Err(failure) => self.after_failure(&failure),
+            Ok(outcome) => self.plan.rules.after_outcome(self.fence, self.tries, outcome),
+            Err(failure) => self.plan.rules.after_failure(self.tries, &failure),
         };
         self.settle(settled, &change)?;
         self.commit(settled, &change)
@@ -214,13 +200,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Undoes what the handler wrote and keeps the lock.
     fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Rest> {
         if failure.database_error().is_some_and(is_interruption::<C>) {
-            return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.error_text_limit)));
+            return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
         }
         match self.execute("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
             Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(error.to_string())),
             Err(_) => {
-                let text = failure_text(&*failure.error, self.plan.error_text_limit);
+                let text = failure_text(&*failure.error, self.plan.rules.error_text_limit);
                 failure.error = Misfortune::FailedAndEnded(text).into();
                 Err(self.record(&failure))
             }
@@ -282,83 +268,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     fn record(&self, failure: &Failure) -> Rest {
-        let (settled, change) = self.after_failure(failure);
+        let (settled, change) = self.plan.rules.after_failure(self.tries, failure);
         Rest::Record(settled, change)
-    }
-
-    fn after_outcome(&self, outcome: Outcome) -> (Settled, Change) {
-        let recorded = Change {
-            next: Some(Next::Never),
-            try_count: Some(stored(self.tries)),
-            attempted: true,
-            error: ErrorText::Clear,
-            ..Change::default()
-        };
-        match outcome {
-            Outcome::Done => (Settled::Succeeded, Change { status: Some(Status::Success), ..recorded }),
-            Outcome::Skip => (Settled::Skipped, Change { status: Some(Status::Skipped), ..recorded }),
-            Outcome::Delete => (Settled::Deleted, recorded),
-            Outcome::Again(when) => {
-                // No failure, so the tries stay; a finished row that was made due again begins anew.
-                let status = if self.fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
-                let next = match when {
-                    When::In(delay) => Next::In(delay),
-                    When::At(time) => Next::At(time.into()),
-                };
-                let change = Change {
-                    status: Some(status),
-                    next: Some(next),
-                    try_count: Some(stored(self.tries - 1)),
-                    attempted: true,
-                    error: ErrorText::Keep,
-                };
-                (Settled::Again, change)
-            }
-        }
-    }
-
-    fn after_failure(&self, failure: &Failure) -> (Settled, Change) {
-        let delay = match failure.retry {
-            _ if self.tries >= self.plan.settings.max_tries => None,
-            RetryChoice::Never => None,
-            RetryChoice::After(delay) => Some(delay),
-            RetryChoice::ByPolicy => delay_by(self.plan.retry, self.tries),
-        };
-        let error = failure_text(&*failure.error, self.plan.error_text_limit);
-        tracing::debug!(error, retry_in = ?delay, "failed");
-        let change = Change {
-            status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
-            next: Some(delay.map_or(Next::Never, Next::In)),
-            try_count: Some(stored(self.tries)),
-            attempted: true,
-            error: ErrorText::Set(error),
-        };
-        (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
     }
 }
 
 type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
-
-/// Asks the policy, which may be the user's own: one that panics counts as the default.
-fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
-    let random = fastrand::f64();
-    catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
-        .unwrap_or_else(|panic| {
-            std::mem::forget(panic);
-            tracing::error!(?policy, tries, "the retry policy panicked, the default one is used");
-            Retry::DEFAULT.delay(tries)
-        })
-}
-
-/// The tries that were recorded since the row was enqueued. A finished row that the application made due again, by
-/// writing `next_attempt_time` alone, begins anew.
-fn tries_before(fence: Fence) -> u32 {
-    if fence.status.is_terminal() { 0 } else { u32::try_from(fence.try_count).unwrap_or(0) }
-}
-
-fn stored(tries: u32) -> i32 {
-    i32::try_from(tries).unwrap_or(i32::MAX)
-}
 
 fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other

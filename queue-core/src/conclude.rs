@@ -5,10 +5,11 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::attempt::{Rest, Settled};
+use crate::attempt::Rest;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::failure_text::ascii_only;
 use crate::statement::{Change, ErrorText, Fence, Next, QueueOn};
+use crate::verdict::Settled;
 
 /// The text in place of one that the database takes in no form.
 const UNWRITABLE: &str = "the failure's text cannot be stored";

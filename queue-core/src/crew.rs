@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
-use crate::attempt::Settled;
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
 use crate::poller::{PollerSettings, Tally};
 use crate::session::{Link, Session};
 use crate::slot::Slot;
+use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
 /// The shared state of a poller.

@@ -15,8 +15,9 @@ use crate::column::{self, QueueColumn, QueueStateColumns};
 use crate::handler::Handler;
 use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
 use crate::poller::Poller;
-use crate::queue::{AllFilters, Queue};
+use crate::queue::Queue;
 use crate::retry::{Retry, RetryPolicy};
+use crate::selection::AllFilters;
 use crate::statement::QueueOn;
 use crate::status::Status;
 

@@ -2,22 +2,23 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{Attempted, End, Plan, Rest, Settled, attempt};
+use crate::attempt::{Attempted, End, Plan, Rest, attempt};
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
-use crate::entity::{QueueTable, Settings};
+use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::handler::Handler;
 use crate::noise::Noise;
-use crate::retry::{RetryPolicy, jittered};
+use crate::retry::jittered;
 use crate::session::Link;
 use crate::slot::Slot;
 use crate::statement::{Fence, QueueOn};
+use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_PAUSE`].
@@ -70,9 +71,7 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 /// An entity, its handler and its settings.
 pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,
-    settings: Settings,
-    retry: Arc<dyn RetryPolicy>,
-    error_text_limit: usize,
+    rules: Rules,
     key_prefix: String,
     /// How often each row was interrupted since it was last settled, and until when it waits, by its key.
     interrupted: Mutex<HashMap<String, (u32, Instant)>>,
@@ -84,9 +83,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
         Ok(Served {
             handler,
-            settings: Q::SETTINGS,
-            retry: Q::retry_policy(),
-            error_text_limit,
+            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit },
             key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
             interrupted: Mutex::default(),
         })
@@ -160,7 +157,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn budget(&self) -> Duration {
-        self.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
+        self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
@@ -174,9 +171,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn {
         let plan = Plan {
             handler: &*self.handler,
-            settings: self.settings,
-            retry: &*self.retry,
-            error_text_limit: self.error_text_limit,
+            rules: &self.rules,
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,

@@ -15,13 +15,16 @@ mod migration;
 mod noise;
 mod poller;
 mod queue;
+mod report;
 mod retry;
 mod scout;
 mod selectable;
+mod selection;
 mod session;
 mod slot;
 pub mod statement;
 mod status;
+mod verdict;
 mod wake;
 mod worker;
 
@@ -35,10 +38,10 @@ pub use self::handler::{Failure, Handler, HandlerResult, Message, Outcome, When}
 pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
 pub use self::migration::Migrations;
 pub use self::poller::{Poller, PollerHandle, PollerSettings, Shutdown, Tally};
-pub use self::queue::{
-    AllFilters, ChangeOn, Chosen, EveryRow, Filtered, LoadOn, NoFilter, Queue, ReadOn, Selection, StatusCounts,
-};
+pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
+pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};
 #[doc(hidden)]
 pub use self::selectable::{SelectableEntity, assert_selectable};
+pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::status::{Status, UnknownStatus};

@@ -1,6 +1,5 @@
 //! Operations on a queue's rows, picked by domain filters.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -11,12 +10,13 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::sql_types::BoolOrNullableBool;
 use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
+use crate::report::StatusCounts;
+use crate::selection::{AllFilters, Chosen, EveryRow, Filtered, Selection};
 use crate::statement::{
     And, Change, ChangeAll, Condition, Count, CountByStatus, ErrorText, Load, Next, RemoveAll, StateCondition,
 };
@@ -84,64 +84,6 @@ impl<Q, F> fmt::Debug for Queue<Q, F> {
         f.debug_struct("Queue").field("states", &self.states).field("wait", &self.wait).finish_non_exhaustive()
     }
 }
-
-/// Which rows a domain filter picks.
-pub trait Selection {
-    /// The filter's type.
-    type Filter;
-
-    /// The filter, if there is one.
-    fn filter(&self) -> Option<&Self::Filter>;
-}
-
-/// A selection that somebody has thought about: a filter, or all rows by name.
-#[diagnostic::on_unimplemented(
-    message = "this call changes rows, and nothing says which",
-    note = "add `.filter(..)` with a condition on the table, or say `.all_rows()`"
-)]
-pub trait Chosen: Selection {}
-
-/// No domain filter was given yet: enough to read, too little to change.
-#[derive(Debug, Clone, Copy)]
-pub struct AllFilters;
-
-/// All rows, by name.
-#[derive(Debug, Clone, Copy)]
-pub struct EveryRow;
-
-/// The rows that a filter picks.
-#[derive(Debug, Clone, Copy)]
-pub struct Filtered<E>(E);
-
-/// Stands where a filter's type is needed and none is given.
-pub type NoFilter = And<(), ()>;
-
-impl Selection for AllFilters {
-    type Filter = NoFilter;
-
-    fn filter(&self) -> Option<&NoFilter> {
-        None
-    }
-}
-
-impl Selection for EveryRow {
-    type Filter = NoFilter;
-
-    fn filter(&self) -> Option<&NoFilter> {
-        None
-    }
-}
-
-impl<E> Selection for Filtered<E> {
-    type Filter = E;
-
-    fn filter(&self) -> Option<&E> {
-        Some(&self.0)
-    }
-}
-
-impl Chosen for EveryRow {}
-impl<E> Chosen for Filtered<E> {}
 
 impl<Q: Queueable> Queue<Q, AllFilters> {
     pub(crate) fn new() -> Self {
@@ -419,50 +361,6 @@ fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),
     })
-}
-
-/// How many rows there are of each status.
-///
-/// ```
-/// # use queueable::{Status, StatusCounts};
-/// let counts: StatusCounts = serde_json::from_str(r#"{"SUCCESS": 3, "FAILED": 1, "unknown": 0}"#).unwrap();
-/// assert_eq!(counts.of(Status::Success), 3);
-/// assert_eq!(counts.total(), 4);
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatusCounts {
-    #[serde(flatten)]
-    known: BTreeMap<Status, i64>,
-    /// Rows whose status is none of ours.
-    #[serde(default)]
-    pub unknown: i64,
-}
-
-impl StatusCounts {
-    /// Returns how many rows have this status.
-    pub fn of(&self, status: Status) -> i64 {
-        self.known.get(&status).copied().unwrap_or(0)
-    }
-
-    /// Returns how many rows there are in all.
-    pub fn total(&self) -> i64 {
-        self.known.values().sum::<i64>() + self.unknown
-    }
-}
-
-impl fmt::Display for StatusCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for status in Status::ALL {
-            let rows = self.of(status);
-            if rows > 0 {
-                writeln!(f, "{status:<14}{rows:>10}")?;
-            }
-        }
-        if self.unknown > 0 {
-            writeln!(f, "{:<14}{:>10}", "unknown", self.unknown)?;
-        }
-        Ok(())
-    }
 }
 
 /// The reading operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.

@@ -58,7 +58,8 @@ impl QueueConnection for MysqlConnection {
         }
         let variables: Vec<Variable> = diesel::sql_query(
             "SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'time_zone', 'sql_mode', 'tx_isolation', \
-             'transaction_isolation', 'innodb_lock_wait_timeout')",
+             'transaction_isolation', 'tx_read_only', 'transaction_read_only', 'innodb_lock_wait_timeout', \
+             'lock_wait_timeout')",
         )
         .load(self)?;
         if limits.attempts {
@@ -70,7 +71,10 @@ impl QueueConnection for MysqlConnection {
                 "autocommit" => value == if limits.attempts { "OFF" } else { "ON" },
                 "time_zone" => value == "+00:00",
                 "sql_mode" => value.contains("STRICT_ALL_TABLES"),
-                "innodb_lock_wait_timeout" => value == whole_seconds(limits.lock_wait).to_string(),
+                "tx_read_only" | "transaction_read_only" => value == "OFF",
+                "innodb_lock_wait_timeout" | "lock_wait_timeout" => {
+                    value == whole_seconds(limits.lock_wait).to_string()
+                }
                 _ => value == "READ-COMMITTED",
             };
             if !as_wanted {
