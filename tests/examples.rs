@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use self::program::{Ended, Program};
 
+#[allow(unused, reason = "the suite needs more of it")]
 mod program;
 
 #[test]

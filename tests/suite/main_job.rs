@@ -108,6 +108,7 @@ impl Job {
     }
 
     /// The same with a wrong clock.
+    #[allow(dead_code, reason = "only the roots with a server need it")]
     pub(crate) fn start_at(&self, offset: &str) -> Program {
         Program::start_at(offset, "payments", self.arguments(4))
     }
