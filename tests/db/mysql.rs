@@ -30,6 +30,10 @@ pub(crate) const TEXT: &str = "VARCHAR(255)";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "VARBINARY(255)";
 
+/// A column of the queue's times.
+pub(crate) const TIME: &str = "DATETIME(6)";
+/// A column of long text.
+pub(crate) const LONG_TEXT: &str = "MEDIUMTEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
@@ -40,6 +44,31 @@ pub(crate) const LOCK_WAITS: &[&str] =
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))
+}
+
+/// Refreshes the planner's statistics of the payments.
+pub(crate) const ANALYZE: &str = "ANALYZE TABLE payments";
+
+/// Shows how the server would run a statement: the table's access type, its key, and what else is done.
+pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
+    #[derive(QueryableByName)]
+    struct Line {
+        #[diesel(sql_type = Text, column_name = "type")]
+        access: String,
+        #[diesel(sql_type = diesel::sql_types::Nullable<Text>)]
+        key: Option<String>,
+        #[diesel(sql_type = diesel::sql_types::Nullable<Text>, column_name = "Extra")]
+        extra: Option<String>,
+    }
+    let lines: Vec<Line> =
+        diesel::sql_query(format!("EXPLAIN {statement}")).load(connection).expect("the statement can be explained");
+    let line = |line: Line| format!("type {} key {:?} extra {:?}", line.access, line.key, line.extra);
+    lines.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a plan reads its rows from an index, in the index's order and bounded by it.
+pub(crate) fn walks_the_index(plan: &str) -> bool {
+    plan.contains("type range") && !plan.contains("filesort") && !plan.contains("temporary")
 }
 
 /// The Chinook sample's script for this backend, where the data is at hand.

@@ -28,6 +28,10 @@ pub(crate) const TEXT: &str = "TEXT";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "BYTEA";
 
+/// A column of the queue's times.
+pub(crate) const TIME: &str = "TIMESTAMPTZ";
+/// A column of long text.
+pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
@@ -37,6 +41,22 @@ pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// Refreshes the planner's statistics of the payments.
+pub(crate) const ANALYZE: &str = "ANALYZE payments";
+
+/// Shows how the server would run a statement.
+pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
+    let lines: Vec<String> = diesel::dsl::sql::<diesel::sql_types::Text>(&format!("EXPLAIN {statement}"))
+        .load(connection)
+        .expect("the statement can be explained");
+    lines.join("\n")
+}
+
+/// Whether a plan reads its rows from an index, in the index's order and bounded by it.
+pub(crate) fn walks_the_index(plan: &str) -> bool {
+    plan.contains("Index Cond") && !plan.contains("Seq Scan") && !plan.contains("Sort") && !plan.contains("Bitmap")
 }
 
 /// The Chinook sample's script for this backend, where the data is at hand.

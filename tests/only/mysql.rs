@@ -89,3 +89,16 @@ fn a_table_that_is_locked_as_a_whole_is_not_waited_for_without_bound() {
     drop(holder);
     assert_eq!(Payment::queue().all_rows().retry_now(&mut bank.connect()).unwrap(), 1);
 }
+
+#[test]
+fn an_engine_without_transactions_is_named_and_mended() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    connection.batch_execute("ALTER TABLE payments ENGINE = MyISAM").unwrap();
+    let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
+    assert_eq!(found.len(), 1);
+    assert!(found[0].problem.ends_with("uses the engine MyISAM, which has no transactions"), "{found:?}");
+    connection.batch_execute(&found[0].mend).unwrap();
+    bank.enqueue([1]);
+    assert_eq!(bank.run(book).succeeded, 1);
+}

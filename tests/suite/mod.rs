@@ -3,8 +3,11 @@
 
 mod attempt;
 pub(crate) mod bank;
+mod check;
 mod columns;
+mod explain;
 mod harness;
 mod operations;
 mod retry;
 mod serde;
+mod snapshots;
