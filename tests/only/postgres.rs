@@ -2,6 +2,7 @@
 
 mod returning;
 mod row_locks;
+mod uuid_key;
 
 use std::time::Duration;
 
