@@ -43,6 +43,14 @@ pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
+/// Lists a table's columns and indexes, as the catalogue has them; `$table` stands for its name.
+pub(crate) const SHAPE: &str = "
+    SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' '
+        || coalesce(pg_get_expr(adbin, adrelid), '')
+    FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid = to_regclass('$table') AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename = '$table' ORDER BY 1";
+
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";
 

@@ -34,6 +34,11 @@ pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
+/// Lists a table's columns and indexes, as the catalogue has them; `$table` stands for its name.
+pub(crate) const SHAPE: &str = "
+    SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || coalesce(dflt_value, '') FROM pragma_table_info('$table')
+    UNION ALL SELECT sql FROM sqlite_master WHERE tbl_name = '$table' AND type = 'index' AND sql IS NOT NULL ORDER BY 1";
+
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";
 

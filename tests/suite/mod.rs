@@ -7,6 +7,8 @@ mod check;
 mod columns;
 mod explain;
 mod harness;
+mod keys;
+mod migration;
 mod operations;
 mod retry;
 mod serde;
