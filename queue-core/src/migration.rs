@@ -10,6 +10,7 @@ use chrono::{TimeDelta, Utc};
 use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
 use diesel::query_builder::QueryFragment;
+use diesel::r2d2::{ConnectionManager, PooledConnection};
 
 use crate::backend::{QueueBackend, Schema, TableName, Target, fingerprint};
 use crate::entity::{QueueTable, Queueable};
@@ -177,9 +178,17 @@ struct AddQueue<DB> {
 
 impl<DB: QueueBackend + 'static> AddQueue<DB> {
     fn on<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
-        connection.downcast_mut::<DB::Connection>().ok_or_else(|| {
-            format!("the queue of {} can only be added on diesel's own connection types", self.target.table).into()
-        })
+        if connection.is::<DB::Connection>() {
+            return Ok(connection.downcast_mut().expect("the connection is of this type"));
+        }
+        match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
+            Some(pooled) => Ok(pooled),
+            None => {
+                let table = &self.target.table;
+                Err(format!("the queue of {table} can only be added on diesel's own connection types, pooled or not")
+                    .into())
+            }
+        }
     }
 }
 

@@ -87,6 +87,16 @@ fn a_second_run_changes_nothing() {
 }
 
 #[test]
+fn a_pooled_connection_migrates_too() {
+    let bank = with_history();
+    let pool = bank.pool(1);
+    pool.get().unwrap().run_pending_migrations(queue()).unwrap();
+    bank.enqueue([1]);
+    assert_eq!(bank.run(book).succeeded, 1);
+    pool.get().unwrap().revert_last_migration(queue()).unwrap();
+}
+
+#[test]
 fn a_run_that_was_cut_short_is_completed() {
     let complete = {
         let bank = Bank::new();
