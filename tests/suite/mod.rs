@@ -4,11 +4,13 @@
 mod attempt;
 pub(crate) mod bank;
 mod check;
+pub(crate) mod chinook;
 mod columns;
 mod explain;
 mod harness;
 mod keys;
 mod migration;
+pub(crate) mod names;
 mod operations;
 mod retry;
 mod serde;
