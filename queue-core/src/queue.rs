@@ -406,7 +406,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-fn told<C: QueueConnection + ?Sized, T>(result: QueryResult<T>) -> Result<T, Error> {
+fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
     result.map_err(|error| match C::classify(&error) {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),
