@@ -8,6 +8,7 @@ pub(crate) mod chinook;
 mod columns;
 mod explain;
 mod harness;
+mod held;
 mod keys;
 mod migration;
 pub(crate) mod names;
