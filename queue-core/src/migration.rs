@@ -178,17 +178,16 @@ struct AddQueue<DB> {
 
 impl<DB: QueueBackend + 'static> AddQueue<DB> {
     fn on<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
-        type Pooled<C> = PooledConnection<ConnectionManager<C>>;
-        if connection.downcast_ref::<DB::Connection>().is_some() {
-            return Ok(connection.downcast_mut::<DB::Connection>().expect("it was one a line ago"));
+        if connection.is::<DB::Connection>() {
+            return Ok(connection.downcast_mut().expect("the connection is of this type"));
         }
-        match connection.downcast_mut::<Pooled<DB::Connection>>() {
+        match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
             Some(pooled) => Ok(pooled),
-            None => Err(format!(
-                "the queue of {} can only be added on diesel's own connection types, pooled or not",
-                self.target.table
-            )
-            .into()),
+            None => {
+                let table = &self.target.table;
+                Err(format!("the queue of {table} can only be added on diesel's own connection types, pooled or not")
+                    .into())
+            }
         }
     }
 }

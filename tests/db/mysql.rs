@@ -30,9 +30,19 @@ pub(crate) const TEXT: &str = "VARCHAR(255)";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "VARBINARY(255)";
 
+/// A column of the queue's times.
+pub(crate) const TIME: &str = "DATETIME(6)";
+/// A column of long text.
+pub(crate) const LONG_TEXT: &str = "MEDIUMTEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
+/// Lets no statement of a session wait longer than two seconds for a lock.
+pub(crate) const AT_MOST_TWO_SECONDS: &str =
+    "SET SESSION lock_wait_timeout = 2; SET SESSION innodb_lock_wait_timeout = 2";
+/// Counts the DDL that waits for a lock in the test's database.
+pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() \
+     AND state LIKE 'Waiting for table metadata lock%' AND info LIKE 'ALTER TABLE%'";
 /// What a session says of how long it waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] =
     &["CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)", "CAST(@@SESSION.lock_wait_timeout AS CHAR)"];
@@ -40,6 +50,38 @@ pub(crate) const LOCK_WAITS: &[&str] =
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))
+}
+
+/// Lists a table's columns and indexes, as the catalogue has them; `$table` stands for its name.
+pub(crate) const SHAPE: &str = "
+    SELECT CONCAT_WS(' ', COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA) FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '$table'
+    UNION ALL SELECT CONCAT_WS(' ', INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME) FROM information_schema.STATISTICS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '$table' ORDER BY 1";
+
+/// Refreshes the planner's statistics of the payments.
+pub(crate) const ANALYZE: &str = "ANALYZE TABLE payments";
+
+/// Shows how the server would run a statement: the table's access type, its key, and what else is done.
+pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
+    #[derive(QueryableByName)]
+    struct Line {
+        #[diesel(sql_type = Text, column_name = "type")]
+        access: String,
+        #[diesel(sql_type = diesel::sql_types::Nullable<Text>)]
+        key: Option<String>,
+        #[diesel(sql_type = diesel::sql_types::Nullable<Text>, column_name = "Extra")]
+        extra: Option<String>,
+    }
+    let lines: Vec<Line> =
+        diesel::sql_query(format!("EXPLAIN {statement}")).load(connection).expect("the statement can be explained");
+    let line = |line: Line| format!("type {} key {:?} extra {:?}", line.access, line.key, line.extra);
+    lines.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a plan reads its rows from an index, in the index's order and bounded by it.
+pub(crate) fn walks_the_index(plan: &str) -> bool {
+    plan.contains("type range") && !plan.contains("filesort") && !plan.contains("temporary")
 }
 
 /// The Chinook sample's script for this backend, where the data is at hand.

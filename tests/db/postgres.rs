@@ -28,15 +28,48 @@ pub(crate) const TEXT: &str = "TEXT";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "BYTEA";
 
+/// A column of the queue's times.
+pub(crate) const TIME: &str = "TIMESTAMPTZ";
+/// A column of long text.
+pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
+/// Lets no statement of a session wait longer than two seconds for a lock.
+pub(crate) const AT_MOST_TWO_SECONDS: &str = "SET lock_timeout = '2s'";
+/// Counts the DDL that waits for a lock in the test's database.
+pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+     AND wait_event_type = 'Lock' AND query LIKE '%ALTER TABLE%' AND pid <> pg_backend_pid()";
 /// What a session says of how long it waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// Lists a table's columns and indexes, as the catalogue has them; `$table` stands for its name.
+pub(crate) const SHAPE: &str = "
+    SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' '
+        || coalesce(pg_get_expr(adbin, adrelid), '')
+    FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid = to_regclass('$table') AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename = '$table' ORDER BY 1";
+
+/// Refreshes the planner's statistics of the payments.
+pub(crate) const ANALYZE: &str = "ANALYZE payments";
+
+/// Shows how the server would run a statement.
+pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
+    let lines: Vec<String> = diesel::dsl::sql::<diesel::sql_types::Text>(&format!("EXPLAIN {statement}"))
+        .load(connection)
+        .expect("the statement can be explained");
+    lines.join("\n")
+}
+
+/// Whether a plan reads its rows from an index, in the index's order and bounded by it.
+pub(crate) fn walks_the_index(plan: &str) -> bool {
+    plan.contains("Index Cond") && !plan.contains("Seq Scan") && !plan.contains("Sort") && !plan.contains("Bitmap")
 }
 
 /// The Chinook sample's script for this backend, where the data is at hand.

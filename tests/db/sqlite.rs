@@ -22,12 +22,39 @@ pub(crate) const TEXT: &str = "TEXT";
 /// A column of bytes that may be a key.
 pub(crate) const BYTES: &str = "BLOB";
 
+/// A column of the queue's times.
+pub(crate) const TIME: &str = "TEXT";
+/// A column of long text.
+pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 3;
 
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// Lists a table's columns and indexes, as the catalogue has them; `$table` stands for its name.
+pub(crate) const SHAPE: &str = "
+    SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || coalesce(dflt_value, '') FROM pragma_table_info('$table')
+    UNION ALL SELECT sql FROM sqlite_master WHERE tbl_name = '$table' AND type = 'index' AND sql IS NOT NULL ORDER BY 1";
+
+/// Refreshes the planner's statistics of the payments.
+pub(crate) const ANALYZE: &str = "ANALYZE payments";
+
+/// Shows how the library would run a statement.
+pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
+    use diesel::sql_types::{Integer, Text};
+    let lines: Vec<(i32, i32, i32, String)> =
+        diesel::dsl::sql::<(Integer, Integer, Integer, Text)>(&format!("EXPLAIN QUERY PLAN {statement}"))
+            .load(connection)
+            .expect("the statement can be explained");
+    lines.into_iter().map(|(.., line)| line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a plan reads its rows from an index, in the index's order and bounded by it.
+pub(crate) fn walks_the_index(plan: &str) -> bool {
+    plan.contains("SEARCH") && !plan.contains("SCAN") && !plan.contains("TEMP B-TREE")
 }
 
 /// The Chinook sample's script for this backend, where the data is at hand.

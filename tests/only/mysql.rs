@@ -1,5 +1,8 @@
 //! Promises that only MySQL and MariaDB make.
 
+mod busy_table;
+#[path = "chinook_pascal.rs"]
+mod chinook;
 mod row_locks;
 
 use std::time::Duration;
@@ -9,9 +12,13 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use queueable::backend::Schema;
+use queueable::statement::QueueOn;
 use queueable::{Error, QueueState, Queueable, Status};
 
+use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
+use crate::suite::names::a_table_elsewhere_works;
 
 /// Writes the zero date, which strict mode refuses.
 fn zero_date(bank: &Bank, id: i64) {
@@ -88,4 +95,47 @@ fn a_table_that_is_locked_as_a_whole_is_not_waited_for_without_bound() {
     assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
     drop(holder);
     assert_eq!(Payment::queue().all_rows().retry_now(&mut bank.connect()).unwrap(), 1);
+}
+
+#[test]
+fn an_engine_without_transactions_is_named_and_mended() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    connection.batch_execute("ALTER TABLE payments ENGINE = MyISAM").unwrap();
+    let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
+    assert_eq!(found.len(), 1);
+    assert!(found[0].problem.ends_with("uses the engine MyISAM, which has no transactions"), "{found:?}");
+    connection.batch_execute(&found[0].mend).unwrap();
+    bank.enqueue([1]);
+    assert_eq!(bank.run(book).succeeded, 1);
+}
+
+/// A database beside the test's own, dropped with the value.
+struct Elsewhere<'a>(&'a Database);
+
+impl Drop for Elsewhere<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.connect().batch_execute("DROP DATABASE IF EXISTS queueable_elsewhere");
+    }
+}
+
+#[test]
+fn a_table_in_another_database_works() {
+    let database = Database::new();
+    let elsewhere = Elsewhere(&database);
+    database.connect().batch_execute("CREATE OR REPLACE DATABASE queueable_elsewhere").unwrap();
+    a_table_elsewhere_works(&database.pool(4));
+    drop(elsewhere);
+}
+
+#[test]
+fn columns_are_added_at_once_and_the_index_without_a_lock() {
+    let bank = Bank::before_the_queue();
+    let steps = Conn::steps(&<Payment as QueueOn<Conn>>::target().unwrap());
+    let mut connection = bank.connect();
+    // The server refuses an algorithm that a statement cannot be run with.
+    connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].up[0])).unwrap();
+    connection.batch_execute(&format!("{} LOCK=NONE", steps[1].up[0])).unwrap();
+    connection.batch_execute(&steps[1].down[0]).unwrap();
+    connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].down[0])).unwrap();
 }

@@ -1,16 +1,26 @@
 //! Promises that only PostgreSQL makes.
 
+mod busy_table;
+#[path = "chinook_snake.rs"]
+mod chinook;
 mod returning;
 mod row_locks;
+mod transactional_ddl;
+mod uuid_key;
 
 use std::time::Duration;
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use queueable::{QueueState, Queueable, Status};
+use diesel::sql_types::BigInt;
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, Migrations, QueueState, Queueable, Status};
 
+use crate::db::Database;
 use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::names::a_table_elsewhere_works;
 
 #[test]
 fn an_infinite_time_is_an_error_value_and_never_due() {
@@ -47,4 +57,58 @@ fn held_rows_that_the_filter_does_not_pick_are_not_waited_for() {
     assert_eq!(others.retry_now(&mut connection).unwrap(), 1);
     assert_eq!(others.delete(&mut connection).unwrap(), 1);
     AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+}
+
+#[test]
+fn a_column_whose_name_differs_by_case_is_another_column() {
+    let bank = Bank::before_the_queue();
+    bank.connect().batch_execute("ALTER TABLE payments ADD COLUMN \"Status\" TEXT NOT NULL DEFAULT 'active'").unwrap();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
+    bank.enqueue([1]);
+    assert_eq!(bank.run(book).succeeded, 1);
+}
+
+#[test]
+fn an_index_whose_build_was_cut_short_is_named_and_mended() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    let cut_short = "UPDATE pg_index SET indisvalid = false \
+                     WHERE indexrelid = 'queueable_payments_next_attempt_time'::regclass";
+    connection.batch_execute(cut_short).unwrap();
+    let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
+    assert_eq!(found.len(), 1);
+    for statement in found[0].mend.split("; ") {
+        connection.batch_execute(statement).unwrap();
+    }
+    assert!(bank.poller(book).run_until_idle().is_ok());
+
+    connection.batch_execute(cut_short).unwrap();
+    connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
+    assert!(bank.poller(book).run_until_idle().is_ok());
+}
+
+#[test]
+fn a_table_in_a_schema_works() {
+    let database = Database::new();
+    database.connect().batch_execute("CREATE SCHEMA queueable_elsewhere").unwrap();
+    a_table_elsewhere_works(&database.pool(4));
+}
+
+#[test]
+fn two_hundred_thousand_rows_are_migrated_without_a_rewrite() {
+    let bank = Bank::before_the_queue();
+    let mut connection = bank.connect();
+    connection
+        .batch_execute("INSERT INTO payments (company_id, amount_cents) SELECT 1, i FROM generate_series(1, 200000) i")
+        .unwrap();
+    let mut file = || -> i64 {
+        sql::<BigInt>("SELECT pg_relation_filenode('payments')::bigint").get_result(&mut connection).unwrap()
+    };
+    let before = file();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
+    assert_eq!(file(), before);
+    assert_eq!(Payment::queue().pending().count(&mut bank.connect()).unwrap(), 0);
+    bank.connect().revert_last_migration(Migrations::new().entity::<Payment>()).unwrap();
+    assert_eq!(file(), before);
 }

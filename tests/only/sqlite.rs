@@ -1,13 +1,19 @@
 //! Promises that only SQLite makes.
 
+#[path = "chinook_pascal.rs"]
+mod chinook;
 mod returning;
+mod transactional_ddl;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::Error as DieselError;
 use queueable::{QueueState, Queueable, Status};
 
+use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::names::a_table_elsewhere_works;
 
 #[test]
 fn a_time_that_is_none_is_an_error_value() {
@@ -36,4 +42,26 @@ fn a_row_whose_time_is_none_fails_alone() {
     assert_eq!((tally.succeeded, tally.retried), (1, 2));
     assert_eq!(bank.booked(), ids[2..]);
     assert_eq!(bank.state(ids[0]).status, Status::Error);
+}
+
+/// Attaches a second file to every connection.
+#[derive(Debug)]
+struct Attached(String);
+
+impl CustomizeConnection<Conn, r2d2::Error> for Attached {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), r2d2::Error> {
+        let attach = format!("PRAGMA busy_timeout = 5000; ATTACH '{}' AS queueable_elsewhere", self.0);
+        connection.batch_execute(&attach).map_err(r2d2::Error::QueryError)
+    }
+}
+
+#[test]
+fn a_table_in_an_attached_database_works() {
+    let (main, attached) = (Database::new(), Database::new());
+    let pool = Pool::builder()
+        .max_size(4)
+        .connection_customizer(Box::new(Attached(attached.url().to_owned())))
+        .build(ConnectionManager::new(main.url()))
+        .unwrap();
+    a_table_elsewhere_works(&pool);
 }

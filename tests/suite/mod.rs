@@ -3,11 +3,19 @@
 
 mod attempt;
 pub(crate) mod bank;
+mod check;
+pub(crate) mod chinook;
 mod columns;
+mod explain;
 mod harness;
+mod held;
+mod keys;
 pub(crate) mod main_job;
+mod migration;
 mod migration_race;
+pub(crate) mod names;
 mod operations;
 mod poller;
 mod retry;
 mod serde;
+mod snapshots;

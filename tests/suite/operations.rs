@@ -1,14 +1,12 @@
-//! Operations by domain filter: which rows they touch, which they leave alone, and what happens to rows that others hold.
+//! Operations by domain filter: which rows they touch and which they leave alone.
 
-use std::sync::Mutex;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
-use queueable::{AllFilters, Error, Instant, Message, Outcome, Queue, QueueState, Queueable, Status};
+use queueable::{Error, Instant, Queue, QueueState, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
@@ -21,13 +19,13 @@ const COMPANIES: [i64; 2] = [3345, 2];
 
 type Row = (i64, i64, i64, String, Option<Instant>, i32, Option<String>);
 
-struct Operated {
+pub(super) struct Operated {
     bank: Bank,
     before: Vec<Row>,
 }
 
 /// A row of every kind for each company.
-fn rows_of_every_kind() -> Operated {
+pub(super) fn rows_of_every_kind() -> Operated {
     let bank = Bank::new();
     let mut connection = bank.connect();
     let new = |kind: i64, company_id| NewPayment { company_id, amount_cents: kind };
@@ -72,12 +70,12 @@ fn rows(connection: &mut Conn) -> Vec<Row> {
 }
 
 impl Operated {
-    fn connect(&self) -> Conn {
+    pub(super) fn connect(&self) -> Conn {
         self.bank.connect()
     }
 
     /// The kinds of the company's rows that are not as they were. The other company's rows are.
-    fn changed(&self) -> Vec<&'static str> {
+    pub(super) fn changed(&self) -> Vec<&'static str> {
         let after = rows(&mut self.connect());
         let changed = self.before.iter().filter(|row| !after.contains(row));
         changed
@@ -88,7 +86,7 @@ impl Operated {
             .collect()
     }
 
-    fn state(&self, kind: &str) -> QueueState {
+    pub(super) fn state(&self, kind: &str) -> QueueState {
         let place = KINDS.iter().position(|known| *known == kind).expect("a known kind");
         payments::table
             .filter(payments::company_id.eq(COMPANIES[0]))
@@ -102,9 +100,10 @@ impl Operated {
 /// The company's rows, picked by a boxed condition.
 macro_rules! company {
     () => {
-        Payment::queue().filter(payments::company_id.eq(COMPANIES[0]))
+        Payment::queue().filter(payments::company_id.eq(3345_i64))
     };
 }
+pub(super) use company;
 
 #[test]
 fn rows_are_counted_by_state_and_an_unknown_status_as_unknown() {
@@ -277,78 +276,4 @@ fn any_wait_will_do() {
         assert_eq!(company!().wait(wait).failed().postpone_until(&mut connection, Utc::now()).unwrap(), 0);
         assert_eq!(company!().wait(wait).filter(payments::id.eq(-1)).delete(&mut connection).unwrap(), 0);
     }
-}
-
-/// Begins a transaction that changes one of the company's rows and stays open.
-fn hold(operated: &Operated) -> Conn {
-    let mut holder = operated.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
-    let held = payments::table.filter(payments::company_id.eq(3345)).filter(payments::amount_cents.eq(2));
-    diesel::update(held).set(payment_queue::try_count.eq(9)).execute(&mut holder).unwrap();
-    holder
-}
-
-#[test]
-fn rows_that_another_transaction_holds_are_not_waited_for_without_bound_nor_torn() {
-    let operated = rows_of_every_kind();
-    let mut connection = operated.connect();
-    let mut holder = hold(&operated);
-    let company = company!().wait(Duration::from_millis(50));
-    let now = Utc::now();
-    for refused in [
-        company.retry_now(&mut connection),
-        company.postpone_until(&mut connection, now),
-        company.stop(&mut connection),
-        company.skip(&mut connection),
-        company.delete(&mut connection),
-    ] {
-        assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
-    }
-    assert_eq!(operated.changed(), [""; 0]);
-    // Reading waits for nobody.
-    assert_eq!(company.count(&mut connection).unwrap(), 8);
-    AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
-    assert_eq!(company.retry_now(&mut connection).unwrap(), 4);
-    assert_eq!(operated.state("error").try_count, 9);
-}
-
-#[test]
-fn the_callers_transaction_goes_on_after_rows_were_held() {
-    let operated = rows_of_every_kind();
-    let mut connection = operated.connect();
-    let mut holder = hold(&operated);
-    let company = company!().wait(Duration::from_millis(50));
-    let counted = connection.transaction(|connection| {
-        let refused = company.skip(connection);
-        assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
-        payments::table.count().get_result::<i64>(connection)
-    });
-    assert_eq!(counted, Ok(16));
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
-    assert_eq!(operated.changed(), [""; 0]);
-    assert_eq!(company.skip(&mut connection).unwrap(), 6);
-}
-
-#[test]
-fn a_row_that_a_worker_runs_is_left_to_it() {
-    let bank = Bank::new();
-    let id = bank.enqueue([1])[0];
-    let (running, is_running) = mpsc::channel();
-    let (go_on, may_go_on) = mpsc::channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
-    let poller = bank.poller(move |_: &Payment, _: &mut Message<'_, Conn>| {
-        running.send(()).unwrap();
-        // Ends with the test at the latest, also if that fails.
-        let _ = may_go_on.lock().unwrap().recv();
-        Ok(Outcome::Done)
-    });
-    let handle = poller.start().unwrap();
-    is_running.recv().unwrap();
-    let all: Queue<Payment, AllFilters> = Payment::queue();
-    let refused = all.all_rows().wait(Duration::from_millis(50)).stop(&mut bank.connect());
-    assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
-    go_on.send(()).unwrap();
-    let done = handle.shutdown(Duration::from_secs(60));
-    assert_eq!((done.tally.succeeded, done.rolled_back), (1, 0));
-    assert_eq!((bank.state(id).status, bank.state(id).next_attempt_time), (Status::Success, None));
 }

@@ -2,10 +2,11 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Bool, Text};
+use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::{Step, Target};
+use super::{Step, Target, refused};
 use crate::error::Finding;
+use crate::status::Status;
 
 /// The SQL types of the columns on one database.
 pub(super) struct Types {
@@ -31,6 +32,10 @@ pub(super) struct NeededColumn {
     pub(super) name: &'static str,
     /// Its type, default and nullability, as DDL.
     pub(super) definition: String,
+    /// Its type alone.
+    pub(super) sql_type: &'static str,
+    /// Its default, where it must not be null.
+    pub(super) default: Option<&'static str>,
     accepted: &'static [&'static str],
     nullable: bool,
 }
@@ -44,21 +49,25 @@ pub(super) struct LiveColumn {
     pub(super) data_type: String,
     #[diesel(sql_type = Bool)]
     pub(super) nullable: bool,
-    #[diesel(sql_type = Bool)]
-    pub(super) has_default: bool,
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(super) default_value: Option<String>,
 }
 
 pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5] {
     let names = target.columns;
-    let nullable = |name, sql_type: &str, accepted| NeededColumn {
+    let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
         name,
         definition: sql_type.to_owned(),
+        sql_type,
+        default: None,
         accepted,
         nullable: true,
     };
-    let required = |name, sql_type: &str, default: &str, accepted| NeededColumn {
+    let required = |name, sql_type: &'static str, default: &'static str, accepted| NeededColumn {
         name,
         definition: format!("{sql_type} NOT NULL DEFAULT {default}"),
+        sql_type,
+        default: Some(default),
         accepted,
         nullable: false,
     };
@@ -69,12 +78,6 @@ pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5
         nullable(names.last_attempt_time, types.time, types.accepted.time),
         nullable(names.last_attempt_error_message, types.message, types.accepted.message),
     ]
-}
-
-/// The needed columns that the live table has not; `None` when it has them all.
-pub(super) fn missing(needed: [NeededColumn; 5], live: &[LiveColumn]) -> Option<Vec<NeededColumn>> {
-    let missing: Vec<_> = needed.into_iter().filter(|needed| find(live, needed.name).is_none()).collect();
-    (!missing.is_empty()).then_some(missing)
 }
 
 /// Looks what is left to do, and does it, until nothing is.
@@ -99,6 +102,44 @@ pub(super) fn until_done<C, T: PartialEq>(
     Ok(())
 }
 
+/// The needed columns that the live table has not; `None` when it has them all.
+///
+/// # Errors
+///
+/// When the table has a column of such a name that is the application's own. The queue would overwrite it, and reverting
+/// the migration would drop it.
+pub(super) fn missing(
+    target: &Target,
+    needed: [NeededColumn; 5],
+    live: &[LiveColumn],
+) -> QueryResult<Option<Vec<NeededColumn>>> {
+    let mut missing = Vec::new();
+    for column in needed {
+        match find(live, column.name) {
+            None => missing.push(column),
+            Some(live) if !is_the_queues(target, &column, live) => {
+                return Err(refused(format!(
+                    "the table {} has a column {} that is not the queue's: give the queue names of its own, for example \
+                     with #[queue(prefix = \"queue_\")]",
+                    target.table, column.name
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok((!missing.is_empty()).then_some(missing))
+}
+
+/// Whether a live column can be one that a migration has added: the type is ours, and so is the status's default.
+fn is_the_queues(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> bool {
+    needed.accepted.contains(&live.data_type.to_ascii_lowercase().as_str())
+        && (needed.name != target.columns.status || is_status_default(live))
+}
+
+fn is_status_default(live: &LiveColumn) -> bool {
+    live.default_value.as_ref().is_some_and(|default| default.contains(Status::NotAttempted.as_str()))
+}
+
 pub(super) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
@@ -119,12 +160,9 @@ pub(super) fn compare(
     for column in needed {
         let name = column.name;
         let Some(live) = find(live, name) else {
-            let mend = format!(
-                "run the entity's migration, or ALTER TABLE {table} ADD COLUMN {} {}",
-                table.quoted(name),
-                column.definition
-            );
-            findings.push(finding(target, format!("the table {table} has no column {name}"), mend));
+            let mend = format!("ALTER TABLE {table} ADD COLUMN {} {}", table.quoted(name), column.definition);
+            let problem = format!("the table {table} has no column {name}, which the entity's migration adds");
+            findings.push(finding(target, problem, mend));
             continue;
         };
         let sql_type = live.data_type.to_ascii_lowercase();
@@ -137,10 +175,15 @@ pub(super) fn compare(
                 format!("the column {name} is NOT NULL, but null means `not queued`"),
                 retype(&column),
             ));
-        } else if !column.nullable && (live.nullable || !live.has_default) {
+        } else if !column.nullable && (live.nullable || live.default_value.is_none()) {
             let problem =
                 format!("the column {name} may be null or has no default, so an ordinary insert writes no state");
             findings.push(finding(target, problem, retype(&column)));
+        } else if name == target.columns.status && !is_status_default(live) {
+            let problem =
+                format!("the column {name} has another default than NOT_ATTEMPTED: is it the application's own?");
+            let mend = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]".to_owned();
+            findings.push(finding(target, problem, mend));
         }
     }
     findings
@@ -150,9 +193,11 @@ pub(super) fn finding(target: &Target, problem: String, mend: String) -> Finding
     Finding { entity: target.entity.to_owned(), problem, mend }
 }
 
-/// The finding for a missing index.
-pub(super) fn no_index(target: &Target, steps: &[Step]) -> Finding {
+/// The finding for a missing index. `stale`: there is one of its name that serves nothing.
+pub(super) fn no_index(target: &Target, steps: &[Step], stale: bool) -> Finding {
     let problem = format!("the table {} has no usable index {} for the claim", target.table, target.index());
-    let create = steps.iter().find(|step| step.name == "index").map(|step| step.up.join("; ")).unwrap_or_default();
-    finding(target, problem, create)
+    let step = steps.iter().find(|step| step.name == "index");
+    let statements: Vec<_> =
+        step.into_iter().flat_map(|step| step.down.iter().filter(|_| stale).chain(&step.up)).cloned().collect();
+    finding(target, problem, statements.join("; "))
 }

@@ -55,18 +55,21 @@ impl Schema for MysqlConnection {
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
         until_done(
             self,
-            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
         until_done(
             self,
-            |connection| Ok((!has_index(connection, target)?).then_some(())),
-            |connection, ()| without_blocking(connection, &create_index(target)),
+            |connection| Ok(Some(index_is_usable(connection, target)?).filter(|usable| *usable != Some(true))),
+            |connection, usable| match usable {
+                None => without_blocking(connection, &create_index(target)),
+                Some(_) => without_blocking(connection, &drop_index(target)),
+            },
         )
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        if has_index(self, target)? {
+        if index_is_usable(self, target)?.is_some() {
             without_blocking(self, &drop_index(target))?;
         }
         let live = live_columns(self, target)?;
@@ -81,12 +84,10 @@ impl Schema for MysqlConnection {
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
-            let NeededColumn { name, definition, .. } = column;
-            format!("ALTER TABLE {} MODIFY COLUMN {} {definition}", target.table, target.table.quoted(name))
-        });
-        if findings.is_empty() && !has_index(self, target)? {
-            findings.push(no_index(target, &Self::steps(target)));
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
+        let index = index_is_usable(self, target)?;
+        if findings.is_empty() && index != Some(true) {
+            findings.push(no_index(target, &Self::steps(target), index.is_some()));
         }
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
@@ -98,6 +99,20 @@ impl Schema for MysqlConnection {
             findings.push(finding(target, format!("the server {version} has no SKIP LOCKED"), mend));
         }
         Ok(findings)
+    }
+}
+
+/// Nulls can be replaced only when the type is right, and must be before the column refuses them.
+fn retype(target: &Target, column: &NeededColumn) -> String {
+    let NeededColumn { definition, sql_type, default, .. } = column;
+    let (table, name) = (&target.table, target.table.quoted(column.name));
+    let modify = |definition| format!("ALTER TABLE {table} MODIFY COLUMN {name} {definition}");
+    match default {
+        None => modify(*sql_type),
+        Some(default) => {
+            let fill = format!("UPDATE {table} SET {name} = {default} WHERE {name} IS NULL");
+            [modify(*sql_type), fill, modify(definition)].join("; ")
+        }
     }
 }
 
@@ -131,7 +146,7 @@ fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResul
     // The casts: MySQL 8 declares these columns with types of its own.
     diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name, CAST(DATA_TYPE AS CHAR) AS data_type, \
-         IS_NULLABLE = 'YES' AS nullable, COLUMN_DEFAULT IS NOT NULL AS has_default \
+         IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
          FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
     )
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
@@ -139,23 +154,23 @@ fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResul
     .load(connection)
 }
 
-fn has_index(connection: &mut MysqlConnection, target: &Target) -> QueryResult<bool> {
+/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
+fn index_is_usable(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
-        #[diesel(sql_type = BigInt)]
-        indexes: i64,
+        #[diesel(sql_type = Nullable<BigInt>)]
+        usable: Option<i64>,
     }
     let found: Found = diesel::sql_query(
-        "SELECT COUNT(*) AS indexes FROM information_schema.STATISTICS \
-         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? AND SEQ_IN_INDEX = 1 \
-         AND COLUMN_NAME = ?",
+        "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
+    .bind::<Text, _>(target.columns.next_attempt_time)
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(target.index())
-    .bind::<Text, _>(target.columns.next_attempt_time)
     .get_result(connection)?;
-    Ok(found.indexes > 0)
+    Ok(found.usable.map(|usable| usable != 0))
 }
 
 fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<String>> {

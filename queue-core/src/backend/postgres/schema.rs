@@ -58,7 +58,7 @@ impl Schema for PgConnection {
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
         until_done(
             self,
-            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
         if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }
@@ -73,18 +73,10 @@ impl Schema for PgConnection {
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
-            let NeededColumn { name, definition, .. } = column;
-            let (sql_type, default) = definition.split_once(" NOT NULL DEFAULT ").unwrap_or((definition, ""));
-            let name = target.table.quoted(name);
-            let nullability = match default {
-                "" => format!("ALTER COLUMN {name} DROP NOT NULL"),
-                default => format!("ALTER COLUMN {name} SET DEFAULT {default}, ALTER COLUMN {name} SET NOT NULL"),
-            };
-            format!("ALTER TABLE {} ALTER COLUMN {name} TYPE {sql_type}, {nullability}", target.table)
-        });
-        if findings.is_empty() && index_is_valid(self, target)? != Some(true) {
-            findings.push(no_index(target, &Self::steps(target)));
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
+        let index = index_is_valid(self, target)?;
+        if findings.is_empty() && index != Some(true) {
+            findings.push(no_index(target, &Self::steps(target), index.is_some()));
         }
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
@@ -99,6 +91,22 @@ extern "SQL" {
     fn pg_is_in_recovery() -> Bool;
     fn pg_try_advisory_lock(key: BigInt) -> Bool;
     fn pg_advisory_unlock(key: BigInt) -> Bool;
+}
+
+/// The old default is dropped first, because it may be none of the new type.
+fn retype(target: &Target, column: &NeededColumn) -> String {
+    let NeededColumn { sql_type, default, .. } = column;
+    let (table, name) = (&target.table, target.table.quoted(column.name));
+    let to_type = format!(
+        "ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT, ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}"
+    );
+    match default {
+        None => format!("{to_type}, ALTER COLUMN {name} DROP NOT NULL"),
+        Some(default) => format!(
+            "{to_type}, ALTER COLUMN {name} SET DEFAULT {default}; UPDATE {table} SET {name} = {default} WHERE {name} IS NULL; \
+             ALTER TABLE {table} ALTER COLUMN {name} SET NOT NULL"
+        ),
+    }
 }
 
 fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
@@ -159,13 +167,20 @@ fn drop_index(target: &Target, concurrently: &str) -> String {
 }
 
 fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-    diesel::sql_query(
+    let mut live: Vec<LiveColumn> = diesel::sql_query(
         "SELECT attname::text AS name, format_type(atttypid, NULL) AS data_type, NOT attnotnull AS nullable, \
-         atthasdef AS has_default FROM pg_attribute \
+         pg_get_expr(d.adbin, d.adrelid) AS default_value FROM pg_attribute \
+         LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
     )
     .bind::<Text, _>(target.table.to_string())
-    .load(connection)
+    .load(connection)?;
+    // Elsewhere `Status` is `status`; here it is another column.
+    let needed = needed_columns(target, &TYPES);
+    live.retain(|live| {
+        needed.iter().all(|needed| needed.name == live.name || !needed.name.eq_ignore_ascii_case(&live.name))
+    });
+    Ok(live)
 }
 
 /// `None`: there is no index of that name that begins with the right column.

@@ -3,7 +3,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
 use crate::backend::schema::{
@@ -48,13 +48,15 @@ impl Schema for SqliteConnection {
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
         until_done(
             self,
-            |connection| Ok(missing(needed_columns(target, &TYPES), &live_columns(connection, target)?)),
+            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| connection.batch_execute(&add_column(target, &missing[0])),
         )?;
         until_done(
             self,
-            |connection| Ok((!has_index(connection, target)?).then_some(())),
-            |connection, ()| connection.batch_execute(&create_index(target)),
+            |connection| Ok(Some(index_is_usable(connection, target)?).filter(|usable| *usable != Some(true))),
+            |connection, usable| {
+                connection.batch_execute(&if usable.is_none() { create_index(target) } else { drop_index(target) })
+            },
         )
     }
 
@@ -69,18 +71,29 @@ impl Schema for SqliteConnection {
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| {
-            format!(
-                "rebuild the table with {} {} (SQLite cannot alter a column)",
-                target.table.quoted(column.name),
-                column.definition
-            )
-        });
-        if findings.is_empty() && !has_index(self, target)? {
-            findings.push(no_index(target, &Self::steps(target)));
+        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
+        let index = index_is_usable(self, target)?;
+        if findings.is_empty() && index != Some(true) {
+            findings.push(no_index(target, &Self::steps(target), index.is_some()));
         }
         Ok(findings)
     }
+}
+
+/// SQLite cannot alter a column: another takes its name and its values. An indexed one could not be dropped.
+fn retype(target: &Target, column: &NeededColumn) -> String {
+    let table = &target.table;
+    let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
+    let mut statements = vec![
+        format!("ALTER TABLE {table} RENAME COLUMN {name} TO {old}"),
+        add_column(target, column),
+        format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
+        format!("ALTER TABLE {table} DROP COLUMN {old}"),
+    ];
+    if column.name == target.columns.next_attempt_time {
+        statements.insert(0, drop_index(target));
+    }
+    statements.join("; ")
 }
 
 fn add_column(target: &Target, column: &NeededColumn) -> String {
@@ -108,7 +121,7 @@ fn drop_index(target: &Target) -> String {
 
 fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     diesel::sql_query(
-        "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value IS NOT NULL AS has_default \
+        "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value AS default_value \
          FROM pragma_table_info(?, ?)",
     )
     .bind::<Text, _>(&target.table.name)
@@ -116,18 +129,18 @@ fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResu
     .load(connection)
 }
 
-fn has_index(connection: &mut SqliteConnection, target: &Target) -> QueryResult<bool> {
+/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
+fn index_is_usable(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
-        #[diesel(sql_type = BigInt)]
-        indexes: i64,
+        #[diesel(sql_type = Nullable<BigInt>)]
+        usable: Option<i64>,
     }
-    let found: Found = diesel::sql_query(
-        "SELECT COUNT(*) AS indexes FROM pragma_index_info(?, ?) WHERE seqno = 0 AND name = ? COLLATE NOCASE",
-    )
-    .bind::<Text, _>(target.index())
-    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
-    .bind::<Text, _>(target.columns.next_attempt_time)
-    .get_result(connection)?;
-    Ok(found.indexes > 0)
+    let found: Found =
+        diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
+            .bind::<Text, _>(target.columns.next_attempt_time)
+            .bind::<Text, _>(target.index())
+            .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+            .get_result(connection)?;
+    Ok(found.usable.map(|usable| usable != 0))
 }

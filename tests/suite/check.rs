@@ -1,0 +1,226 @@
+//! A poller that cannot keep its promises refuses to start, and the SQL that it gives mends the table.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use queueable::{Error, Finding, HandlerResult, Message, Outcome, Poller, Queueable, Status};
+
+use crate::db::{BIGINT, Conn, LONG_TEXT, TEXT, TIME};
+use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+
+/// What a poller finds wrong when it starts; nothing when it does start.
+fn findings(bank: &Bank) -> Vec<Finding> {
+    match bank.poller(book).run_until_idle() {
+        Ok(_) => Vec::new(),
+        Err(Error::Unsafe(findings)) => findings,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Runs the SQL that the findings give, until there are none. An index is only looked for on sound columns, so a second
+/// start may find what the first did not.
+fn mend(bank: &Bank) {
+    for _ in 0..3 {
+        let findings = findings(bank);
+        if findings.is_empty() {
+            return works(bank);
+        }
+        for statement in findings.iter().flat_map(|finding| finding.mend.split("; ")) {
+            let mended = bank.connect().batch_execute(statement);
+            mended.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+    }
+    panic!("not mended: {:?}", findings(bank));
+}
+
+/// A payment goes through, and an ordinary insert is not enqueued.
+fn works(bank: &Bank) {
+    let before = bank.booked().len();
+    bank.enqueue([100]);
+    bank.connect().batch_execute("INSERT INTO payments (company_id, amount_cents) VALUES (1, 1)").unwrap();
+    assert_eq!(bank.run(book).succeeded, 1);
+    assert_eq!(bank.booked().len(), before + 1);
+}
+
+/// The application's table with a row, and queue columns of which one is defined otherwise. An empty definition leaves
+/// the column out.
+fn with_column(name: &str, definition: &str) -> Bank {
+    let bank = Bank::before_the_queue();
+    let mut connection = bank.connect();
+    connection.batch_execute("INSERT INTO payments (company_id, amount_cents) VALUES (2, 5)").unwrap();
+    for (column, sound) in [
+        ("status", format!("{TEXT} NOT NULL DEFAULT 'NOT_ATTEMPTED'")),
+        ("next_attempt_time", TIME.to_owned()),
+        ("try_count", "INTEGER NOT NULL DEFAULT 0".to_owned()),
+        ("last_attempt_time", TIME.to_owned()),
+        ("last_attempt_error_message", LONG_TEXT.to_owned()),
+    ] {
+        let definition = if column == name { definition } else { &sound };
+        if !definition.is_empty() {
+            connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {column} {definition}")).unwrap();
+        }
+    }
+    bank
+}
+
+fn index(bank: &Bank) {
+    bank.connect()
+        .batch_execute("CREATE INDEX queueable_payments_next_attempt_time ON payments (next_attempt_time)")
+        .unwrap();
+}
+
+#[test]
+fn a_migrated_table_is_found_sound() {
+    assert_eq!(findings(&Bank::new()), []);
+}
+
+#[test]
+fn a_missing_table_is_named() {
+    let bank = Bank::before_the_queue();
+    bank.connect().batch_execute("DROP TABLE payments").unwrap();
+    let findings = findings(&bank);
+    assert_eq!(findings.len(), 1);
+    assert!(findings[0].problem.starts_with("there is no table "), "{findings:?}");
+    assert!(findings[0].problem.contains("payments"));
+}
+
+#[test]
+fn a_table_without_a_queue_is_refused_and_mended() {
+    let bank = Bank::before_the_queue();
+    let found = findings(&bank);
+    assert_eq!(found.len(), 5);
+    assert!(found.iter().all(|finding| finding.entity == "Payment"));
+    let error = bank.poller(book).start().unwrap_err().to_string();
+    assert!(error.contains("has no column next_attempt_time, which the entity's migration adds"), "{error}");
+    assert!(error.contains("to mend it: ALTER TABLE "), "{error}");
+    mend(&bank);
+}
+
+#[test]
+fn each_missing_column_is_named_and_mended() {
+    for name in ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"] {
+        let bank = with_column(name, "");
+        let found = findings(&bank);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].problem.contains(&format!("has no column {name}")), "{found:?}");
+        mend(&bank);
+    }
+}
+
+#[test]
+fn a_missing_index_is_named_and_mended() {
+    let bank = with_column("", "");
+    let found = findings(&bank);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].problem.contains("no usable index queueable_payments_next_attempt_time"), "{found:?}");
+    mend(&bank);
+}
+
+#[test]
+fn an_index_of_the_right_name_on_another_column_is_named_and_mended() {
+    let bank = with_column("", "");
+    bank.connect()
+        .batch_execute("CREATE INDEX queueable_payments_next_attempt_time ON payments (company_id, next_attempt_time)")
+        .unwrap();
+    assert_eq!(findings(&bank).len(), 1);
+    mend(&bank);
+}
+
+#[test]
+fn columns_of_another_type_are_named_and_mended() {
+    for (name, definition, found_type) in [
+        ("try_count", format!("{BIGINT} NOT NULL DEFAULT 0"), "bigint"),
+        ("next_attempt_time", "CHAR(30)".to_owned(), "char"),
+        ("last_attempt_time", "CHAR(30) NOT NULL DEFAULT '2026-03-01 00:00:00.000'".to_owned(), "char"),
+        ("last_attempt_error_message", BIGINT.to_owned(), "bigint"),
+        ("status", format!("{BIGINT} DEFAULT 7"), "bigint"),
+    ] {
+        let bank = with_column(name, &definition);
+        index(&bank);
+        let found = findings(&bank);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let start = format!("the column {name} is of type {found_type}");
+        assert!(found[0].problem.starts_with(&start), "{found:?}");
+        mend(&bank);
+    }
+}
+
+#[test]
+fn a_nullable_status_is_refused_and_mended_although_there_are_nulls() {
+    let bank = with_column("status", &format!("{TEXT} DEFAULT 'NOT_ATTEMPTED'"));
+    index(&bank);
+    bank.connect().batch_execute("UPDATE payments SET status = NULL").unwrap();
+    let found = findings(&bank);
+    assert!(found[0].problem.starts_with("the column status may be null"), "{found:?}");
+    mend(&bank);
+    assert_eq!(bank.state(1).status, Status::NotAttempted);
+}
+
+#[test]
+fn a_next_attempt_time_that_cannot_be_null_is_refused_and_mended() {
+    let bank = with_column("next_attempt_time", &format!("{TIME} NOT NULL DEFAULT '2100-03-01 00:00:00.000'"));
+    index(&bank);
+    let found = findings(&bank);
+    assert!(found[0].problem.contains("next_attempt_time is NOT NULL, but null means `not queued`"), "{found:?}");
+    mend(&bank);
+    // What stood there stays; it is for its owner to say that the row is not queued.
+    assert_eq!(bank.state(1).next_attempt_time, Some("2100-03-01T00:00:00Z".parse().unwrap()));
+}
+
+#[test]
+fn a_status_column_of_the_applications_own_is_not_taken_for_the_queues() {
+    let bank = with_column("status", &format!("{TEXT} NOT NULL DEFAULT 'active'"));
+    index(&bank);
+    let found = findings(&bank);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].problem.contains("is it the application's own?"), "{found:?}");
+    assert!(found[0].mend.contains("#[queue(prefix = "), "{found:?}");
+}
+
+#[test]
+fn every_finding_of_every_entity_is_told_at_once() {
+    let bank = Bank::before_the_queue();
+    let poller = Poller::new(bank.pool(1)).serve::<Payment>(book).serve::<Ledger>(done);
+    let Err(Error::Unsafe(found)) = poller.workers(1).start() else { panic!("it started") };
+    assert_eq!(found.iter().filter(|finding| finding.entity == "Payment").count(), 5);
+    assert_eq!(found.iter().filter(|finding| finding.entity == "Ledger").count(), 5);
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = crate::suite::bank::ledger)]
+struct Ledger {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+fn done(_: &Ledger, _: &mut Message<'_, Conn>) -> HandlerResult {
+    Ok(Outcome::Done)
+}
+
+#[test]
+fn settings_that_make_no_sense_are_named_with_what_is_accepted() {
+    let bank = Bank::new();
+    let setting = |poller: Poller<Conn>| match poller.start() {
+        Err(error @ Error::Setting { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        setting(Payment::poller(bank.database.pool(4), book).workers(4)),
+        "the pool's max_size is 4, expected more than the number of workers: each keeps a connection, and the poller one more"
+    );
+    assert_eq!(setting(Poller::new(bank.pool(1))), "the number of entities served is 0, expected at least one `serve`");
+    assert_eq!(setting(bank.poller(book).workers(0)), "workers is 0, expected at least 1");
+}
+
+#[test]
+fn a_refused_poller_has_changed_nothing() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    bank.connect().batch_execute("DROP TABLE ledger").unwrap();
+    bank.connect().batch_execute("CREATE TABLE ledger (id INTEGER PRIMARY KEY NOT NULL)").unwrap();
+    let before = bank.state(1);
+    let poller = bank.poller(book).serve::<Ledger>(done);
+    assert!(matches!(poller.start(), Err(Error::Unsafe(_))));
+    assert_eq!(bank.state(1), before);
+    let due = payments::table.filter(payment_queue::next_attempt_time.is_not_null()).count();
+    assert_eq!(due.get_result::<i64>(&mut bank.connect()), Ok(1));
+}

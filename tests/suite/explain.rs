@@ -1,0 +1,51 @@
+//! The index serves the claim: among 100,000 finished rows the 1,000 pending ones are found without a scan and a sort.
+
+use diesel::connection::SimpleConnection;
+use diesel::query_builder::QueryFragment;
+use queueable::statement::{Claim, Look};
+
+use crate::db::{self, Conn};
+use crate::suite::bank::{Bank, Payment};
+
+type Backend = <Conn as diesel::Connection>::Backend;
+
+/// A hundred thousand finished payments and a thousand pending ones, half of them due, with fresh statistics.
+fn a_long_history() -> Bank {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    connection
+        .batch_execute(&format!(
+            "INSERT INTO payments (company_id, amount_cents, status, next_attempt_time, try_count)
+             WITH d (i) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+                 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)
+             SELECT 1, 1, 'SUCCESS', NULL, 1 FROM d a CROSS JOIN d b CROSS JOIN d c CROSS JOIN d e CROSS JOIN d f;
+             INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+             SELECT 1, id, '2026-01-01 00:00:00.000' FROM payments WHERE id <= 500;
+             INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+             SELECT 1, id, '2100-01-01 00:00:00.000' FROM payments WHERE id <= 500;
+             {}",
+            db::ANALYZE,
+        ))
+        .unwrap();
+    bank
+}
+
+fn plan_of(connection: &mut Conn, statement: &impl QueryFragment<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+    let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
+    assert_eq!(binds, "[]", "the statement is planned as it is run");
+    db::plan(connection, sql)
+}
+
+#[test]
+fn claim_and_look_walk_the_queues_index() {
+    let bank = a_long_history();
+    let mut connection = bank.connect();
+    for (name, plan) in [
+        ("claim", plan_of(&mut connection, &Claim::<Payment, Backend>::new())),
+        ("look", plan_of(&mut connection, &Look::<Payment>::new())),
+    ] {
+        assert!(plan.contains("queueable_payments_next_attempt_time"), "{name}:\n{plan}");
+        assert!(db::walks_the_index(&plan), "{name}:\n{plan}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Rows that others hold: an operation neither tears them nor waits for them without bound.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use chrono::Utc;
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use queueable::{Error, Message, Outcome, Queueable, Status};
+
+use super::operations::{Operated, company, rows_of_every_kind};
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, payment_queue, payments};
+
+/// Begins a transaction that changes one of the company's rows and stays open.
+fn hold(operated: &Operated) -> Conn {
+    let mut holder = operated.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    let held = payments::table.filter(payments::company_id.eq(3345)).filter(payments::amount_cents.eq(2));
+    diesel::update(held).set(payment_queue::try_count.eq(9)).execute(&mut holder).unwrap();
+    holder
+}
+
+#[test]
+fn rows_that_another_transaction_holds_are_not_waited_for_without_bound_nor_torn() {
+    let operated = rows_of_every_kind();
+    let mut connection = operated.connect();
+    let mut holder = hold(&operated);
+    let company = company!().wait(Duration::from_millis(50));
+    let now = Utc::now();
+    for refused in [
+        company.retry_now(&mut connection),
+        company.postpone_until(&mut connection, now),
+        company.stop(&mut connection),
+        company.skip(&mut connection),
+        company.delete(&mut connection),
+    ] {
+        assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
+    }
+    assert_eq!(operated.changed(), [""; 0]);
+    // Reading waits for nobody.
+    assert_eq!(company.count(&mut connection).unwrap(), 8);
+    AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+    assert_eq!(company.retry_now(&mut connection).unwrap(), 4);
+    assert_eq!(operated.state("error").try_count, 9);
+}
+
+#[test]
+fn the_callers_transaction_goes_on_after_rows_were_held() {
+    let operated = rows_of_every_kind();
+    let mut connection = operated.connect();
+    let mut holder = hold(&operated);
+    let company = company!().wait(Duration::from_millis(50));
+    let counted = connection.transaction(|connection| {
+        let refused = company.skip(connection);
+        assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
+        payments::table.count().get_result::<i64>(connection)
+    });
+    assert_eq!(counted, Ok(16));
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    assert_eq!(operated.changed(), [""; 0]);
+    assert_eq!(company.skip(&mut connection).unwrap(), 6);
+}
+
+#[test]
+fn a_row_that_a_worker_runs_is_left_to_it() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let (running, is_running) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let poller = bank.poller(move |_: &Payment, _: &mut Message<'_, Conn>| {
+        running.send(()).unwrap();
+        // Ends with the test at the latest, also if that fails.
+        let _ = may_go_on.lock().unwrap().recv();
+        Ok(Outcome::Done)
+    });
+    let handle = poller.start().unwrap();
+    is_running.recv().unwrap();
+    let refused = Payment::queue().all_rows().wait(Duration::from_millis(50)).stop(&mut bank.connect());
+    assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
+    go_on.send(()).unwrap();
+    let done = handle.shutdown(Duration::from_secs(60));
+    assert_eq!((done.tally.succeeded, done.rolled_back), (1, 0));
+    assert_eq!((bank.state(id).status, bank.state(id).next_attempt_time), (Status::Success, None));
+}

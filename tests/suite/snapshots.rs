@@ -1,0 +1,119 @@
+//! The SQL of every statement on each backend, so that a review shows what changed.
+
+use std::time::Duration;
+
+use chrono::DateTime;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use queueable::backend::Schema;
+use queueable::statement::{
+    And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
+    Recall, Remove, RemoveAll, Settle, StateCondition,
+};
+use queueable::{Instant, Queueable, Status};
+
+use crate::db::{Conn, NAME};
+use crate::suite::bank::{Payment, payment_queue, payments};
+
+type Backend = <Conn as diesel::Connection>::Backend;
+type Queue = <Payment as Queueable>::Queue;
+
+const FENCE: Fence = Fence { status: Status::Error, try_count: 2 };
+
+/// Collects statements, each under its title.
+#[derive(Default)]
+struct Listing(String);
+
+impl Listing {
+    fn add(&mut self, title: &str, statement: &impl QueryFragment<Backend>) {
+        self.text(title, &diesel::debug_query::<Backend, _>(statement).to_string());
+    }
+
+    fn text(&mut self, title: &str, sql: &str) {
+        self.0 += &format!("{title}:\n{sql}\n\n");
+    }
+
+    /// Compares with the file that bears the backend's name.
+    fn matches(&self, area: &str) {
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(format!("{NAME}_{area}"), self.0);
+        });
+    }
+}
+
+fn failure() -> Change {
+    Change {
+        status: Some(Status::Error),
+        next: Some(Next::In(Duration::from_millis(1_500))),
+        try_count: Some(3),
+        attempted: true,
+        error: ErrorText::Set("no route".to_owned()),
+    }
+}
+
+#[test]
+fn the_sql_of_an_attempt() {
+    let success =
+        Change { status: Some(Status::Success), next: Some(Next::Never), error: ErrorText::Clear, ..failure() };
+    let again =
+        Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
+    let mut listing = Listing::default();
+    listing.add("look", &Look::<Payment>::new());
+    listing.add("claim", &Claim::<Payment, Backend>::new());
+    listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
+    listing.add("settle a failure", &Settle::<Payment>::new(&7, FENCE, &failure()));
+    listing.add("settle for a later time", &Settle::<Payment>::new(&7, FENCE, &again));
+    listing.add("remove", &Remove::<Payment>::new(&7, FENCE));
+    listing.add("recall", &Recall::<Payment>::new(&7));
+    listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_of_operations() {
+    let filter = And(payments::company_id.eq(3345), payment_queue::try_count.gt(1).or(payments::amount_cents.lt(0)));
+    let filter = Some(&filter);
+    let states = [
+        StateCondition::In(&[Status::Failed]),
+        StateCondition::NotIn(&[Status::Success, Status::Skipped]),
+        StateCondition::Pending,
+        StateCondition::NotPending,
+        StateCondition::Due,
+        StateCondition::Scheduled,
+        StateCondition::WithErrorText,
+        StateCondition::WithoutErrorText,
+    ];
+    let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
+    let mut listing = Listing::default();
+    listing.add("count", &Count(Condition::<Queue, _>::new(filter, &states)));
+    listing.add("count by status", &CountByStatus(Condition::<Queue, _>::new(filter, &[])));
+    listing.add("load", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), None));
+    listing.add("load some", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), Some(10)));
+    listing.add("change", &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now));
+    listing.add("remove", &RemoveAll(Condition::<Queue, _>::new(filter, &states[..1])));
+    listing.matches("operations");
+}
+
+#[test]
+fn the_sql_of_a_migration() {
+    let target = <Payment as QueueOn<Conn>>::target().unwrap();
+    let mut listing = Listing::default();
+    for step in Conn::steps(&target) {
+        let transaction = if step.in_transaction { "in a transaction" } else { "outside a transaction" };
+        listing.text(&format!("{}, up, {transaction}", step.name), &step.up.join(";\n"));
+        listing.text(&format!("{}, down, {transaction}", step.name), &step.down.join(";\n"));
+    }
+    listing.matches("migration");
+}
+
+#[test]
+fn the_sql_of_columns_in_the_applications_own_queries() {
+    let mut listing = Listing::default();
+    let rows = payments::table.filter(payment_queue::status.eq(Status::Error)).select(Payment::queue_state());
+    listing.add("select", &rows);
+    let values = (payments::company_id.eq(1), payments::amount_cents.eq(100), Payment::due_now());
+    listing.add("insert, due now", &diesel::insert_into(payments::table).values(values));
+    let row = payments::table.find(7);
+    listing.add("update, due in", &diesel::update(row).set(Payment::due_in(Duration::from_secs(60))));
+    listing.add("update, due at", &diesel::update(row).set(Payment::due_at(DateTime::UNIX_EPOCH)));
+    listing.matches("columns");
+}
