@@ -93,7 +93,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory)?;
-        let present: Vec<String> = fs::read_dir(directory)?
+        let mut present: Vec<String> = fs::read_dir(directory)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect::<io::Result<_>>()?;
         let mut version = Utc::now();
@@ -105,8 +105,14 @@ impl<DB: QueueBackend> Migrations<DB> {
                 if present.iter().any(|folder| folder.ends_with(&name)) {
                     continue;
                 }
-                let folder = directory.join(version.format("%Y-%m-%d-%H%M%S").to_string() + &name);
-                version += TimeDelta::seconds(1);
+                // Diesel knows a migration by its version alone, and takes the dashes out of it.
+                let is_taken = |version: &str| present.iter().any(|folder| version_of_folder(folder) == version);
+                while is_taken(&version.format("%Y%m%d%H%M%S").to_string()) {
+                    version += TimeDelta::seconds(1);
+                }
+                let name = version.format("%Y-%m-%d-%H%M%S").to_string() + &name;
+                let folder = directory.join(&name);
+                present.push(name);
                 fs::create_dir(&folder)?;
                 fs::write(folder.join("up.sql"), script(&step.up))?;
                 fs::write(folder.join("down.sql"), script(&step.down))?;
@@ -118,6 +124,10 @@ impl<DB: QueueBackend> Migrations<DB> {
         }
         Ok(written)
     }
+}
+
+fn version_of_folder(folder: &str) -> String {
+    folder.split('_').next().unwrap_or_default().replace('-', "")
 }
 
 fn script(statements: &[String]) -> String {
