@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use crate::attempt::{Attempted, End, Plan, Rest, attempt};
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
@@ -161,7 +161,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        connection.check(&Q::target()?)
+        let mut findings = connection.check(&Q::target()?)?;
+        if !findings.is_empty() {
+            return Ok(findings);
+        }
+        // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
+        // lock them.
+        match Q::claim(connection) {
+            Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(Finding {
+                entity: Q::ENTITY.to_owned(),
+                problem: format!("its rows cannot be claimed: {error}"),
+                mend: "make the struct and its `table!` say what the table has, or migrate the table".to_owned(),
+            }),
+            claimed => drop(claimed?),
+        }
+        Ok(findings)
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {

@@ -1,5 +1,15 @@
 //! The runtime of [queueable](https://docs.rs/queueable). Use it through that crate.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "without a database nobody asks the shared rooms anything"
+    )
+)]
+
 mod attempt;
 pub mod backend;
 mod column;

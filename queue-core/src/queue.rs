@@ -332,7 +332,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         told::<C::Connection, _>(
-            connection.as_queue_connection().with_lock_wait(self.wait, |connection| self.remove_rows(connection)),
+            connection.as_queue_connection().with_lock_wait(self.wait, |connection, _| self.remove_rows(connection)),
         )
     }
 
@@ -346,10 +346,10 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C>,
     {
-        let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection| {
+        let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection, alone| {
             changes
                 .iter()
-                .try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change)?))
+                .try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
         }))?;
         wake::announce::<Q::Queue>();
         Ok(rows)
@@ -382,7 +382,13 @@ pub trait LoadOn<C> {
 /// The changing operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
 pub trait ChangeOn<C> {
     #[doc(hidden)]
-    fn change_rows(&self, connection: &mut C, states: &[StateCondition], change: &Change) -> QueryResult<usize>;
+    fn change_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        change: &Change,
+        alone: bool,
+    ) -> QueryResult<usize>;
     #[doc(hidden)]
     fn remove_rows(&self, connection: &mut C) -> QueryResult<usize>;
 }
@@ -428,9 +434,15 @@ where
     for<'a> ChangeAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
     for<'a> RemoveAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
 {
-    fn change_rows(&self, connection: &mut C, states: &[StateCondition], change: &Change) -> QueryResult<usize> {
+    fn change_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        change: &Change,
+        alone: bool,
+    ) -> QueryResult<usize> {
         let states: Vec<_> = self.states.iter().chain(states).copied().collect();
-        ExecuteDsl::execute(ChangeAll::new(Condition::new(self.selection.filter(), &states), change), connection)
+        ExecuteDsl::execute(ChangeAll::new(Condition::new(self.selection.filter(), &states), change, alone), connection)
     }
 
     fn remove_rows(&self, connection: &mut C) -> QueryResult<usize> {

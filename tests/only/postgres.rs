@@ -73,7 +73,7 @@ fn an_index_whose_build_was_cut_short_is_named_and_mended() {
     let bank = Bank::new();
     let mut connection = bank.connect();
     let cut_short = "UPDATE pg_index SET indisvalid = false \
-                     WHERE indexrelid = 'queueable_payments_next_attempt_time'::regclass";
+                     WHERE indexrelid = 'queueable_payments_3d307857d9304fe5'::regclass";
     connection.batch_execute(cut_short).unwrap();
     let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
     assert_eq!(found.len(), 1);

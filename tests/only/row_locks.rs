@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::Queueable;
 
 use crate::db::LOCK_WAITS;
-use crate::suite::bank::{Bank, NewPayment, Payment, payments};
+use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
 
 /// The session's settings that an operation changes for itself.
 fn lock_waits(connection: &mut crate::db::Conn) -> Vec<String> {
@@ -30,7 +30,6 @@ fn a_held_row_that_the_filter_does_not_pick_is_not_waited_for() {
     let mut holder = bank.connect();
     AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table.find(1)).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
-    // On a larger table MySQL goes through the queue's index and does wait for rows that it passes there.
     let third = Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_millis(50));
     assert_eq!(third.retry_now(&mut connection).unwrap(), 1);
     assert_eq!(third.stop(&mut connection).unwrap(), 1);
@@ -74,4 +73,25 @@ fn an_operation_leaves_the_sessions_settings_as_they_were() {
         .unwrap();
     assert!(all.resume(&mut connection).is_err());
     assert_eq!(lock_waits(&mut connection), before);
+}
+
+#[test]
+fn a_row_of_another_company_is_not_waited_for_however_many_rows_are_finished() {
+    let bank = Bank::new();
+    bank.enqueue(0..2000);
+    diesel::update(payments::table)
+        .set(payment_queue::next_attempt_time.eq(None::<queueable::Instant>))
+        .execute(&mut bank.connect())
+        .unwrap();
+    let held = bank.enqueue([1])[0];
+    let ours = bank.enqueue([1])[0];
+    let mut connection = bank.connect();
+    diesel::update(payments::table.find(ours)).set(payments::company_id.eq(3345)).execute(&mut connection).unwrap();
+    connection.batch_execute(crate::db::ANALYZE).unwrap();
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table.find(held)).set(payments::amount_cents.eq(2)).execute(&mut holder).unwrap();
+    let retried =
+        Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_secs(1)).retry_now(&mut connection);
+    assert_eq!(retried.unwrap(), 1);
 }

@@ -64,7 +64,7 @@ fn with_column(name: &str, definition: &str) -> Bank {
 
 fn index(bank: &Bank) {
     bank.connect()
-        .batch_execute("CREATE INDEX queueable_payments_next_attempt_time ON payments (next_attempt_time)")
+        .batch_execute("CREATE INDEX queueable_payments_3d307857d9304fe5 ON payments (next_attempt_time)")
         .unwrap();
 }
 
@@ -81,6 +81,16 @@ fn a_missing_table_is_named() {
     assert_eq!(findings.len(), 1);
     assert!(findings[0].problem.starts_with("there is no table "), "{findings:?}");
     assert!(findings[0].problem.contains("payments"));
+}
+
+#[test]
+fn a_domain_column_that_the_table_has_not_is_found_before_the_first_claim() {
+    let bank = Bank::new();
+    bank.connect().batch_execute("ALTER TABLE payments DROP COLUMN amount_cents").unwrap();
+    let findings = findings(&bank);
+    assert_eq!(findings.len(), 1);
+    assert!(findings[0].problem.starts_with("its rows cannot be claimed: "), "{findings:?}");
+    assert!(findings[0].problem.contains("amount_cents"), "{findings:?}");
 }
 
 #[test]
@@ -111,7 +121,7 @@ fn a_missing_index_is_named_and_mended() {
     let bank = with_column("", "");
     let found = findings(&bank);
     assert_eq!(found.len(), 1);
-    assert!(found[0].problem.contains("no usable index queueable_payments_next_attempt_time"), "{found:?}");
+    assert!(found[0].problem.contains("no usable index queueable_payments_3d307857d9304fe5"), "{found:?}");
     mend(&bank);
 }
 
@@ -119,7 +129,7 @@ fn a_missing_index_is_named_and_mended() {
 fn an_index_of_the_right_name_on_another_column_is_named_and_mended() {
     let bank = with_column("", "");
     bank.connect()
-        .batch_execute("CREATE INDEX queueable_payments_next_attempt_time ON payments (company_id, next_attempt_time)")
+        .batch_execute("CREATE INDEX queueable_payments_3d307857d9304fe5 ON payments (company_id, next_attempt_time)")
         .unwrap();
     assert_eq!(findings(&bank).len(), 1);
     mend(&bank);

@@ -103,7 +103,7 @@ fn a_run_that_was_cut_short_is_completed() {
         let bank = Bank::new();
         shape(&mut bank.connect())
     };
-    let index = "queueable_payments_next_attempt_time";
+    let index = "queueable_payments_3d307857d9304fe5";
     for (present, with_index) in [
         (&["status"][..], None),
         (&["status", "next_attempt_time", "try_count"][..], None),

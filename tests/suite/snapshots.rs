@@ -88,7 +88,11 @@ fn the_sql_of_operations() {
     listing.add("count by status", &CountByStatus(Condition::<Queue, _>::new(filter, &[])));
     listing.add("load", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), None));
     listing.add("load some", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), Some(10)));
-    listing.add("change", &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now));
+    listing.add("change", &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now, true));
+    listing.add(
+        "change in the caller's transaction",
+        &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now, false),
+    );
     listing.add("remove", &RemoveAll(Condition::<Queue, _>::new(filter, &states[..1])));
     listing.matches("operations");
 }

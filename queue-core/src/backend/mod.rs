@@ -5,6 +5,7 @@
 
 #[cfg(feature = "mysql")]
 mod mysql;
+mod own_transaction;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod schema;
@@ -59,6 +60,12 @@ pub trait QueueBackend:
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate it sorted.
     const INDEX_HINT: Option<(&'static str, &'static str)>;
 
+    /// What stands before and after the index's name to keep a change of many rows off it.
+    ///
+    /// A change that walks MySQL's queue index waits for every pending row on its way; one that walks the table passes over
+    /// the locked rows that it does not concern.
+    const IGNORE_INDEX: Option<(&'static str, &'static str)>;
+
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
     const ONE_WRITER: bool;
@@ -107,13 +114,16 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     fn classify(error: &Error) -> ErrorClass;
 
     /// Runs `change` in a transaction of its own (a savepoint inside an open one) in which no statement waits longer
-    /// than `wait` for a lock.
+    /// than `wait` for a lock. `change` is told whether the transaction is its own.
     ///
     /// # Errors
     ///
     /// What `change` or the transaction answers; nothing is changed then.
-    fn with_lock_wait<T>(&mut self, wait: Duration, change: impl FnOnce(&mut Self) -> QueryResult<T>)
-    -> QueryResult<T>;
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
+    ) -> QueryResult<T>;
 }
 
 /// A [`QueueConnection`], or a pooled one.
@@ -165,15 +175,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the name of the index that serves the claim: `queueable_<table>_<column>`, cut to the 63 bytes that every
-    /// database takes, with a hash in place of what was cut.
+    /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the 63
+    /// bytes that every database takes. The hash tells apart what underscores cannot: the queue `x_` of `payments`, and
+    /// the one of `payments_x`.
     pub fn index(&self) -> String {
         index_of(&self.table, self.columns)
     }
 }
 
 pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
-    table_name::bounded(format!("queueable_{}_{}", table.name, columns.next_attempt_time))
+    table_name::with_fingerprint("queueable_", &table.name, columns.next_attempt_time)
 }
 
 /// One step of a migration.

@@ -13,6 +13,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Text};
 
+use super::own_transaction::in_own_transaction;
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::{Instant, TimestampUtc};
 
@@ -30,6 +31,7 @@ impl QueueBackend for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
@@ -133,7 +135,7 @@ impl QueueConnection for MysqlConnection {
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
-        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
         // The one for rows, and the one for the table as a whole, whose default is a day or more.
         let before: (i64, i64) = diesel::select((
@@ -146,7 +148,7 @@ impl QueueConnection for MysqlConnection {
         // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and block
         // inserts between them. Inside the caller's transaction it is refused, and changes nothing: so be it.
         let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
-        let changed = self.transaction(change);
+        let changed = in_own_transaction(self, "START TRANSACTION", change);
         // It fails only when the session is lost, and what is committed is committed all the same.
         let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
         changed

@@ -13,6 +13,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Text, Timestamptz};
 
+use super::own_transaction::in_own_transaction;
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::{Instant, TimestampUtc};
 
@@ -33,16 +34,19 @@ impl QueueBackend for Pg {
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
 impl QueueConnection for PgConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        // 0 would mean for ever, and more than this is refused.
+        let timeout = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128).to_string();
         let settings = [
-            ("lock_timeout", limits.lock_wait.as_millis().to_string()),
-            ("idle_in_transaction_session_timeout", limits.budget.as_millis().to_string()),
-            ("statement_timeout", limits.budget.as_millis().to_string()),
+            ("lock_timeout", timeout(limits.lock_wait)),
+            ("idle_in_transaction_session_timeout", timeout(limits.budget)),
+            ("statement_timeout", timeout(limits.budget)),
             ("TimeZone", "UTC".to_owned()),
         ];
         for (name, wanted) in &settings {
@@ -99,15 +103,15 @@ impl QueueConnection for PgConnection {
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
-        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
-        self.transaction(|connection| {
+        in_own_transaction(self, "BEGIN", |connection, alone| {
             // Inside the application's own transaction the setting would outlive this call: put the old one back.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
             // 0 would mean for ever, and more than this is refused.
             let wait = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
             diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
-            let changed = change(connection)?;
+            let changed = change(connection, alone)?;
             diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;
             Ok(changed)
         })

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{Datelike, NaiveDateTime};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
@@ -14,6 +14,7 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::own_transaction::in_own_transaction;
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::TimestampUtc;
 
@@ -35,6 +36,7 @@ impl QueueBackend for Sqlite {
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ONE_WRITER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
@@ -89,22 +91,11 @@ impl QueueConnection for SqliteConnection {
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
-        change: impl FnOnce(&mut Self) -> QueryResult<T>,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
         let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
         self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
-        let changed = match AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE") {
-            Ok(()) => match change(self) {
-                Ok(value) => AnsiTransactionManager::commit_transaction(self).map(|()| value),
-                Err(error) => {
-                    // The transaction may have ended with the error.
-                    let _ = AnsiTransactionManager::rollback_transaction(self);
-                    Err(error)
-                }
-            },
-            Err(Error::AlreadyInTransaction) => self.transaction(change),
-            Err(error) => Err(error),
-        };
+        let changed = in_own_transaction(self, "BEGIN IMMEDIATE", change);
         self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
         changed
     }

@@ -75,17 +75,14 @@ impl fmt::Display for TableName {
     }
 }
 
-/// Cuts an identifier to what every database takes and puts a hash in place of the rest.
-pub(super) fn bounded(identifier: String) -> String {
-    if identifier.len() <= MAX_IDENTIFIER {
-        return identifier;
-    }
-    let hash = format!("_{:016x}", fingerprint(&identifier));
-    let mut end = MAX_IDENTIFIER - hash.len();
-    while !identifier.is_char_boundary(end) {
+/// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
+pub(super) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> String {
+    let hash = format!("_{:016x}", fingerprint(&format!("{table}\n{column}")));
+    let mut end = table.len().min(MAX_IDENTIFIER - prefix.len() - hash.len());
+    while !table.is_char_boundary(end) {
         end -= 1;
     }
-    identifier[..end].to_owned() + &hash
+    [prefix, &table[..end], &hash].concat()
 }
 
 /// The 64 bit FNV-1a hash: names derived from it are stored in databases, so it must never change between releases,
@@ -108,10 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_identifier_is_cut_at_a_character_and_stays_distinct() {
-        let long = |end: &str| bounded("ä".repeat(40) + end);
-        assert!(long("a").len() <= MAX_IDENTIFIER);
-        assert_ne!(long("a"), long("b"));
-        assert_eq!(bounded("short".into()), "short");
+    fn the_name_of_an_index_is_short_and_tells_queues_apart() {
+        let name = |table: &str, column| with_fingerprint("queueable_", table, column);
+        assert!(name(&"ä".repeat(40), "next").len() <= MAX_IDENTIFIER);
+        assert_ne!(name(&("ä".repeat(40) + "a"), "next"), name(&("ä".repeat(40) + "b"), "next"));
+        assert_ne!(name("payments", "x_next"), name("payments_x", "next"));
+        assert_eq!(name("payments", "next"), "queueable_payments_13b3ec1e09ed9ddd");
     }
 }

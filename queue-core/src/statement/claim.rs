@@ -138,11 +138,7 @@ where
 {
     out.push_sql(" FROM ");
     T::TABLE.walk_ast(out.reborrow())?;
-    if let Some((before, after)) = DB::INDEX_HINT {
-        out.push_sql(before);
-        out.push_identifier(&index_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS))?;
-        out.push_sql(after);
-    }
+    push_index_hint::<T, DB>(out, DB::INDEX_HINT)?;
     out.push_sql(" WHERE ");
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");
@@ -152,6 +148,25 @@ where
     out.push_sql(" ORDER BY ");
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" LIMIT 1");
+    Ok(())
+}
+
+/// Writes a hint that names the queue's index, where the database wants one.
+pub(super) fn push_index_hint<T, DB>(
+    out: &mut AstPass<'_, '_, DB>,
+    hint: Option<(&'static str, &'static str)>,
+) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    if let Some((before, after)) = hint {
+        out.push_sql(before);
+        out.push_identifier(&index_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS))?;
+        out.push_sql(after);
+    }
     Ok(())
 }
 

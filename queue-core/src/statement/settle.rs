@@ -6,7 +6,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
 use super::change::Change;
-use super::claim::Fence;
+use super::claim::{Fence, push_index_hint};
 use super::condition::{Condition, push_fence};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
@@ -57,12 +57,14 @@ impl<Q: Queueable> QueryId for Settle<'_, Q> {
 pub struct ChangeAll<'a, T, F> {
     condition: Condition<'a, T, F>,
     change: &'a Change,
+    keep_off_index: bool,
 }
 
 impl<'a, T, F> ChangeAll<'a, T, F> {
-    /// Changes the rows.
-    pub fn new(condition: Condition<'a, T, F>, change: &'a Change) -> Self {
-        ChangeAll { condition, change }
+    /// Changes the rows. A transaction of its own, at READ COMMITTED, keeps off the queue's index; one at REPEATABLE READ
+    /// would lock the whole table without it.
+    pub fn new(condition: Condition<'a, T, F>, change: &'a Change, keep_off_index: bool) -> Self {
+        ChangeAll { condition, change, keep_off_index }
     }
 }
 
@@ -71,6 +73,7 @@ where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
@@ -80,6 +83,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
         T::TABLE.walk_ast(out.reborrow())?;
+        push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
         self.change.push_set(T::COLUMNS, out.reborrow())?;
         self.condition.walk_ast(out)
     }
