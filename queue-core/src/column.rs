@@ -20,7 +20,11 @@ use crate::status::Status;
 /// A queue column of the table of `T`: `K` says which one.
 ///
 /// It is an ordinary Diesel column (`filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`, boxed queries,
-/// and the filter of a joined query), defined here and not in the user's `table!`, which stays as it is.
+/// and the filter of a joined query), defined here and not in the user's `table!`, which stays as it is. To *select* one from
+/// a join, or to group by it together with a column of the domain, list the queue columns in `schema.rs` too (`diesel
+/// print-schema` does): those impls are written by `table!` alone. Both spellings work side by side.
+///
+/// On SQLite, `returning` wants diesel's feature `returning_clauses_for_sqlite_3_35`, for these columns as for any.
 pub struct QueueColumn<T, K>(PhantomData<fn() -> (T, K)>);
 
 impl<T, K> QueueColumn<T, K> {
