@@ -10,3 +10,4 @@ mod operations;
 mod poller;
 mod retry;
 mod serde;
+mod takeover;

@@ -76,7 +76,7 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(super) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
