@@ -236,7 +236,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
-            Err(error) if matches!(settled, Settled::Retried | Settled::Failed) && !is_interruption::<C>(&error) => {
+            Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Rest::Record(settled, change.clone()))
             }
             Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
@@ -257,6 +257,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 try_count: change.try_count.unwrap_or(self.fence.try_count),
             });
             return Err(Rest::FindOut(settled, reached, error.to_string()));
+        }
+        // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
+        // after a panic in one, and releases that instead of committing ours.
+        if is_failure(settled) && !is_interruption::<C>(&error) {
+            return Err(Rest::Record(settled, change.clone()));
         }
         Err(self.lost(error, Misfortune::CommitRefused))
     }
@@ -358,6 +363,10 @@ fn tries_before(fence: Fence) -> u32 {
 
 fn stored(tries: u32) -> i32 {
     i32::try_from(tries).unwrap_or(i32::MAX)
+}
+
+fn is_failure(settled: Settled) -> bool {
+    matches!(settled, Settled::Retried | Settled::Failed)
 }
 
 fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
