@@ -161,12 +161,24 @@ struct Attempt<'a, Q: Queueable, C: QueueConnection> {
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
-        let (settled, change) = match self.handle(message)? {
-            Ok(outcome) => self.after_outcome(outcome),
-            Err(failure) => self.after_failure(&failure),
-        };
+        let (settled, change) = self.handle_and_decide(message)?;
         self.settle(settled, &change)?;
         self.commit(settled, &change)
+    }
+
+    /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
+    /// error's `Drop`, the error's `source`. A panic there would leave the row due, and first in line for ever.
+    fn handle_and_decide(&mut self, message: DecodedMessage<Q>) -> Result<(Settled, Change), Rest> {
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            Ok(match self.handle(message)? {
+                Ok(outcome) => self.after_outcome(outcome),
+                Err(failure) => self.after_failure(&failure),
+            })
+        }));
+        decided.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Err(self.record(&Failure::retry(Panicked::new(panic))))
+        })
     }
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
@@ -350,7 +362,8 @@ fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
     catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
         .unwrap_or_else(|panic| {
             std::mem::forget(panic);
-            tracing::error!(?policy, tries, "the retry policy panicked, the default one is used");
+            // Not with the policy itself, whose `Debug` is the user's too.
+            tracing::error!(tries, "the retry policy panicked, the default one is used");
             Retry::DEFAULT.delay(tries)
         })
 }

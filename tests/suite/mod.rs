@@ -6,6 +6,7 @@ pub(crate) mod bank;
 mod columns;
 mod harness;
 pub(crate) mod main_job;
+mod misconduct;
 mod operations;
 mod poller;
 mod retry;
