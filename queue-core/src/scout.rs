@@ -39,6 +39,15 @@ struct Watch {
     turns_seen: u64,
 }
 
+impl Watch {
+    /// Sets the next look; an announced enqueue may want it earlier.
+    fn look_again_in(&mut self, wait: Duration) {
+        let wait = self.glance.map_or(wait, |glance| wait.min(glance));
+        self.next_look = Instant::now() + wait;
+        self.glance = self.glance.filter(|glance| *glance < LAST_GLANCE).map(|glance| glance * 2);
+    }
+}
+
 impl<C: QueueConnection> Scout<C> {
     pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, until_idle: bool) -> Self {
         Scout { crew, bell, until_idle }
@@ -84,7 +93,7 @@ impl<C: QueueConnection> Scout<C> {
         let (hot, fruitless) = crew.heat_of(lane);
         if hot {
             // The workers are at it; they say when they find nothing more.
-            watch.next_look = Instant::now() + interval;
+            watch.look_again_in(interval);
             return false;
         }
         watch.turns_seen = crew.turns();
@@ -113,11 +122,7 @@ impl<C: QueueConnection> Scout<C> {
             Some(due_in) => due_in.min(interval),
             None => interval,
         };
-        watch.next_look = Instant::now() + wait;
-        if let Some(glance) = watch.glance {
-            watch.next_look = watch.next_look.min(Instant::now() + glance);
-            watch.glance = (glance < LAST_GLANCE).then(|| glance * 2);
-        }
+        watch.look_again_in(wait);
         due_in != Some(Duration::ZERO)
     }
 
