@@ -158,7 +158,12 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, watches: &[Watch]) -> Instant {
         let deadlines = self.crew.slots.iter().filter_map(|slot| slot.deadline());
         let looks = watches.iter().map(|watch| watch.next_look);
-        let latest = Instant::now() + self.crew.settings.poll_interval;
+        // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest budget, so
+        // that it is late by one budget at most; in a quiet crew nothing begins before the scout says so.
+        let budgets = self.crew.lanes.iter().map(|lane| lane.budget());
+        let interval = self.crew.settings.poll_interval;
+        let longest = if self.crew.is_quiet() { interval } else { budgets.fold(interval, Duration::min) };
+        let latest = Instant::now() + longest;
         looks.chain(deadlines).min().unwrap_or(latest).min(latest)
     }
 }

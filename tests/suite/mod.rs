@@ -10,5 +10,6 @@ mod misconduct;
 mod operations;
 mod poller;
 mod retry;
+mod scout;
 mod serde;
 mod takeover;
