@@ -309,10 +309,11 @@ impl PollerHandle {
     }
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
-        let rolled_back = self.control.stop(grace);
+        let Stopped { rolled_back, all_left } = self.control.stop(grace);
         for thread in std::mem::take(&mut self.threads) {
-            // A handler that never returns keeps its thread, but no lock and no transaction.
-            if rolled_back == 0 || thread.is_finished() {
+            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
+            // for a database that does not answer.
+            if all_left || thread.is_finished() {
                 let _ = thread.join();
             }
         }
@@ -338,8 +339,15 @@ impl fmt::Debug for PollerHandle {
 trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;
-    fn stop(&self, grace: Duration) -> usize;
+    fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
+}
+
+/// What stopping came to.
+struct Stopped {
+    rolled_back: usize,
+    /// Whether no thread runs any more.
+    all_left: bool,
 }
 
 struct Control<C: QueueConnection> {
@@ -356,18 +364,18 @@ impl<C: QueueConnection> Controls for Control<C> {
         self.crew.tally()
     }
 
-    fn stop(&self, grace: Duration) -> usize {
+    fn stop(&self, grace: Duration) -> Stopped {
         self.crew.stopping.store(true, Ordering::Release);
         self.bell.ring(None);
         self.crew.release_waiting();
         let deadline = Instant::now().checked_add(grace);
         if self.crew.wait_until_done(deadline) {
-            return 0;
+            return Stopped { rolled_back: 0, all_left: true };
         }
-        let revoked = self.crew.revoke_all();
+        let rolled_back = self.crew.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        revoked
+        let all_left = self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left }
     }
 
     fn default_grace(&self) -> Duration {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::QueueConnection;
-use crate::crew::Crew;
+use crate::crew::{Crew, Presence};
 use crate::failure_text::failure_text;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
@@ -56,6 +56,7 @@ impl<C: QueueConnection> Scout<C> {
     /// Looks until the poller stops, or, if that was asked for, until nothing is due.
     pub(crate) fn run(self) {
         let crew = &*self.crew;
+        let _presence = Presence(crew);
         let now = Instant::now();
         let new = |_| Watch { next_look: now, glance: None, troubles: 0, nothing_due: false, turns_seen: 0 };
         let mut watches: Vec<_> = crew.lanes.iter().map(new).collect();
