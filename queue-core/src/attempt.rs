@@ -98,11 +98,11 @@ enum Misfortune {
     OverBudget(Duration),
 }
 
-/// Attempts the message that is due longest. `claimed` is called once a row is locked.
+/// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
 pub(crate) fn attempt<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
-    claimed: impl FnOnce(),
+    claimed: impl FnOnce() -> bool,
 ) -> Attempted<Q::Key>
 where
     C: QueueConnection,
@@ -113,11 +113,15 @@ where
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
     };
-    claimed();
     let tries = tries_before(fence) + 1;
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
+    if !claimed() {
+        plan.slot.leave();
+        return Attempted { end: End::Idle, session_is_sound: false };
+    }
     let mut attempt = Attempt { session, plan, key: &key, fence, tries, session_is_sound: true };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound

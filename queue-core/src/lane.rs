@@ -60,8 +60,8 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// Looks how long it is until the next row is due.
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
 
-    /// Attempts one message. `claimed` is called once a row is locked.
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn;
+    /// Attempts one message. `claimed` is called once a row is locked, and says whether to go on.
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
 
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
@@ -171,7 +171,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Q::look(connection)
     }
 
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn {
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let plan = Plan {
             handler: &*self.handler,
             settings: self.settings,

@@ -41,7 +41,10 @@ impl<C: QueueConnection> Worker<C> {
                 break;
             }
             let turn = catch_unwind(AssertUnwindSafe(|| {
-                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| crew.found_work(leave.lane))
+                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| {
+                    crew.found_work(leave.lane);
+                    !crew.is_stopping()
+                })
             }))
             .unwrap_or_else(|panic| {
                 // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.

@@ -12,4 +12,5 @@ mod poller;
 mod retry;
 mod scout;
 mod serde;
+mod shutdown;
 mod takeover;
