@@ -59,6 +59,12 @@ pub trait QueueBackend:
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate it sorted.
     const INDEX_HINT: Option<(&'static str, &'static str)>;
 
+    /// What stands before and after a text column so that its comparison is exact, whatever its collation.
+    ///
+    /// MySQL's ignore blanks at the end, and case unless told otherwise: an unknown status would pass for one of ours,
+    /// be claimed, and fail to decode for ever.
+    const EXACTLY: (&'static str, &'static str);
+
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
     const ONE_WRITER: bool;

@@ -30,6 +30,7 @@ impl QueueBackend for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }

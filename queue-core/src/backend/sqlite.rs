@@ -35,6 +35,7 @@ impl QueueBackend for Sqlite {
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const EXACTLY: (&'static str, &'static str) = ("", "");
     const ONE_WRITER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
