@@ -224,12 +224,14 @@ fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> R
     if settings.lock_wait < Duration::from_millis(1) || settings.lock_wait > Duration::from_secs(3600) {
         return wrong("lock_wait", format!("{:?}", settings.lock_wait), "1 millisecond to 1 hour");
     }
+    if settings.pool_wait < Duration::from_millis(1) || settings.pool_wait > Duration::from_secs(3600) {
+        return wrong("pool_wait", format!("{:?}", settings.pool_wait), "1 millisecond to 1 hour");
+    }
     // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
     if settings.error_text_limit > 1 << 20 {
         return wrong("error_text_limit", settings.error_text_limit.to_string(), "at most 1 MiB");
     }
-    let needed = settings.workers + 1;
-    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+    if usize::try_from(pool_size).is_ok_and(|size| size <= settings.workers) {
         return wrong(
             "the pool's max_size",
             pool_size.to_string(),
