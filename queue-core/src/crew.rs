@@ -8,6 +8,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 
 use crate::attempt::Settled;
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
+use crate::failure_text::failure_text;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
 use crate::poller::{PollerSettings, Tally};
@@ -234,7 +235,10 @@ impl<C: QueueConnection> Crew<C> {
                     sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
                 }
                 // The sessions end with the process at the latest; nothing they did can commit.
-                Err(error) => self.noise.warn("poller", &format!("running sessions cannot be ended: {error}")),
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    self.noise.warn("poller", &format!("running sessions cannot be ended: {error}"));
+                }
             }
         }
         revoked.len()

@@ -12,6 +12,7 @@ use crate::backend::{QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::entity::{QueueTable, Settings};
 use crate::error::{Error, Finding};
+use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::noise::Noise;
 use crate::retry::{RetryPolicy, jittered};
@@ -140,6 +141,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                     return Turn::Trouble;
                 }
                 Err(error) => {
+                    let error = failure_text(&error, 500);
                     noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
                     link.close();
                 }
@@ -184,7 +186,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         let Attempted { end, session_is_sound } = match link.session() {
             Ok(session) => attempt::<Q, C>(session, &plan, claimed),
             Err(error) => {
-                noise.warn(Q::ENTITY, &format!("{error}: {}", crate::failure_text::failure_text(&error, 500)));
+                noise.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;
             }
         };

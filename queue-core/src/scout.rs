@@ -151,7 +151,10 @@ impl<C: QueueConnection> Scout<C> {
             let Some(session) = session else { continue };
             match link.session() {
                 Ok(connection) => self.crew.end_session(connection, entity, session),
-                Err(error) => self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}")),
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+                }
             }
         }
     }
