@@ -7,6 +7,8 @@ mod db;
 mod only;
 mod suite;
 
+#[path = "only/announced.rs"]
+mod announced;
 #[path = "only/attempt_postgres.rs"]
 mod attempt_only;
 #[path = "only/clock.rs"]

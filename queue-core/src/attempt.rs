@@ -84,11 +84,11 @@ enum Misfortune {
     OverBudget(Duration),
 }
 
-/// Attempts the message that is due longest. `claimed` is called once a row is locked.
+/// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
 pub(crate) fn attempt<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
-    claimed: impl FnOnce(),
+    claimed: impl FnOnce() -> bool,
 ) -> Attempted<Q::Key>
 where
     C: QueueConnection,
@@ -99,11 +99,15 @@ where
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
     };
-    claimed();
     let tries = tries_before(fence) + 1;
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
+    if !claimed() {
+        plan.slot.leave();
+        return Attempted { end: End::Idle, session_is_sound: false };
+    }
     let mut attempt = Attempt { session, plan, key: &key, fence, tries, session_is_sound: true };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound
@@ -147,12 +151,24 @@ struct Attempt<'a, Q: Queueable, C: QueueConnection> {
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
-        let (settled, change) = match self.handle(message)? {
-            Ok(outcome) => self.plan.rules.after_outcome(self.fence, self.tries, outcome),
-            Err(failure) => self.plan.rules.after_failure(self.tries, &failure),
-        };
+        let (settled, change) = self.handle_and_decide(message)?;
         self.settle(settled, &change)?;
         self.commit(settled, &change)
+    }
+
+    /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
+    /// error's `Drop`, the error's `source`. A panic there would leave the row due, and first in line for ever.
+    fn handle_and_decide(&mut self, message: DecodedMessage<Q>) -> Result<(Settled, Change), Rest> {
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            Ok(match self.handle(message)? {
+                Ok(outcome) => self.plan.rules.after_outcome(self.fence, self.tries, outcome),
+                Err(failure) => self.plan.rules.after_failure(self.tries, &failure),
+            })
+        }));
+        decided.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Err(self.record(&Failure::retry(Panicked::new(panic))))
+        })
     }
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
@@ -222,7 +238,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
-            Err(error) if matches!(settled, Settled::Retried | Settled::Failed) && !is_interruption::<C>(&error) => {
+            Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Rest::Record(settled, change.clone()))
             }
             Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
@@ -243,6 +259,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 try_count: change.try_count.unwrap_or(self.fence.try_count),
             });
             return Err(Rest::FindOut(settled, reached, error.to_string()));
+        }
+        // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
+        // after a panic in one, and releases that instead of committing ours.
+        if is_failure(settled) && !is_interruption::<C>(&error) {
+            return Err(Rest::Record(settled, change.clone()));
         }
         Err(self.lost(error, Misfortune::CommitRefused))
     }
@@ -274,6 +295,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 }
 
 type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
+
+fn is_failure(settled: Settled) -> bool {
+    matches!(settled, Settled::Retried | Settled::Failed)
+}
 
 fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other

@@ -42,7 +42,7 @@ where
         Rest::Postpone(_) => {
             // The row waits a moment, or it would be claimed again at once and keep the others from their turn.
             let change = Change { next: Some(Next::In(delay)), ..Change::default() };
-            in_transaction(connection, |connection| Q::settle(connection, key, fence, &change))?;
+            in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))?;
             Ok(Conclusion::Interrupted)
         }
         Rest::Record(settled, change) => {
@@ -76,7 +76,7 @@ where
     let mut result = Ok(0);
     for error in texts {
         let change = Change { error, ..change.clone() };
-        result = in_transaction(connection, |connection| Q::settle(connection, key, fence, &change));
+        result = in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change));
         match &result {
             Err(error) if C::classify(error) == ErrorClass::Other => {}
             _ => break,

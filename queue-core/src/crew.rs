@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
+use crate::failure_text::failure_text;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
 use crate::poller::{PollerSettings, Tally};
@@ -27,12 +28,12 @@ pub(crate) struct Crew<C: QueueConnection> {
     board: Mutex<Board>,
     /// Waited for by workers without work.
     work: Condvar,
-    /// Waited for by everybody who waits for workers to leave or for the poller to stop.
+    /// Waited for by everybody who waits for threads to leave or for the poller to stop.
     ended: Condvar,
     writer: Mutex<()>,
     counts: Counts,
     turns: AtomicU64,
-    workers_left: AtomicUsize,
+    threads_left: AtomicUsize,
 }
 
 /// Which lanes have work.
@@ -83,7 +84,8 @@ impl<C: QueueConnection> Crew<C> {
             writer: Mutex::new(()),
             counts: Counts::default(),
             turns: AtomicU64::new(0),
-            workers_left: AtomicUsize::new(settings.workers),
+            // The workers and the scout.
+            threads_left: AtomicUsize::new(settings.workers + 1),
             slots: (0..settings.workers).map(|_| Slot::default()).collect(),
             noise: Noise::default(),
             stopping: AtomicBool::new(false),
@@ -202,18 +204,18 @@ impl<C: QueueConnection> Crew<C> {
         self.ended.notify_all();
     }
 
-    /// A worker says that it is leaving.
-    pub(crate) fn worker_left(&self) {
+    /// A worker or the scout has left.
+    fn thread_left(&self) {
         let board = unpoisoned(self.board.lock());
-        self.workers_left.fetch_sub(1, Ordering::AcqRel);
+        self.threads_left.fetch_sub(1, Ordering::AcqRel);
         drop(board);
         self.ended.notify_all();
     }
 
-    /// Waits until every worker has left, but not past the deadline; returns whether they have.
+    /// Waits until every thread has left, but not past the deadline; returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
         let mut board = unpoisoned(self.board.lock());
-        while self.workers_left.load(Ordering::Acquire) > 0 {
+        while self.threads_left.load(Ordering::Acquire) > 0 {
             board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return false,
@@ -233,7 +235,10 @@ impl<C: QueueConnection> Crew<C> {
                     sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
                 }
                 // The sessions end with the process at the latest; nothing they did can commit.
-                Err(error) => self.noise.warn("poller", &format!("running sessions cannot be ended: {error}")),
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    self.noise.warn("poller", &format!("running sessions cannot be ended: {error}"));
+                }
             }
         }
         revoked.len()
@@ -248,6 +253,15 @@ impl<C: QueueConnection> Crew<C> {
 
     pub(crate) fn tally(&self) -> Tally {
         self.counts.read()
+    }
+}
+
+/// A thread of the poller, as long as it runs: its end is noticed however it ends.
+pub(crate) struct Presence<'a, C: QueueConnection>(pub(crate) &'a Crew<C>);
+
+impl<C: QueueConnection> Drop for Presence<'_, C> {
+    fn drop(&mut self) {
+        self.0.thread_left();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The core's own errors: situations that a caller can tell apart.
 
+use std::any::Any;
 use std::fmt;
 
 /// What can go wrong with a queue outside a handler.
@@ -64,4 +65,16 @@ impl fmt::Display for Findings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|finding| write!(f, "\n- {finding}"))
     }
+}
+
+/// The text of a panic that was caught.
+pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "of an unknown type".to_owned());
+    // The payload's own Drop may panic again; nobody needs it any more.
+    std::mem::forget(payload);
+    text
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::column::QueueState;
+use crate::error::panic_text;
 
 /// Processes one message of the entity `Q` on a connection of type `C`.
 ///
@@ -214,14 +215,7 @@ pub(crate) struct Panicked(String);
 
 impl Panicked {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
-        let text = payload
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "of an unknown type".to_owned());
-        // The payload's own Drop may panic again; nobody needs it any more.
-        std::mem::forget(payload);
-        Panicked(text)
+        Panicked(panic_text(payload))
     }
 }
 

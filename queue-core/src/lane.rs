@@ -12,6 +12,7 @@ use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
+use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::noise::Noise;
 use crate::retry::jittered;
@@ -61,8 +62,8 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// Looks how long it is until the next row is due.
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
 
-    /// Attempts one message. `claimed` is called once a row is locked.
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn;
+    /// Attempts one message. `claimed` is called once a row is locked, and says whether to go on.
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
 
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
@@ -137,6 +138,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                     return Turn::Trouble;
                 }
                 Err(error) => {
+                    let error = failure_text(&error, 500);
                     noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
                     link.close();
                 }
@@ -182,7 +184,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Q::look(connection)
     }
 
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn()) -> Turn {
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let plan = Plan {
             handler: &*self.handler,
             rules: &self.rules,
@@ -193,7 +195,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         let Attempted { end, session_is_sound } = match link.session() {
             Ok(session) => attempt::<Q, C>(session, &plan, claimed),
             Err(error) => {
-                noise.warn(Q::ENTITY, &format!("{error}: {}", crate::failure_text::failure_text(&error, 500)));
+                noise.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;
             }
         };

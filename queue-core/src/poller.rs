@@ -224,12 +224,14 @@ fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> R
     if settings.lock_wait < Duration::from_millis(1) || settings.lock_wait > Duration::from_secs(3600) {
         return wrong("lock_wait", format!("{:?}", settings.lock_wait), "1 millisecond to 1 hour");
     }
+    if settings.pool_wait < Duration::from_millis(1) || settings.pool_wait > Duration::from_secs(3600) {
+        return wrong("pool_wait", format!("{:?}", settings.pool_wait), "1 millisecond to 1 hour");
+    }
     // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
     if settings.error_text_limit > 1 << 20 {
         return wrong("error_text_limit", settings.error_text_limit.to_string(), "at most 1 MiB");
     }
-    let needed = settings.workers + 1;
-    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+    if usize::try_from(pool_size).is_ok_and(|size| size <= settings.workers) {
         return wrong(
             "the pool's max_size",
             pool_size.to_string(),
@@ -309,10 +311,11 @@ impl PollerHandle {
     }
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
-        let rolled_back = self.control.stop(grace);
+        let Stopped { rolled_back, all_left } = self.control.stop(grace);
         for thread in std::mem::take(&mut self.threads) {
-            // A handler that never returns keeps its thread, but no lock and no transaction.
-            if rolled_back == 0 || thread.is_finished() {
+            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
+            // for a database that does not answer.
+            if all_left || thread.is_finished() {
                 let _ = thread.join();
             }
         }
@@ -338,8 +341,15 @@ impl fmt::Debug for PollerHandle {
 trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;
-    fn stop(&self, grace: Duration) -> usize;
+    fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
+}
+
+/// What stopping came to.
+struct Stopped {
+    rolled_back: usize,
+    /// Whether no thread runs any more.
+    all_left: bool,
 }
 
 struct Control<C: QueueConnection> {
@@ -356,18 +366,18 @@ impl<C: QueueConnection> Controls for Control<C> {
         self.crew.tally()
     }
 
-    fn stop(&self, grace: Duration) -> usize {
+    fn stop(&self, grace: Duration) -> Stopped {
         self.crew.stopping.store(true, Ordering::Release);
         self.bell.ring(None);
         self.crew.release_waiting();
         let deadline = Instant::now().checked_add(grace);
         if self.crew.wait_until_done(deadline) {
-            return 0;
+            return Stopped { rolled_back: 0, all_left: true };
         }
-        let revoked = self.crew.revoke_all();
+        let rolled_back = self.crew.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        revoked
+        let all_left = self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left }
     }
 
     fn default_grace(&self) -> Duration {

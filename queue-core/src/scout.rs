@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::QueueConnection;
-use crate::crew::Crew;
+use crate::crew::{Crew, Presence};
 use crate::failure_text::failure_text;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
@@ -39,6 +39,15 @@ struct Watch {
     turns_seen: u64,
 }
 
+impl Watch {
+    /// Sets the next look; an announced enqueue may want it earlier.
+    fn look_again_in(&mut self, wait: Duration) {
+        let wait = self.glance.map_or(wait, |glance| wait.min(glance));
+        self.next_look = Instant::now() + wait;
+        self.glance = self.glance.filter(|glance| *glance < LAST_GLANCE).map(|glance| glance * 2);
+    }
+}
+
 impl<C: QueueConnection> Scout<C> {
     pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, until_idle: bool) -> Self {
         Scout { crew, bell, until_idle }
@@ -47,6 +56,7 @@ impl<C: QueueConnection> Scout<C> {
     /// Looks until the poller stops, or, if that was asked for, until nothing is due.
     pub(crate) fn run(self) {
         let crew = &*self.crew;
+        let _presence = Presence(crew);
         let now = Instant::now();
         let new = |_| Watch { next_look: now, glance: None, troubles: 0, nothing_due: false, turns_seen: 0 };
         let mut watches: Vec<_> = crew.lanes.iter().map(new).collect();
@@ -84,7 +94,7 @@ impl<C: QueueConnection> Scout<C> {
         let (hot, fruitless) = crew.heat_of(lane);
         if hot {
             // The workers are at it; they say when they find nothing more.
-            watch.next_look = Instant::now() + interval;
+            watch.look_again_in(interval);
             return false;
         }
         watch.turns_seen = crew.turns();
@@ -113,11 +123,7 @@ impl<C: QueueConnection> Scout<C> {
             Some(due_in) => due_in.min(interval),
             None => interval,
         };
-        watch.next_look = Instant::now() + wait;
-        if let Some(glance) = watch.glance {
-            watch.next_look = watch.next_look.min(Instant::now() + glance);
-            watch.glance = (glance < LAST_GLANCE).then(|| glance * 2);
-        }
+        watch.look_again_in(wait);
         due_in != Some(Duration::ZERO)
     }
 
@@ -145,7 +151,10 @@ impl<C: QueueConnection> Scout<C> {
             let Some(session) = session else { continue };
             match link.session() {
                 Ok(connection) => self.crew.end_session(connection, entity, session),
-                Err(error) => self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}")),
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+                }
             }
         }
     }
@@ -153,7 +162,12 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, watches: &[Watch]) -> Instant {
         let deadlines = self.crew.slots.iter().filter_map(|slot| slot.deadline());
         let looks = watches.iter().map(|watch| watch.next_look);
-        let latest = Instant::now() + self.crew.settings.poll_interval;
+        // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest budget, so
+        // that it is late by one budget at most; in a quiet crew nothing begins before the scout says so.
+        let budgets = self.crew.lanes.iter().map(|lane| lane.budget());
+        let interval = self.crew.settings.poll_interval;
+        let longest = if self.crew.is_quiet() { interval } else { budgets.fold(interval, Duration::min) };
+        let latest = Instant::now() + longest;
         looks.chain(deadlines).min().unwrap_or(latest).min(latest)
     }
 }

@@ -49,8 +49,11 @@ impl Slot {
         *self.lock() = None;
     }
 
-    /// Tells whether the transaction was taken away.
+    /// Tells whether the transaction was taken away, or is to be because the budget is over.
     pub(crate) fn revoked(&self) -> Option<Revocation> {
+        // The scout may be late, and the server's own limit may end the session before it: that is no lost connection,
+        // after which the row would run again without a try, and take as long.
+        self.revoke_if_over_budget(Instant::now());
         match self.lock().as_ref()?.phase {
             Phase::Revoked(why) => Some(why),
             Phase::Running | Phase::Committing => None,
@@ -111,5 +114,14 @@ mod tests {
         assert_eq!(slot.commit(), Err(Revocation::Shutdown));
         slot.leave();
         assert_eq!(slot.revoked(), None);
+    }
+
+    #[test]
+    fn a_handler_that_returns_after_its_budget_is_revoked_although_the_scout_was_late() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
+        assert_eq!(slot.revoked(), Some(Revocation::OverBudget));
+        assert_eq!(slot.commit(), Err(Revocation::OverBudget));
     }
 }

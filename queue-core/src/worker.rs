@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::QueueConnection;
-use crate::crew::Crew;
+use crate::crew::{Crew, Presence};
 use crate::lane::Turn;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::wake::Bell;
@@ -29,6 +29,8 @@ impl<C: QueueConnection> Worker<C> {
     /// Takes turns until the poller stops.
     pub(crate) fn run(self) {
         let crew = &*self.crew;
+        // Before the link, so that it outlives it: a thread that has left holds no session.
+        let _presence = Presence(crew);
         let mut link = crew.link();
         let mut troubles = 0;
         while let Some(leave) = crew.wait_for_work() {
@@ -39,7 +41,10 @@ impl<C: QueueConnection> Worker<C> {
                 break;
             }
             let turn = catch_unwind(AssertUnwindSafe(|| {
-                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| crew.found_work(leave.lane))
+                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| {
+                    crew.found_work(leave.lane);
+                    !crew.is_stopping()
+                })
             }))
             .unwrap_or_else(|panic| {
                 // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
@@ -61,7 +66,5 @@ impl<C: QueueConnection> Worker<C> {
                 crew.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
-        drop(link);
-        crew.worker_left();
     }
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use queueable::{Failure, Message, Outcome, Status};
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use queueable::backend::{QueueConnection, SessionLimits};
+use queueable::{Failure, Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, payments};
+use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, payment_queue, payments};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -134,4 +136,86 @@ fn a_statement_that_commits_is_found_out() {
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     assert!(state.last_attempt_error_message.unwrap().contains("what it committed itself is not undone"));
+}
+
+#[test]
+fn a_status_that_only_looks_like_one_of_ours_is_never_claimed_and_stops_nothing() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    // In the eyes of a collation that pads with blanks it equals ours.
+    diesel::update(payments::table.find(ids[0]))
+        .set(payment_queue::status.eq("ERROR "))
+        .execute(&mut bank.connect())
+        .unwrap();
+    assert_eq!(bank.run(book).succeeded, 1);
+    assert_eq!(bank.booked(), ids[1..]);
+}
+
+#[test]
+fn a_statement_over_the_servers_limit_is_the_handlers_failure() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let again = AtomicBool::new(false);
+    bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if !again.swap(true, Ordering::Relaxed) {
+            let connection = message.connection();
+            connection.batch_execute("SET SESSION max_statement_time = 0.05")?;
+            diesel::sql_query("UPDATE companies SET balance_cents = BENCHMARK(1000000000, MD5('x'))")
+                .execute(connection)?;
+        }
+        book(payment, message)
+    });
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("max_statement_time"));
+}
+
+/// A server whose administrator prefers German.
+#[derive(Debug)]
+struct German;
+
+impl CustomizeConnection<Conn, diesel::r2d2::Error> for German {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), diesel::r2d2::Error> {
+        connection.batch_execute("SET SESSION lc_messages = 'de_DE'").map_err(diesel::r2d2::Error::QueryError)
+    }
+}
+
+#[test]
+fn a_conflict_is_known_in_the_servers_own_language() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let mut holder = bank.connect();
+    holder.batch_execute("BEGIN; UPDATE companies SET balance_cents = 0 WHERE id = 1").unwrap();
+    let (holder, again) = (Mutex::new(holder), AtomicBool::new(false));
+    let pool = Pool::builder()
+        .max_size(3)
+        .connection_customizer(Box::new(German))
+        .build(ConnectionManager::<Conn>::new(bank.database.url()))
+        .unwrap();
+    let tally = Payment::poller(pool, move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if again.swap(true, Ordering::Relaxed) {
+            holder.lock().unwrap().batch_execute("ROLLBACK")?;
+        }
+        book(payment, message)
+    })
+    .workers(1)
+    .lock_wait(Duration::from_secs(1))
+    .run_until_idle()
+    .unwrap();
+    assert_eq!((tally.interrupted, tally.succeeded), (1, 1));
+    assert_eq!(bank.state(id).try_count, 1);
+}
+
+#[test]
+fn a_worker_that_is_frozen_in_its_transaction_does_not_hold_its_row_for_hours() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let mut frozen = bank.connect();
+    let limits = SessionLimits { lock_wait: PATIENCE, budget: Duration::from_secs(1), attempts: true };
+    frozen.prepare_session(limits).unwrap();
+    frozen.begin().unwrap();
+    diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(2)).execute(&mut frozen).unwrap();
+    let mut other = bank.connect();
+    other.batch_execute("SET innodb_lock_wait_timeout = 20").unwrap();
+    assert_eq!(diesel::delete(payments::table.find(id)).execute(&mut other), Ok(1));
 }

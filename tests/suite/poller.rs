@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use queueable::{Error, Failure, Message, Outcome, Poller, Queueable, Status};
+use queueable::{Error, Failure, Message, Outcome, Poller, PollerSettings, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, ledger, payments};
@@ -316,4 +316,21 @@ fn a_pool_without_a_connection_for_every_worker_is_refused() {
     let bank = Bank::new();
     let error = Payment::poller(bank.database.pool(4), book).workers(4).start().unwrap_err();
     assert!(matches!(error, Error::Setting { setting: "the pool's max_size", .. }), "{error}");
+}
+
+#[test]
+fn settings_beyond_all_measure_are_refused_by_name() {
+    type Set = fn(&mut PollerSettings);
+    let bank = Bank::new();
+    let cases: [(&str, Set); 3] = [
+        ("pool_wait", |settings| settings.pool_wait = Duration::MAX),
+        ("pool_wait", |settings| settings.pool_wait = Duration::ZERO),
+        ("the pool's max_size", |settings| settings.workers = usize::MAX),
+    ];
+    for (name, set) in cases {
+        let mut settings = PollerSettings::default();
+        set(&mut settings);
+        let error = bank.poller(book).settings(settings).start().unwrap_err();
+        assert!(matches!(error, Error::Setting { setting, .. } if setting == name), "{error}");
+    }
 }

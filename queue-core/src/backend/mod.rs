@@ -65,6 +65,11 @@ pub trait QueueBackend:
     /// A change that walks MySQL's queue index waits for every pending row on its way; one that walks the table passes over
     /// the locked rows that it does not concern.
     const IGNORE_INDEX: Option<(&'static str, &'static str)>;
+    /// What stands before and after a text column so that its comparison is exact, whatever its collation.
+    ///
+    /// MySQL's ignore blanks at the end, and case unless told otherwise: an unknown status would pass for one of ours,
+    /// be claimed, and fail to decode for ever.
+    const EXACTLY: (&'static str, &'static str);
 
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.

@@ -32,6 +32,7 @@ impl QueueBackend for Mysql {
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
+    const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
@@ -53,8 +54,10 @@ impl QueueConnection for MysqlConnection {
             "SET SESSION TRANSACTION READ WRITE".to_owned(),
             "SET SESSION time_zone = '+00:00'".to_owned(),
             "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
+            // Errors are told apart by their messages, because Diesel hands over nothing else.
+            "SET SESSION lc_messages = 'en_US'".to_owned(),
             set_lock_waits(whole_seconds(limits.lock_wait), whole_seconds(limits.lock_wait)),
-            format!("SET SESSION autocommit = {}", u8::from(!limits.attempts)),
+            format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.budget)),
         ] {
             self.batch_execute(&statement)?;
         }
@@ -120,7 +123,8 @@ impl QueueConnection for MysqlConnection {
                     || has("Lock wait timeout exceeded")
                     || has("Record has changed since last read")
                     || has("WSREP")
-                    || has("Query execution was interrupted")
+                    // By KILL QUERY, or by Galera, but not by a limit on its time, which it would exceed again.
+                    || (has("Query execution was interrupted") && !has("exceeded"))
                 {
                     ErrorClass::Conflict
                 } else {
@@ -157,6 +161,12 @@ impl QueueConnection for MysqlConnection {
 
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {
     format!("SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
+}
+
+/// Has the server end a transaction whose worker is frozen or cut off, a second after the scout would have: by default
+/// it keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment.
+fn end_idle_transaction(budget: Duration) -> String {
+    format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(budget) + 1)
 }
 
 /// MySQL counts lock waits in whole seconds, at least one.

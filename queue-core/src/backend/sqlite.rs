@@ -37,6 +37,7 @@ impl QueueBackend for Sqlite {
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
+    const EXACTLY: (&'static str, &'static str) = ("", "");
     const ONE_WRITER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }

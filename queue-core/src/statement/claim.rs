@@ -1,6 +1,7 @@
 //! Claims the row that is due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use diesel::backend::Backend;
 use diesel::dsl::SqlTypeOf;
@@ -14,6 +15,7 @@ use super::condition::{push_claimable, push_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
 use crate::entity::{QueueTable, Queueable};
+use crate::error::panic_text;
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
@@ -75,8 +77,12 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
 pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
 
 impl<T> Captured<T> {
-    pub(crate) fn new(decoded: diesel::deserialize::Result<T>) -> Self {
-        Captured(decoded)
+    /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
+    pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
+        Captured(
+            catch_unwind(AssertUnwindSafe(decode))
+                .unwrap_or_else(|panic| Err(format!("its decoding panicked: {}", panic_text(panic)).into())),
+        )
     }
 }
 
@@ -91,7 +97,7 @@ macro_rules! captured_on {
             T: diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>,
         {
             fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
-                Ok(Self::new(T::build_from_row(row)))
+                Ok(Self::new(|| T::build_from_row(row)))
             }
         }
     };

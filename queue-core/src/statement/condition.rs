@@ -29,7 +29,7 @@ where
 pub(super) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: QueueTable,
-    DB: Backend,
+    DB: QueueBackend,
     T::Table: QueryFragment<DB>,
 {
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
@@ -76,7 +76,7 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(super) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -98,10 +98,12 @@ impl StateCondition {
 fn push_status_in<T, DB>(out: &mut AstPass<'_, '_, DB>, is: &str, statuses: &[Status]) -> QueryResult<()>
 where
     T: QueueTable,
-    DB: Backend,
+    DB: QueueBackend,
     T::Table: QueryFragment<DB>,
 {
+    out.push_sql(DB::EXACTLY.0);
     push_column::<T, StatusText, DB>(out)?;
+    out.push_sql(DB::EXACTLY.1);
     out.push_sql(is);
     for (i, status) in statuses.iter().enumerate() {
         out.push_sql(if i == 0 { "'" } else { ", '" });

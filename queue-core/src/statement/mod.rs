@@ -53,6 +53,10 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Changes the row if it is still as it was claimed, and returns how many rows that was.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
+    /// The same in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
+    /// may have run or stopped it meanwhile and left its status and tries as they were.
+    fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
+
     /// Removes the row if it is still as it was claimed, and returns how many rows that was.
     fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
 
@@ -94,6 +98,10 @@ where
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
         ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+    }
+
+    fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {

@@ -7,7 +7,7 @@ use diesel::sql_types::{Integer, Text};
 
 use super::change::Change;
 use super::claim::{Fence, push_index_hint};
-use super::condition::{Condition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -18,12 +18,18 @@ pub struct Settle<'a, Q: Queueable> {
     is_key: Q::IsKey,
     fence: Fence,
     change: &'a Change,
+    if_due: bool,
 }
 
 impl<'a, Q: Queueable> Settle<'a, Q> {
     /// Changes the row with this key if it is still in the fence's state.
     pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
-        Settle { is_key: Q::is_key(key.clone()), fence, change }
+        Settle { is_key: Q::is_key(key.clone()), fence, change, if_due: false }
+    }
+
+    /// Changes the row only if it is due, as it was when it was claimed.
+    pub fn if_due(self) -> Self {
+        Settle { if_due: true, ..self }
     }
 }
 
@@ -44,7 +50,12 @@ where
         self.change.push_set(<Q::Queue as QueueTable>::COLUMNS, out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out)
+        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.if_due {
+            out.push_sql(" AND ");
+            StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+        }
+        Ok(())
     }
 }
 

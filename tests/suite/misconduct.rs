@@ -1,0 +1,163 @@
+//! The application's own code at its worst, around the handler and inside it: it costs its own row a try and nothing else.
+
+use std::error::Error;
+use std::fmt;
+
+use diesel::prelude::*;
+use queueable::{Failure, Message, Outcome, Queueable, Status, Tally};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, book, payments};
+
+/// What the first of two rows came to; the second must not have suffered.
+fn text_of_the_first(bank: &Bank, ids: &[i64], tally: Tally) -> String {
+    assert_eq!((tally.retried, tally.succeeded), (1, 1));
+    assert_eq!(bank.state(ids[1]).status, Status::Success);
+    let state = bank.state(ids[0]);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    state.last_attempt_error_message.unwrap()
+}
+
+#[test]
+fn an_entity_that_panics_when_it_is_dropped_fails_alone() {
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = explosive_queue, retry = fixed("1h"))]
+    struct Explosive {
+        amount_cents: i64,
+        id: i64,
+    }
+
+    impl Drop for Explosive {
+        fn drop(&mut self) {
+            assert_ne!(self.amount_cents, 13, "payment {} goes off", self.id);
+        }
+    }
+
+    let bank = Bank::new();
+    let ids = bank.enqueue([13, 1]);
+    let tally = Explosive::poller(bank.pool(1), |_: &Explosive, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .workers(1)
+        .run_until_idle()
+        .unwrap();
+    let text = text_of_the_first(&bank, &ids, tally);
+    assert!(text.contains("goes off"), "{text}");
+}
+
+#[test]
+fn an_error_that_panics_when_it_is_asked_for_its_source_or_dropped_fails_alone() {
+    #[derive(Debug)]
+    struct InSource;
+
+    impl fmt::Display for InSource {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an error")
+        }
+    }
+
+    impl Error for InSource {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            panic!("in source")
+        }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("an error")]
+    struct InDrop;
+
+    impl Drop for InDrop {
+        fn drop(&mut self) {
+            panic!("in drop")
+        }
+    }
+
+    for (failure, expected) in
+        [((|| Failure::retry(InSource)) as fn() -> Failure, "in source"), (|| Failure::retry(InDrop), "in drop")]
+    {
+        let bank = Bank::new();
+        let ids = bank.enqueue([13, 1]);
+        let tally = bank.run(
+            move |payment: &Payment, message: &mut Message<'_, Conn>| {
+                if payment.amount_cents == 13 { Err(failure()) } else { book(payment, message) }
+            },
+        );
+        let text = text_of_the_first(&bank, &ids, tally);
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(bank.booked(), ids[1..]);
+    }
+}
+
+#[test]
+fn a_row_whose_decoding_panics_fails_alone() {
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = superstitious_queue, retry = fixed("1h"))]
+    #[expect(dead_code, reason = "it is decoded, not read")]
+    struct Superstitious {
+        id: i64,
+        #[diesel(deserialize_as = Lucky)]
+        amount_cents: i64,
+    }
+
+    struct Lucky(i64);
+
+    impl<DB> Queryable<diesel::sql_types::BigInt, DB> for Lucky
+    where
+        DB: diesel::backend::Backend,
+        i64: diesel::deserialize::FromStaticSqlRow<diesel::sql_types::BigInt, DB>,
+    {
+        type Row = i64;
+
+        fn build(amount: i64) -> diesel::deserialize::Result<Self> {
+            assert_ne!(amount, 13, "not on a Friday");
+            Ok(Lucky(amount))
+        }
+    }
+
+    impl From<Lucky> for i64 {
+        fn from(lucky: Lucky) -> i64 {
+            lucky.0
+        }
+    }
+
+    let bank = Bank::new();
+    let ids = bank.enqueue([13, 1]);
+    let tally = Superstitious::poller(bank.pool(1), |_: &Superstitious, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .workers(1)
+        .run_until_idle()
+        .unwrap();
+    let text = text_of_the_first(&bank, &ids, tally);
+    assert!(text.starts_with("the row cannot be decoded") && text.contains("not on a Friday"), "{text}");
+}
+
+#[test]
+fn a_panic_in_a_nested_transaction_is_told_as_what_it_is() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([13, 1]);
+    let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
+        let amount = payment.amount_cents;
+        // Diesel does not catch the panic, so its savepoint stays open.
+        message.connection().transaction(|_| {
+            assert_ne!(amount, 13, "in a nested transaction");
+            QueryResult::Ok(())
+        })?;
+        book(payment, message)
+    });
+    let text = text_of_the_first(&bank, &ids, tally);
+    assert!(text.starts_with("the handler panicked") && text.contains("in a nested transaction"), "{text}");
+}
+
+#[test]
+fn a_fatal_failure_is_fatal_although_the_handlers_own_transaction_is_left_open() {
+    use diesel::connection::TransactionManager;
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let tally = bank.run(|_: &Payment, message: &mut Message<'_, Conn>| {
+        <Conn as Connection>::TransactionManager::begin_transaction(message.connection())?;
+        Err(Failure::fatal("for good"))
+    });
+    assert_eq!(tally.failed, 1);
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 1, None));
+    assert_eq!(state.last_attempt_error_message.as_deref(), Some("for good"));
+}

@@ -1,0 +1,72 @@
+//! A row that an attempt has lost: what others did to it meanwhile stands.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use queueable::{Failure, Message, Queueable, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+
+/// What a handler answers whose transaction is gone: a conflict is waited out, anything else is recorded as a failure.
+const ANSWERS: [fn() -> Failure; 2] = [
+    || {
+        let text = "database is locked".to_owned();
+        DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, Box::new(text)).into()
+    },
+    || Failure::retry("no conflict"),
+];
+
+/// Gives the row's lock up as a lost deadlock does: the database ends the transaction while the handler still runs.
+fn lose_the_transaction(message: &mut Message<'_, Conn>) {
+    message.connection().batch_execute("ROLLBACK").unwrap();
+}
+
+#[test]
+fn a_row_that_was_stopped_while_its_attempt_lost_it_stays_stopped() {
+    for answer in ANSWERS {
+        let bank = Bank::new();
+        let id = bank.enqueue([1])[0];
+        let (first, operator) = (AtomicBool::new(true), Mutex::new(bank.connect()));
+        bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            if !first.swap(false, Ordering::Relaxed) {
+                return book(payment, message);
+            }
+            lose_the_transaction(message);
+            assert_eq!(Payment::queue().all_rows().stop(&mut *operator.lock().unwrap())?, 1);
+            Err(answer())
+        });
+        let state = bank.state(id);
+        assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::NotAttempted, 0, None));
+        assert!(bank.booked().is_empty());
+    }
+}
+
+#[test]
+fn a_row_that_another_worker_finished_while_its_attempt_lost_it_does_not_run_again() {
+    for answer in ANSWERS {
+        let bank = Bank::new();
+        let id = bank.enqueue([1])[0];
+        bank.run(book);
+        // Sent again as an application would that knows one column: status and tries are those of a finished row.
+        diesel::update(payments::table.find(id))
+            .set(payment_queue::next_attempt_time.eq(queueable::Now))
+            .execute(&mut bank.connect())
+            .unwrap();
+        let (first, pool) = (AtomicBool::new(true), bank.pool(1));
+        bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            if !first.swap(false, Ordering::Relaxed) {
+                return book(payment, message);
+            }
+            lose_the_transaction(message);
+            let other = Payment::poller(pool.clone(), book).workers(1).run_until_idle()?;
+            assert_eq!(other.succeeded, 1);
+            Err(answer())
+        });
+        assert_eq!(bank.booked(), [id, id], "once, and once more because it was sent again");
+        assert_eq!((bank.state(id).status, bank.state(id).next_attempt_time), (Status::Success, None));
+    }
+}
