@@ -108,29 +108,7 @@ impl QueueConnection for MysqlConnection {
                 ErrorClass::ConnectionLost
             }
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            Error::DatabaseError(_, information) => {
-                // Diesel hands over the message only, not the number (2006, 2013, 1927, 1053; 1213, 1205, 1020, 1047, 1317).
-                let message = information.message();
-                let has = |text: &str| message.contains(text);
-                if has("server has gone away")
-                    || has("Lost connection")
-                    || has("Connection was killed")
-                    || has("Server shutdown in progress")
-                    || has("Can't connect to")
-                {
-                    ErrorClass::ConnectionLost
-                } else if has("Deadlock found")
-                    || has("Lock wait timeout exceeded")
-                    || has("Record has changed since last read")
-                    || has("WSREP")
-                    // By KILL QUERY, or by Galera, but not by a limit on its time, which it would exceed again.
-                    || (has("Query execution was interrupted") && !has("exceeded"))
-                {
-                    ErrorClass::Conflict
-                } else {
-                    ErrorClass::Other
-                }
-            }
+            Error::DatabaseError(_, information) => classify_message(information.message()),
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
@@ -156,6 +134,44 @@ impl QueueConnection for MysqlConnection {
         // It fails only when the session is lost, and what is committed is committed all the same.
         let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
         changed
+    }
+}
+
+/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2002, 2003, 2006, 2013, 4031), or
+/// no new one can be had (1040).
+const LOST: [&str; 9] = [
+    "Server has gone away",
+    "server has gone away",
+    "Lost connection",
+    "Connection was killed",
+    "Server shutdown in progress",
+    "Can't connect to",
+    "disconnected by the server because of inactivity",
+    "Too many connections",
+    "running with the --read-only option",
+];
+
+/// What they say of a conflict with others (1020, 1047, 1205, 1213, 1412, 1615).
+const CONFLICTS: [&str; 6] = [
+    "Deadlock found",
+    "Lock wait timeout exceeded",
+    "Record has changed since last read",
+    "WSREP",
+    "Table definition has changed",
+    "Prepared statement needs to be re-prepared",
+];
+
+/// Diesel hands over the message only, not the number.
+fn classify_message(message: &str) -> ErrorClass {
+    let says = |text: &&str| message.contains(*text);
+    // By KILL QUERY, or by Galera (1317), but not by a limit on its time, which it would exceed again.
+    let interrupted = message.contains("Query execution was interrupted") && !message.contains("exceeded");
+    if LOST.iter().any(|text| says(text)) {
+        ErrorClass::ConnectionLost
+    } else if interrupted || CONFLICTS.iter().any(|text| says(text)) {
+        ErrorClass::Conflict
+    } else {
+        ErrorClass::Other
     }
 }
 
@@ -191,3 +207,30 @@ impl ToSql<TimestampUtc, Mysql> for Instant {
 }
 
 crate::statement::captured_on!(Mysql);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_session_is_known_by_the_words_of_both_client_libraries() {
+        for message in [
+            "MySQL server has gone away",
+            "Server has gone away",
+            "Lost connection to MySQL server during query",
+            "Lost connection to server at 'handshake: reading initial communication packet', system error: 104",
+            "Can't connect to server on '127.0.0.1' (115)",
+            "Connection was killed",
+        ] {
+            assert_eq!(classify_message(message), ErrorClass::ConnectionLost, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_a_statements_time_is_no_conflict() {
+        let limit = "Query execution was interrupted (max_statement_time exceeded)";
+        assert_eq!(classify_message(limit), ErrorClass::Other);
+        assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
+        assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
+    }
+}

@@ -79,12 +79,18 @@ impl QueueConnection for PgConnection {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
                 ErrorClass::ConnectionLost
             }
+            // The primary has become a standby: a new session finds the new one, where the URL names both.
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
             Error::DatabaseError(_, information) => {
                 // Diesel hands over the message only, not the SQLSTATE (40P01, 55P03, 57P01..57P03, 0A000).
                 let message = information.message();
                 let has = |text: &str| message.contains(text);
-                if has("terminating connection") || has("server closed the connection") || has("connection to server") {
+                if has("terminating connection")
+                    || has("server closed the connection")
+                    || has("connection to server")
+                    || has("during recovery")
+                {
                     ErrorClass::ConnectionLost
                 } else if has("deadlock detected")
                     || has("due to lock timeout")
