@@ -20,13 +20,15 @@ use crate::statement::{Change, Claimed, Fence, QueueOn};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How the messages of one entity are attempted.
-pub(crate) struct Plan<'a, Q, C> {
+pub(crate) struct Plan<'a, Q: Queueable, C> {
     pub(crate) handler: &'a dyn Handler<Q, C>,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: Duration,
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
     pub(crate) key_prefix: &'a str,
+    /// The rows that are left alone although they are due.
+    pub(crate) passed_over: &'a [Q::Key],
 }
 
 /// How an attempt ended, and whether its session may be used on.
@@ -94,7 +96,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message } = match begin_and_claim::<Q, C>(session) {
+    let Claimed { key, fence, message } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
         Ok(Some(message)) => message,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
@@ -125,13 +127,13 @@ where
     Attempted { end, session_is_sound }
 }
 
-fn begin_and_claim<Q, C>(connection: &mut C) -> QueryResult<Option<Claimed<Q>>>
+fn begin_and_claim<Q, C>(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     connection.begin()?;
-    let claimed = Q::claim(connection)?;
+    let claimed = Q::claim(connection, passed_over)?;
     if claimed.is_none() {
         C::TransactionManager::rollback_transaction(connection)?;
     }

@@ -175,6 +175,9 @@ impl<C> Message<'_, C> {
     ///
     /// The transaction is not the handler's to end. A handler that commits or rolls back with SQL of its own, or runs a
     /// statement that commits (DDL on MySQL), is found out: the attempt is a failure that says so.
+    ///
+    /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`, advisory
+    /// locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
     pub fn connection(&mut self) -> &mut C {
         self.connection
     }

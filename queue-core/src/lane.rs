@@ -1,9 +1,7 @@
 //! One entity and its handler inside a poller, with the types erased: what a worker and the scout ask for.
 
 use std::any::TypeId;
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::result::QueryResult;
 
@@ -15,22 +13,14 @@ use crate::error::{Error, Finding};
 use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::noise::Noise;
-use crate::retry::jittered;
+use crate::pauses::Pauses;
 use crate::session::Link;
 use crate::slot::Slot;
 use crate::statement::{Fence, QueueOn};
 use crate::verdict::{Rules, Settled};
-use crate::wake::unpoisoned;
-
-/// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
 const CONCLUSIONS: u32 = 3;
-
-/// How many interrupted rows are remembered.
-const REMEMBERED: usize = 10_000;
 
 /// What a worker's turn came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +64,7 @@ pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,
     rules: Rules,
     key_prefix: String,
-    /// How often each row was interrupted since it was last settled, and until when it waits, by its key.
-    interrupted: Mutex<HashMap<String, (u32, Instant)>>,
+    pauses: Pauses<Q::Key>,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
@@ -86,30 +75,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             handler,
             rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit },
             key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
-            interrupted: Mutex::default(),
+            pauses: Pauses::new(),
         })
-    }
-
-    /// How long the row waits after this interruption.
-    fn pause(&self, key: &Q::Key) -> Duration {
-        let mut interrupted = unpoisoned(self.interrupted.lock());
-        if interrupted.len() >= REMEMBERED {
-            interrupted.clear();
-        }
-        let (times, until) = interrupted.entry(format!("{key:?}")).or_insert((0, Instant::now()));
-        let pause = FIRST_PAUSE.saturating_mul(1 << (*times).min(16)).min(LONGEST_PAUSE);
-        let pause = jittered(pause, 1.0, fastrand::f64());
-        *times = times.saturating_add(1);
-        // The database counts the pause from when it is written, which is a little later.
-        *until = Instant::now() + pause + Duration::from_secs(1);
-        pause
-    }
-
-    fn settled(&self, key: &Q::Key) {
-        let mut interrupted = unpoisoned(self.interrupted.lock());
-        if !interrupted.is_empty() {
-            interrupted.remove(&format!("{key:?}"));
-        }
     }
 
     /// Does the rest of an attempt, on a new session if the old one is in doubt.
@@ -117,25 +84,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         if let Rest::Postpone(cause) | Rest::FindOut(_, _, cause) = &rest {
             noise.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
         }
-        let delay = if matches!(rest, Rest::Postpone(_)) { self.pause(&key) } else { Duration::ZERO };
+        let delay = if matches!(rest, Rest::Postpone(_)) { self.pauses.pause(&key) } else { Duration::ZERO };
         for _ in 0..CONCLUSIONS {
             let concluded =
                 link.session().and_then(|session| Ok(conclude::<Q, C>(session, &key, fence, &rest, delay)?));
             match concluded {
                 Ok(Conclusion::Settled(settled)) => {
-                    self.settled(&key);
+                    self.pauses.end(&key);
                     tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
                     return Turn::Settled(settled);
                 }
                 Ok(Conclusion::Interrupted) => return Turn::Interrupted,
                 Ok(Conclusion::Overtaken) => {
-                    self.settled(&key);
                     noise.warn(
                         Q::ENTITY,
                         &format!("row {key:?} was changed by somebody else, or a trigger keeps it from changing"),
                     );
-                    // A row that a trigger keeps as it is stays due: back off, or it would be claimed in a hot loop.
-                    return Turn::Trouble;
+                    // A row that a trigger keeps as it is stays due, and would be claimed again at once.
+                    self.pauses.set_aside(&key);
+                    return Turn::Interrupted;
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
@@ -145,6 +112,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             }
         }
         // The row is as it was before the attempt, and due.
+        self.pauses.set_aside(&key);
         Turn::Trouble
     }
 }
@@ -169,13 +137,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         }
         // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
         // lock them.
-        match Q::claim(connection) {
+        match Q::try_claim(connection) {
             Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(Finding {
                 entity: Q::ENTITY.to_owned(),
                 problem: format!("its rows cannot be claimed: {error}"),
                 mend: "make the struct and its `table!` say what the table has, or migrate the table".to_owned(),
             }),
-            claimed => drop(claimed?),
+            tried => tried?,
         }
         Ok(findings)
     }
@@ -191,6 +159,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
+            passed_over: &self.pauses.passed_over(),
         };
         let Attempted { end, session_is_sound } = match link.session() {
             Ok(session) => attempt::<Q, C>(session, &plan, claimed),
@@ -209,7 +178,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
                 Turn::Trouble
             }
             End::Settled(key, settled) => {
-                self.settled(&key);
+                self.pauses.end(&key);
                 Turn::Settled(settled)
             }
             End::Unsettled(key, fence, rest) => self.conclude(link, noise, key, fence, rest),
@@ -217,7 +186,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn has_interrupted(&self) -> bool {
-        let now = Instant::now();
-        unpoisoned(self.interrupted.lock()).values().any(|(_, until)| *until > now)
+        self.pauses.any()
     }
 }

@@ -23,6 +23,7 @@ mod instant;
 mod lane;
 mod migration;
 mod noise;
+mod pauses;
 mod poller;
 mod queue;
 mod report;

@@ -157,7 +157,7 @@ impl<C: QueueConnection> Poller<C> {
     /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
     ///
     /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
-    /// that another process is running counts as due until it is settled.
+    /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
     ///
     /// # Errors
     ///
@@ -174,6 +174,7 @@ impl<C: QueueConnection> Poller<C> {
         let Poller { pool, settings, served } = self;
         check_settings(&settings, served.len(), pool.max_size())?;
         let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        check_entities(&lanes)?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
         check_tables(&pool, &settings, limits, &lanes)?;
@@ -237,6 +238,16 @@ fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> R
             pool_size.to_string(),
             "more than the number of workers: each keeps a connection, and the poller one more",
         );
+    }
+    Ok(())
+}
+
+fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), Error> {
+    for (i, lane) in lanes.iter().enumerate() {
+        if lanes[..i].iter().any(|other| other.queue() == lane.queue()) {
+            let (setting, found) = ("an entity that is served twice", lane.entity().to_owned());
+            return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
+        }
     }
     Ok(())
 }

@@ -47,6 +47,10 @@ pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM information_schema.proc
 pub(crate) const LOCK_WAITS: &[&str] =
     &["CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)", "CAST(@@SESSION.lock_wait_timeout AS CHAR)"];
 
+/// Makes a trigger that lets nobody change a payment of 7 cents.
+pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
+     IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))

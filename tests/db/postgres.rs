@@ -43,6 +43,10 @@ pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE 
 /// What a session says of how long it waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 
+/// Makes a trigger that lets nobody change a payment of 7 cents.
+pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
+     CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

@@ -1,8 +1,6 @@
 //! The attempt's promises that only PostgreSQL can break.
 
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -10,8 +8,6 @@ use queueable::{Message, Outcome, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, ledger};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_child_row_can_be_inserted_while_its_parent_is_handled() {
@@ -64,37 +60,6 @@ fn a_session_that_dies_in_its_commit_is_found_out_and_the_row_runs_again() {
     assert_eq!(bank.booked(), [id]);
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::Success, 1));
-}
-
-#[test]
-fn a_trigger_that_keeps_the_row_as_it_is_neither_commits_nor_spins() {
-    let bank = Bank::new();
-    bank.connect()
-        .batch_execute(
-            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
-             CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()",
-        )
-        .unwrap();
-    let id = bank.enqueue([7])[0];
-    let attempts = Arc::new(Mutex::new(0));
-    let (tried, wait) = mpsc::channel();
-    let tried = Mutex::new(tried);
-    let counted = attempts.clone();
-    let handle = bank
-        .poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-            let mut attempts = counted.lock().unwrap();
-            *attempts += 1;
-            let _ = tried.lock().unwrap().send(());
-            book(payment, message)
-        })
-        .start()
-        .unwrap();
-    (0..3).for_each(|_| wait.recv_timeout(PATIENCE).unwrap());
-    handle.shutdown(PATIENCE);
-    // Every attempt is followed by a growing pause, so a handful fits into the time it took to see three.
-    assert!(*attempts.lock().unwrap() < 10);
-    assert!(bank.booked().is_empty());
-    assert_eq!(bank.state(id).status, Status::NotAttempted);
 }
 
 #[test]

@@ -84,6 +84,13 @@ fn a_missing_table_is_named() {
 }
 
 #[test]
+fn an_entity_that_is_served_twice_is_refused() {
+    let bank = Bank::new();
+    let error = bank.poller(book).serve::<Payment>(book).start().unwrap_err();
+    assert!(matches!(&error, Error::Setting { found, .. } if found == "Payment"), "{error}");
+}
+
+#[test]
 fn a_domain_column_that_the_table_has_not_is_found_before_the_first_claim() {
     let bank = Bank::new();
     bank.connect().batch_execute("ALTER TABLE payments DROP COLUMN amount_cents").unwrap();

@@ -2,12 +2,19 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use queueable::{Failure, Message, Outcome, Queueable, Status, Tally};
 
-use crate::db::Conn;
+use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, payments};
+
+/// How long a test waits for what must happen before it says that it did not.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the first of two rows came to; the second must not have suffered.
 fn text_of_the_first(bank: &Bank, ids: &[i64], tally: Tally) -> String {
@@ -160,4 +167,29 @@ fn a_fatal_failure_is_fatal_although_the_handlers_own_transaction_is_left_open()
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 1, None));
     assert_eq!(state.last_attempt_error_message.as_deref(), Some("for good"));
+}
+
+#[test]
+fn a_row_that_nobody_can_write_neither_commits_nor_spins_nor_holds_up_its_neighbours() {
+    let bank = Bank::new();
+    bank.connect().batch_execute(KEEP_SEVEN).unwrap();
+    let ids = bank.enqueue([7, 1, 2, 3]);
+    let (tried, wait) = mpsc::channel();
+    let tried = Mutex::new(tried);
+    let handle = bank
+        .poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            let _ = tried.lock().unwrap().send(payment.id);
+            book(payment, message)
+        })
+        .start()
+        .unwrap();
+    let mut seen: Vec<_> = (0..6).map(|_| wait.recv_timeout(PATIENCE).expect("everybody's turn comes")).collect();
+    handle.shutdown(PATIENCE);
+    seen.extend(wait.try_iter());
+    // The neighbours once each; the kept one at first, and again after pauses of a second and more.
+    assert!(ids[1..].iter().all(|id| seen.iter().filter(|tried| *tried == id).count() == 1), "{seen:?}");
+    assert_eq!(seen[0], ids[0]);
+    assert!(seen.len() < 9, "{seen:?}");
+    assert_eq!(bank.booked(), ids[1..]);
+    assert_eq!((bank.state(ids[0]).status, bank.state(ids[0]).try_count), (Status::NotAttempted, 0));
 }

@@ -60,6 +60,7 @@ fn the_sql_of_an_attempt() {
     let mut listing = Listing::default();
     listing.add("look", &Look::<Payment>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
+    listing.add("claim another", &Claim::<Payment, Backend>::new().except(&[7, 8]));
     listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
     listing.add("settle a failure", &Settle::<Payment>::new(&7, FENCE, &failure()));
     listing.add("settle for a later time", &Settle::<Payment>::new(&7, FENCE, &again));

@@ -166,9 +166,9 @@ fn classify_message(message: &str) -> ErrorClass {
     let says = |text: &&str| message.contains(*text);
     // By KILL QUERY, or by Galera (1317), but not by a limit on its time, which it would exceed again.
     let interrupted = message.contains("Query execution was interrupted") && !message.contains("exceeded");
-    if LOST.iter().any(|text| says(text)) {
+    if LOST.iter().any(says) {
         ErrorClass::ConnectionLost
-    } else if interrupted || CONFLICTS.iter().any(|text| says(text)) {
+    } else if interrupted || CONFLICTS.iter().any(says) {
         ErrorClass::Conflict
     } else {
         ErrorClass::Other

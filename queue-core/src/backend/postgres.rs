@@ -5,7 +5,7 @@ mod schema;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::connection::AnsiTransactionManager;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
 use diesel::pg::{Pg, PgConnection, PgValue};
 use diesel::prelude::*;
@@ -50,6 +50,8 @@ impl QueueConnection for PgConnection {
             ("statement_timeout", timeout(limits.budget)),
             ("TimeZone", "UTC".to_owned()),
         ];
+        // Errors are told apart by their English words. Only a superuser may ask for them; the check at start finds out.
+        let _ = self.batch_execute("SET lc_messages = 'C'");
         for (name, wanted) in &settings {
             let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
             // Times are written in milliseconds and read back in the unit that fits: compare in milliseconds.

@@ -31,6 +31,21 @@ impl<Q: Selectable<DB>, DB: Backend> Claim<Q, DB> {
     pub fn new() -> Self {
         Claim { selection: Q::construct_selection(), entity: PhantomData }
     }
+
+    /// The claim of a row with none of these keys.
+    pub fn except(self, keys: &[Q::Key]) -> ClaimExcept<Q, DB>
+    where
+        Q: Queueable,
+    {
+        ClaimExcept { claim: self, excepted: keys.iter().cloned().map(Q::is_key).collect() }
+    }
+}
+
+/// The claim of one row of `Q`, but not of some that are known by their keys. It is a statement of its own, because the
+/// plain claim is prepared once and for all.
+pub struct ClaimExcept<Q: Queueable + Selectable<DB>, DB: Backend> {
+    claim: Claim<Q, DB>,
+    excepted: Vec<Q::IsKey>,
 }
 
 /// The state in which a row was claimed. Every write of an attempt names it, so that it changes nothing that somebody
@@ -114,6 +129,47 @@ where
     DB::QueryBuilder: Default,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.push_select(out.reborrow())?;
+        push_oldest::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(DB::CLAIM_LOCK);
+        Ok(())
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ClaimExcept<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.claim.push_select(out.reborrow())?;
+        for is_key in &self.excepted {
+            out.push_sql(" AND NOT (");
+            is_key.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        push_oldest::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(DB::CLAIM_LOCK);
+        Ok(())
+    }
+}
+
+impl<Q, DB> Claim<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    /// Writes all up to the end of the condition.
+    fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
@@ -128,14 +184,12 @@ where
         push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
         out.push_sql(", ");
         self.selection.walk_ast(out.reborrow())?;
-        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)?;
-        out.push_sql(DB::CLAIM_LOCK);
-        Ok(())
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
     }
 }
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..) ORDER BY next_attempt_time LIMIT 1`.
-pub(super) fn push_due_rows<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`.
+pub(super) fn push_due<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -150,7 +204,16 @@ where
     out.push_sql(" <= ");
     out.push_sql(until);
     out.push_sql(" AND ");
-    push_claimable::<T, DB>(out)?;
+    push_claimable::<T, DB>(out)
+}
+
+/// Writes ` ORDER BY next_attempt_time LIMIT 1`.
+pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
     out.push_sql(" ORDER BY ");
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" LIMIT 1");
@@ -204,4 +267,17 @@ where
     const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID;
 }
 
+impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimExcept<Q, DB>
+where
+    Claim<Q, DB>: Query,
+{
+    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for ClaimExcept<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}
+impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimExcept<Q, DB> {}

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::sql_types::BigInt;
 
-use super::claim::push_due_rows;
+use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
 use crate::backend::QueueBackend;
 use crate::column::NextAttemptTime;
@@ -42,7 +42,8 @@ where
         out.push_sql(DB::MICROSECONDS_UNTIL.1);
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
-        push_due_rows::<Q::Queue, DB>(&mut out, &horizon)
+        push_due::<Q::Queue, DB>(&mut out, &horizon)?;
+        push_oldest::<Q::Queue, DB>(&mut out)
     }
 }
 

@@ -22,7 +22,7 @@ use diesel::{RunQueryDsl, Selectable};
 
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
-pub use self::claim::{Captured, Claim, Claimed, ClaimedRow, Fence};
+pub use self::claim::{Captured, Claim, ClaimExcept, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::look::Look;
 pub use self::recall::Recall;
@@ -47,8 +47,12 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Looks, without a lock, how long it is until the next row is due. `None`: none within [`Look::HORIZON`].
     fn look(connection: &mut C) -> QueryResult<Option<Duration>>;
 
-    /// Locks and reads the row that is due longest and that nobody holds. It belongs into a transaction.
-    fn claim(connection: &mut C) -> QueryResult<Option<Claimed<Self>>>;
+    /// Locks and reads the row that is due longest and that nobody holds, except those with the keys in `passed_over`. It
+    /// belongs into a transaction.
+    fn claim(connection: &mut C, passed_over: &[Self::Key]) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
+    fn try_claim(connection: &mut C) -> QueryResult<()>;
 
     /// Changes the row if it is still as it was claimed, and returns how many rows that was.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
@@ -69,7 +73,8 @@ where
     C: QueueConnection,
     Q: Queueable + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
+    ClaimExcept<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
@@ -91,9 +96,17 @@ where
         Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
     }
 
-    fn claim(connection: &mut C) -> QueryResult<Option<Claimed<Q>>> {
-        let row: Option<ClaimedRow<Q>> = first(Claim::<Q, C::Backend>::new().load(connection)?);
-        Ok(row.map(Claimed::from))
+    fn claim(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new();
+        let rows: Vec<ClaimedRow<Q>> = match passed_over {
+            [] => claim.load(connection)?,
+            keys => claim.except(keys).load(connection)?,
+        };
+        Ok(first(rows).map(Claimed::from))
+    }
+
+    fn try_claim(connection: &mut C) -> QueryResult<()> {
+        ExecuteDsl::execute(Claim::<Q, C::Backend>::new(), connection).map(drop)
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {

@@ -82,12 +82,25 @@ impl Schema for PgConnection {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
             findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
         }
+        let language: String = diesel::select(current_setting("lc_messages")).get_result(self)?;
+        if !speaks_english(&language) {
+            let problem = format!(
+                "the server's lc_messages is {language}, but a deadlock or a lock timeout is known by its English words"
+            );
+            findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
+        }
         Ok(findings)
     }
 }
 
+/// Whether the server's messages are in English; an unset language is the C locale's.
+fn speaks_english(lc_messages: &str) -> bool {
+    matches!(lc_messages, "" | "C" | "POSIX") || lc_messages.starts_with("C.") || lc_messages.starts_with("en")
+}
+
 #[diesel::declare_sql_function]
 extern "SQL" {
+    fn current_setting(name: Text) -> Text;
     fn pg_is_in_recovery() -> Bool;
     fn pg_try_advisory_lock(key: BigInt) -> Bool;
     fn pg_advisory_unlock(key: BigInt) -> Bool;
@@ -235,5 +248,16 @@ fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()>
                 return Err(error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn english_is_known_under_its_names() {
+        assert!(["", "C", "C.UTF-8", "POSIX", "en_US.UTF-8", "en_GB"].into_iter().all(speaks_english));
+        assert!(!["de_DE.UTF-8", "Czech_Czechia.1250"].into_iter().any(speaks_english));
     }
 }
