@@ -1,0 +1,153 @@
+//! The struct: lifetimes, generics, embedded structs, several queues on one table.
+
+use super::*;
+
+#[test]
+fn may_have_lifetimes() {
+    diesel::table! { letters (id) { id -> Text, body -> Text, } }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    struct Letter<'a> {
+        #[expect(dead_code)]
+        id: Cow<'a, str>,
+        #[expect(dead_code)]
+        body: Cow<'a, str>,
+    }
+
+    fn of<'a>(_: &'a str) -> String {
+        sql(&letters::table.filter(Letter::<'a>::is_key("x".into())).select(letter_queue::status))
+    }
+
+    assert_eq!(of("any"), "SELECT `letters`.`status` FROM `letters` WHERE (`letters`.`id` = ?)");
+}
+
+#[test]
+fn may_be_generic() {
+    use diesel::expression::AsExpression;
+    use diesel::sql_types::BigInt;
+
+    diesel::table! { items (id) { id -> BigInt, label -> Text, } }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    struct Item<K, L = String>
+    where
+        K: AsExpression<BigInt> + Clone + std::fmt::Debug + Send + 'static,
+    {
+        #[expect(dead_code)]
+        id: K,
+        #[expect(dead_code)]
+        label: L,
+    }
+
+    assert_eq!(
+        sql(&items::table.filter(Item::<i64>::is_key(1)).select(item_queue::status)),
+        "SELECT `items`.`status` FROM `items` WHERE (`items`.`id` = ?)"
+    );
+    assert_eq!(Item::<i64, Vec<u8>>::ENTITY, "Item");
+}
+
+#[test]
+fn may_embed_others() {
+    /// Selectable for one backend only: the derive must not ask for more.
+    #[derive(Debug, PartialEq, Queryable)]
+    struct OnlySqlite {
+        company_id: i32,
+    }
+
+    impl Selectable<Sqlite> for OnlySqlite {
+        type SelectExpression = (payments::company_id,);
+
+        fn construct_selection() -> Self::SelectExpression {
+            (payments::company_id,)
+        }
+    }
+
+    #[derive(Debug, PartialEq, Queryable, Selectable)]
+    #[diesel(table_name = payments)]
+    struct Amount {
+        amount_cents: i64,
+    }
+
+    #[derive(Debug, PartialEq, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments, check_for_backend(Sqlite))]
+    struct Nested {
+        id: i64,
+        #[diesel(embed)]
+        owner: OnlySqlite,
+        #[diesel(embed)]
+        status: Amount,
+    }
+
+    let connection = &mut database();
+    let nested =
+        payments::table.filter(nested_queue::status.eq(Status::Success)).select(Nested::as_select()).first(connection);
+    let (owner, status) = (OnlySqlite { company_id: 1 }, Amount { amount_cents: 200 });
+    assert_eq!(nested, Ok(Nested { id: 2, owner, status }));
+}
+
+#[test]
+fn may_carry_all_of_diesels_other_attributes() {
+    #[derive(Identifiable, Associations, Insertable, AsChangeset, HasQuery, Queueable)]
+    #[diesel(table_name = payments, belongs_to(Company), treat_none_as_null = true, check_for_backend(Sqlite))]
+    #[diesel(base_query = payments::table.filter(payments::id.gt(0).and(payments::id.lt(9))))]
+    #[diesel(base_query_type = diesel::dsl::Filter<payments::table, diesel::dsl::And<diesel::dsl::Gt<payments::id, i64>, diesel::dsl::Lt<payments::id, i64>>>)]
+    struct Decorated {
+        id: i64,
+        company_id: i32,
+        #[diesel(skip_update, serialize_as = i64)]
+        amount_cents: i64,
+    }
+
+    #[derive(Queryable, Selectable, Identifiable)]
+    #[diesel(table_name = companies)]
+    struct Company {
+        id: i32,
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[expect(dead_code)]
+    struct Computed {
+        id: i64,
+        #[diesel(select_expression = payments::company_id + 1)]
+        #[diesel(select_expression_type = diesel::helper_types::Add<payments::company_id, i32>)]
+        two: i32,
+    }
+
+    assert_eq!(Decorated::ENTITY, "Decorated");
+    assert_eq!(Computed::ENTITY, "Computed");
+}
+
+#[test]
+fn may_name_its_module() {
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = charging)]
+    struct Charge {
+        #[expect(dead_code)]
+        id: i64,
+    }
+
+    assert_eq!(sql(&payments::table.select(charging::status)), "SELECT `payments`.`status` FROM `payments`");
+    assert_eq!(Charge::ENTITY, "Charge");
+}
+
+#[test]
+fn gives_its_visibility_to_the_module() {
+    mod outer {
+        pub(super) mod inner {
+            #[derive(diesel::Queryable, diesel::Selectable, queueable::Queueable)]
+            #[diesel(table_name = super::super::payments)]
+            pub(in super::super) struct Hidden {
+                #[expect(dead_code)]
+                id: i64,
+            }
+        }
+    }
+
+    assert_eq!(
+        sql(&payments::table.select(outer::inner::hidden_queue::try_count)),
+        "SELECT `payments`.`try_count` FROM `payments`"
+    );
+    assert_eq!(outer::inner::Hidden::ENTITY, "Hidden");
+}
