@@ -1,5 +1,6 @@
 //! What the derive implements: the table, the key, the names and the settings of an entity.
 
+use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::QueueConnection;
 use crate::column::{self, QueueColumn, QueueStateColumns};
-use crate::handler::Handler;
 use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
+use crate::mode::HandlerFor;
 use crate::poller::Poller;
 use crate::queue::Queue;
 use crate::retry::{Retry, RetryPolicy};
@@ -66,23 +67,45 @@ pub struct Settings {
     /// After how many recorded attempts a failure becomes `FAILED`. The default, 20, is half a day of retries under the
     /// default policy.
     pub max_tries: u32,
-    /// How long a handler may hold the message's transaction; `None` means the backend's default (30 seconds, on SQLite
-    /// one second, because its one writer blocks every other).
+    /// How long a handler may take. `None` means the mode's default: in transaction and group mode the backend's (30
+    /// seconds, on SQLite one second, because its one writer blocks every other), in lease mode the lease.
     pub budget: Option<Duration>,
+    /// Lease mode: for how long a claimed row belongs to its worker without a sign of life. The default is 60 seconds.
+    pub lease: Duration,
+    /// Group mode: how many rows share a transaction at most. The default is 50.
+    pub group: u32,
+    /// Group mode: whether the messages of a group share one savepoint, and run one by one only after a failure.
+    pub optimistic: bool,
 }
 
 impl Settings {
     /// The settings of an entity whose attributes say nothing.
-    pub const DEFAULT: Settings = Settings { max_tries: 20, budget: None };
+    pub const DEFAULT: Settings =
+        Settings { max_tries: 20, budget: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
 
     /// Sets after how many recorded attempts a failure becomes `FAILED`.
     pub const fn max_tries(self, max_tries: u32) -> Self {
         Settings { max_tries, ..self }
     }
 
-    /// Sets how long a handler may hold the message's transaction.
+    /// Sets how long a handler may take.
     pub const fn budget(self, budget: Duration) -> Self {
         Settings { budget: Some(budget), ..self }
+    }
+
+    /// Sets for how long a claimed row belongs to its worker without a sign of life.
+    pub const fn lease(self, lease: Duration) -> Self {
+        Settings { lease, ..self }
+    }
+
+    /// Sets how many rows share a transaction at most.
+    pub const fn group(self, group: u32) -> Self {
+        Settings { group, ..self }
+    }
+
+    /// Gives the messages of a group one savepoint in common.
+    pub const fn optimistic(self) -> Self {
+        Settings { optimistic: true, ..self }
     }
 }
 
@@ -113,6 +136,10 @@ pub trait Queueable: Sized {
     /// The condition `key columns = value`.
     type IsKey;
 
+    /// How its messages are worked: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
+    /// [`LeaseMode`](crate::LeaseMode). It decides what a handler is, see [`HandlerFor`].
+    type Mode: 'static;
+
     /// The entity's name in logs and errors: the name of the struct.
     const ENTITY: &'static str;
 
@@ -124,6 +151,11 @@ pub trait Queueable: Sized {
 
     /// Returns the condition that picks the row with this key.
     fn is_key(key: Self::Key) -> Self::IsKey;
+
+    /// Compares two entities in the order in which a group handles them; all are equal unless `group_by` names a column.
+    fn compare_in_group(&self, _other: &Self) -> Ordering {
+        Ordering::Equal
+    }
 
     /// Returns the retry policy that the attributes gave.
     fn retry_policy() -> Arc<dyn RetryPolicy> {
@@ -154,10 +186,11 @@ pub trait Queueable: Sized {
         due(NowPlus(delay))
     }
 
-    /// Returns a poller that serves this entity with `handler`, which may be a closure.
+    /// Returns a poller that serves this entity with `handler`, which is what the entity's mode wants: a
+    /// [`Handler`](crate::Handler) or a closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
     ///
     /// [`Poller::serve`] adds further entities.
-    fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl Handler<Self, C> + 'static) -> Poller<C>
+    fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
     where
         C: QueueConnection,
         Self: QueueOn<C>,

@@ -40,6 +40,16 @@ pub trait Handler<Q, C>: Send + Sync {
     /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`]. Errors of
     /// the database that are nobody's fault (deadlock, lost connection, serialization failure) use up no try.
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+
+    /// Processes a whole group at once, for an entity with `#[queue(group = 50)]` whose work is better done by a few
+    /// statements over many rows. `None`, the default, has every message handled alone by [`handle`](Handler::handle).
+    ///
+    /// The answer has one result for each entity, in their order. The group stands or falls together: if one result is a
+    /// failure, if their number is wrong, or in a panic, everything that was written here is undone, and every message is
+    /// handled alone.
+    fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        None
+    }
 }
 
 impl<Q, C, F> Handler<Q, C> for F
@@ -199,6 +209,52 @@ impl<C> Message<'_, C> {
     /// that honours it will not act twice. Where a second effect is wanted, add a domain value of your own.
     pub fn idempotency_key(&self) -> &str {
         self.idempotency_key
+    }
+}
+
+/// The messages of a group while they are handled at once: their transaction, and what the queue knows of each row. The
+/// messages are counted from 0, in the order of the entities.
+pub struct Group<'a, C> {
+    pub(crate) connection: &'a mut C,
+    pub(crate) messages: Vec<GroupedMessage<'a>>,
+}
+
+/// One message of a group.
+pub(crate) struct GroupedMessage<'a> {
+    pub(crate) state: &'a QueueState,
+    pub(crate) try_number: u32,
+    pub(crate) idempotency_key: &'a str,
+}
+
+impl<C> Group<'_, C> {
+    /// Returns the connection, inside the group's transaction. What [`Message::connection`] says holds here too.
+    pub fn connection(&mut self) -> &mut C {
+        self.connection
+    }
+
+    /// Returns the number of this attempt of a message since its row was enqueued; the first is 1.
+    ///
+    /// # Panics
+    ///
+    /// If the group has no such message; so do the other two.
+    pub fn try_number(&self, message: usize) -> u32 {
+        self.messages[message].try_number
+    }
+
+    /// Returns the queue columns of a message as they were when its row was claimed.
+    pub fn queue_state(&self, message: usize) -> &QueueState {
+        self.messages[message].state
+    }
+
+    /// Returns a message's key for external calls, see [`Message::idempotency_key`].
+    pub fn idempotency_key(&self, message: usize) -> &str {
+        self.messages[message].idempotency_key
+    }
+}
+
+impl<C> fmt::Debug for Group<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("messages", &self.messages.len()).finish_non_exhaustive()
     }
 }
 

@@ -59,6 +59,10 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn has_interrupted(&self) -> bool;
 }
 
+/// A lane on its way into a poller.
+#[doc(hidden)]
+pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
+
 /// An entity, its handler and its settings.
 pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::Crew;
 use crate::error::Error;
-use crate::handler::Handler;
-use crate::lane::{Lane, Served};
+use crate::lane::Lane;
+use crate::mode::HandlerFor;
 use crate::scout::Scout;
 use crate::session::Session;
 use crate::statement::QueueOn;
@@ -102,14 +102,13 @@ impl<C: QueueConnection> Poller<C> {
         Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
     }
 
-    /// Serves an entity with a handler, which may be a closure.
-    pub fn serve<Q>(mut self, handler: impl Handler<Q, C> + 'static) -> Self
+    /// Serves an entity with a handler, which is what the entity's mode wants: a [`Handler`](crate::Handler) or a closure,
+    /// in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    pub fn serve<Q>(mut self, handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
         Q: QueueOn<C>,
     {
-        self.served.push(Box::new(|settings| {
-            Ok(Box::new(Served::<Q, C>::new(Box::new(handler), settings.error_text_limit)?))
-        }));
+        self.served.push(Box::new(|settings| Ok(handler.into_lane(settings)?.0)));
         self
     }
 

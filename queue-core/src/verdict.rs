@@ -78,6 +78,7 @@ impl Rules {
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Set(error),
+            ..Change::default()
         };
         (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
     }

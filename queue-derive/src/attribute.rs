@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
 
 use crate::suggest;
-use crate::value::{self, Retry};
+use crate::value::{self, Group, Retry};
 
 /// A value and where it was written.
 pub(crate) struct Written<T> {
@@ -21,7 +21,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 5] = ["prefix", "module", "retry", "max_tries", "budget"];
+const SETTINGS: [&str; 8] = ["prefix", "module", "retry", "max_tries", "budget", "lease", "group", "group_by"];
 
 /// What the `#[queue(..)]` attributes of a struct say.
 #[derive(Default)]
@@ -33,6 +33,9 @@ pub(crate) struct Attributes {
     pub(crate) retry: Option<Retry>,
     pub(crate) max_tries: Option<u32>,
     pub(crate) budget: Option<Duration>,
+    pub(crate) lease: Option<Written<Duration>>,
+    pub(crate) group: Option<Written<Group>>,
+    pub(crate) group_by: Option<Ident>,
 }
 
 impl Attributes {
@@ -64,7 +67,13 @@ impl Attributes {
             "retry" => self.retry = Some(item.parse(value::retry)?),
             "max_tries" => self.max_tries = Some(item.parse(value::max_tries)?),
             "budget" => self.budget = Some(item.parse(value::budget)?),
-            _ => return Err(suggest::unknown("key", &item.key, &[SETTINGS, COLUMNS].concat())),
+            "lease" => self.lease = Some(item.parse(value::lease)?),
+            "group" => {
+                let group = if item.is_list() { item.parse_list(value::group)? } else { item.parse(value::group)? };
+                self.group = Some(Written { value: group, span: item.key.span() });
+            }
+            "group_by" => self.group_by = Some(item.parse(value::group_by)?),
+            _ => return Err(suggest::unknown("key", &item.key, &[&SETTINGS[..], &COLUMNS].concat())),
         }
         Ok(())
     }
@@ -90,6 +99,26 @@ impl Item {
         whole.parse2(self.value.clone())
     }
 
+    /// Whether it is `key(value, ..)`.
+    fn is_list(&self) -> bool {
+        let delimiter =
+            |token: TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
+        !self.equals && self.value.clone().into_iter().next().is_some_and(delimiter)
+    }
+
+    fn parse_list<T>(&self, parser: fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+        let whole = |input: ParseStream<'_>| {
+            let list;
+            syn::parenthesized!(list in input);
+            let value = parser(&list)?;
+            if !list.is_empty() {
+                return Err(value::unexpected(&list, "`)`"));
+            }
+            if input.is_empty() { Ok(value) } else { Err(value::unexpected(input, "`,`")) }
+        };
+        whole.parse2(self.value.clone())
+    }
+
     fn repeated(&self) -> Error {
         let key = &self.key;
         Error::new(
@@ -106,6 +135,9 @@ fn example(key: &str) -> String {
         "retry" => r#"exponential("10s")"#,
         "max_tries" => "10",
         "budget" => r#""30s""#,
+        "lease" => r#""60s""#,
+        "group" => "50",
+        "group_by" => "company_id",
         column => return format!(r#"{column} = "charge_{column}""#),
     };
     format!("{key} = {value}")

@@ -20,6 +20,29 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     }
     column_names(model, errors);
     retry(model, errors);
+    mode(model, errors);
+}
+
+fn mode(model: &Model<'_>, errors: &mut Vec<Error>) {
+    let attributes = &model.attributes;
+    if let (Some(_), Some(group)) = (&attributes.lease, &attributes.group) {
+        let message = "`group` and `lease` are two ways of working\n\
+                       help: `group` is for many small handlers in one transaction, `lease` for slow ones outside of any: \
+                       remove one";
+        errors.push(Error::new(group.span, message));
+    }
+    let Some(column) = &attributes.group_by else { return };
+    if attributes.group.is_none() {
+        let message = "`group_by` orders the messages of a group, and there is no group\nhelp: add `group = 50`";
+        errors.push(Error::new(column.span(), message));
+    } else if model.field_of(column).is_none() && !model.fields.is_empty() {
+        let entity = &model.input.ident;
+        let message = format!(
+            "`{entity}` has no field for the column `{}`\nhelp: a group is ordered by a field, whose type is `Ord`",
+            column.unraw()
+        );
+        errors.push(Error::new(column.span(), message));
+    }
 }
 
 fn shape(model: &Model<'_>, errors: &mut Vec<Error>) -> bool {
@@ -48,7 +71,7 @@ fn primary_key(model: &Model<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::new(column.span(), format!("`{column}` is named twice in the primary key")));
             continue;
         }
-        match model.key_field(column) {
+        match model.field_of(column) {
             Some(field) => errors.extend(key_type(field)),
             None => {
                 let entity = &model.input.ident;

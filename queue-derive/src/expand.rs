@@ -6,7 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Path, parse_quote};
+use syn::{Ident, Path, parse_quote};
 
 use crate::attribute::COLUMNS;
 use crate::model::{KeyColumn, Model};
@@ -126,7 +126,19 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let Key { columns, value, is_key, comparison } = key;
     let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
     let budget = model.attributes.budget.map(duration).map(|budget| quote!(.budget(#budget)));
+    let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(.lease(#lease)));
+    let group = model.attributes.group.as_ref().map(|group| {
+        let size = group.value.size;
+        let optimistic = group.value.optimistic.then(|| quote!(.optimistic()));
+        quote!(.group(#size) #optimistic)
+    });
+    let mode = match (&lease, &group) {
+        (Some(_), _) => quote!(LeaseMode),
+        (None, Some(_)) => quote!(GroupMode),
+        (None, None) => quote!(TransactionMode),
+    };
     let retry_policy = model.attributes.retry.as_ref().map(retry_policy);
+    let compare_in_group = model.group_by_field().map(compare_in_group);
     quote! {
         #[automatically_derived]
         impl #impl_generics ::queueable::Queueable for #entity #ty_generics #where_clause {
@@ -134,13 +146,25 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             type KeyColumns = #columns;
             type Key = #value;
             type IsKey = #is_key;
+            type Mode = ::queueable::#mode;
             const ENTITY: &'static str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
-            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget;
+            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget #lease #group;
             fn is_key(__key: Self::Key) -> Self::IsKey {
                 #comparison
             }
+            #compare_in_group
             #retry_policy
+        }
+    }
+}
+
+/// The comparison's span is the column's, so that a type without an order is complained about there.
+fn compare_in_group((column, field): (&Ident, &Ident)) -> TokenStream {
+    let compared = quote_spanned!(column.span()=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
+    quote! {
+        fn compare_in_group(&self, __other: &Self) -> ::core::cmp::Ordering {
+            #compared
         }
     }
 }

@@ -80,16 +80,22 @@ impl<'a> Model<'a> {
             .unwrap_or_else(|| format_ident!("{}_queue", snake_case(&self.input.ident), span = self.input.ident.span()))
     }
 
-    /// The field of a column of the primary key.
-    pub(crate) fn key_field(&self, column: &Ident) -> Option<&Field<'a>> {
+    /// The field of a column.
+    pub(crate) fn field_of(&self, column: &Ident) -> Option<&Field<'a>> {
         let name = column.unraw().to_string();
         self.fields.iter().find(|field| !field.embed && field.column.value == name)
+    }
+
+    /// The column of `group_by` as it was written, and its field.
+    pub(crate) fn group_by_field(&self) -> Option<(&Ident, &'a Ident)> {
+        let column = self.attributes.group_by.as_ref()?;
+        Some((column, self.field_of(column)?.ident))
     }
 
     /// The primary key, unless the fields do not tell the type of each of its columns.
     pub(crate) fn key(&self) -> Option<Vec<KeyColumn>> {
         let column = |column: &Ident| {
-            let field = self.key_field(column).filter(|field| field.tells_column_type())?;
+            let field = self.field_of(column).filter(|field| field.tells_column_type())?;
             let read_as = field.deserialize_as.as_ref().map(|(_, ty)| ty);
             let mut ty = read_as.unwrap_or(field.ty).clone();
             EndlessLifetimes(&self.input.generics).visit_type_mut(&mut ty);

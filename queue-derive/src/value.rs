@@ -15,6 +15,12 @@ const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The longest name of a column: PostgreSQL cuts longer ones off, MySQL allows one byte more.
 pub(crate) const MAX_NAME_BYTES: usize = 63;
 
+/// The longest lease.
+const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest group: beyond it nothing is gained, and more is lost with each failure.
+const MAX_GROUP: u32 = 1000;
+
 const STRATEGIES: [&str; 5] = ["none", "fixed", "linear", "exponential", "custom"];
 
 /// The value of `retry`.
@@ -170,6 +176,56 @@ fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
         seen.push(key);
     }
     Ok(options)
+}
+
+/// The shortest lease: a heartbeat has to reach the database several times within it.
+const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// Reads for how long a claimed row belongs to its worker.
+pub(crate) fn lease(input: ParseStream<'_>) -> Result<Written<Duration>> {
+    let lease = duration(input)?;
+    if !(MIN_LEASE..=MAX_LEASE).contains(&lease.value) {
+        return Err(Error::new(
+            lease.span,
+            "expected a lease of 100ms to 1d, how fast a dead worker's row is taken over",
+        ));
+    }
+    Ok(lease)
+}
+
+/// How rows share a transaction.
+pub(crate) struct Group {
+    pub(crate) size: u32,
+    pub(crate) optimistic: bool,
+}
+
+/// Reads the size of a group, and, after a comma, whether it is optimistic.
+pub(crate) fn group(input: ParseStream<'_>) -> Result<Group> {
+    let size = whole_number(input, 2, MAX_GROUP)?;
+    if !input.peek(Token![,]) {
+        return Ok(Group { size, optimistic: false });
+    }
+    input.parse::<Token![,]>()?;
+    if input.is_empty() {
+        return Ok(Group { size, optimistic: false });
+    }
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "`optimistic`"));
+    }
+    let word = input.call(Ident::parse_any)?;
+    if word != "optimistic" {
+        return Err(unknown("word", &word, &["optimistic"]));
+    }
+    input.parse::<Option<Token![,]>>()?;
+    Ok(Group { size, optimistic: true })
+}
+
+/// Reads the column in whose order a group is handled.
+pub(crate) fn group_by(input: ParseStream<'_>) -> Result<Ident> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "a column such as `company_id`"));
+    }
+    input.call(Ident::parse_any)
 }
 
 fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {

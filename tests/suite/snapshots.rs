@@ -48,6 +48,7 @@ fn failure() -> Change {
         try_count: Some(3),
         attempted: true,
         error: ErrorText::Set("no route".to_owned()),
+        ..Change::default()
     }
 }
 
@@ -60,7 +61,7 @@ fn the_sql_of_an_attempt() {
     let mut listing = Listing::default();
     listing.add("look", &Look::<Payment>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
-    listing.add("claim another", &Claim::<Payment, Backend>::new().except(&[7, 8]));
+    listing.add("claim another", &Claim::<Payment, Backend>::new().some(1, &[7, 8]));
     listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
     listing.add("settle a failure", &Settle::<Payment>::new(&7, FENCE, &failure()));
     listing.add("settle for a later time", &Settle::<Payment>::new(&7, FENCE, &again));

@@ -21,6 +21,8 @@ pub struct Change {
     pub next: Option<Next>,
     /// The number of recorded attempts.
     pub try_count: Option<i32>,
+    /// Whether one is added to the number of recorded attempts, instead of setting it.
+    pub another_try: bool,
     /// Whether an attempt ends now.
     pub attempted: bool,
     /// The text of the last failure.
@@ -82,6 +84,11 @@ impl Change {
         if let Some(try_count) = &self.try_count {
             column(&mut out, names.try_count)?;
             out.push_bind_param::<Integer, _>(try_count)?;
+        }
+        if self.another_try {
+            column(&mut out, names.try_count)?;
+            out.push_identifier(names.try_count)?;
+            out.push_sql(" + 1");
         }
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;

@@ -32,19 +32,20 @@ impl<Q: Selectable<DB>, DB: Backend> Claim<Q, DB> {
         Claim { selection: Q::construct_selection(), entity: PhantomData }
     }
 
-    /// The claim of a row with none of these keys.
-    pub fn except(self, keys: &[Q::Key]) -> ClaimExcept<Q, DB>
+    /// The claim of up to `limit` rows with none of these keys.
+    pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB>
     where
         Q: Queueable,
     {
-        ClaimExcept { claim: self, excepted: keys.iter().cloned().map(Q::is_key).collect() }
+        ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
     }
 }
 
-/// The claim of one row of `Q`, but not of some that are known by their keys. It is a statement of its own, because the
-/// plain claim is prepared once and for all.
-pub struct ClaimExcept<Q: Queueable + Selectable<DB>, DB: Backend> {
+/// The claim of several rows of `Q`, but not of some that are known by their keys. It is a statement of its own, because
+/// the plain claim is prepared once and for all.
+pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
+    limit: u32,
     excepted: Vec<Q::IsKey>,
 }
 
@@ -130,13 +131,13 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_select(out.reborrow())?;
-        push_oldest::<Q::Queue, DB>(&mut out)?;
+        push_oldest::<Q::Queue, DB>(&mut out, 1)?;
         out.push_sql(DB::CLAIM_LOCK);
         Ok(())
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ClaimExcept<Q, DB>
+impl<Q, DB> QueryFragment<DB> for ClaimSome<Q, DB>
 where
     Q: Queueable + Selectable<DB>,
     DB: QueueBackend,
@@ -153,7 +154,7 @@ where
             is_key.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        push_oldest::<Q::Queue, DB>(&mut out)?;
+        push_oldest::<Q::Queue, DB>(&mut out, self.limit)?;
         out.push_sql(DB::CLAIM_LOCK);
         Ok(())
     }
@@ -207,8 +208,8 @@ where
     push_claimable::<T, DB>(out)
 }
 
-/// Writes ` ORDER BY next_attempt_time LIMIT 1`.
-pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+/// Writes ` ORDER BY next_attempt_time LIMIT limit`.
+pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -216,7 +217,8 @@ where
 {
     out.push_sql(" ORDER BY ");
     push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" LIMIT 1");
+    out.push_sql(" LIMIT ");
+    out.push_sql(&limit.to_string());
     Ok(())
 }
 
@@ -267,17 +269,17 @@ where
     const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimExcept<Q, DB>
+impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for ClaimExcept<Q, DB> {
+impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for ClaimSome<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimExcept<Q, DB> {}
+impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimSome<Q, DB> {}

@@ -43,7 +43,7 @@ where
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
         push_due::<Q::Queue, DB>(&mut out, &horizon)?;
-        push_oldest::<Q::Queue, DB>(&mut out)
+        push_oldest::<Q::Queue, DB>(&mut out, 1)
     }
 }
 

@@ -22,13 +22,13 @@ use diesel::{RunQueryDsl, Selectable};
 
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
-pub use self::claim::{Captured, Claim, ClaimExcept, Claimed, ClaimedRow, Fence};
+pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::look::Look;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::select::{Count, CountByStatus, Load};
-pub use self::settle::{ChangeAll, Settle};
+pub use self::settle::{ChangeAll, Settle, SettleMany};
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::entity::{QueueTable, Queueable};
 
@@ -51,13 +51,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// belongs into a transaction.
     fn claim(connection: &mut C, passed_over: &[Self::Key]) -> QueryResult<Option<Claimed<Self>>>;
 
+    /// Locks and reads up to `limit` rows that are due longest, in the same way.
+    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
     /// Changes the row if it is still as it was claimed, and returns how many rows that was.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// The same in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
+    /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
+    fn settle_many(connection: &mut C, rows: &[(&Self::Key, Fence)], change: &Change) -> QueryResult<usize>;
+
+    /// Settles one row in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
     /// may have run or stopped it meanwhile and left its status and tries as they were.
     fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
@@ -74,10 +80,11 @@ where
     Q: Queueable + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
-    ClaimExcept<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
+    for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
@@ -100,9 +107,14 @@ where
         let claim = Claim::<Q, C::Backend>::new();
         let rows: Vec<ClaimedRow<Q>> = match passed_over {
             [] => claim.load(connection)?,
-            keys => claim.except(keys).load(connection)?,
+            keys => claim.some(1, keys).load(connection)?,
         };
         Ok(first(rows).map(Claimed::from))
+    }
+
+    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = Claim::<Q, C::Backend>::new().some(limit, passed_over).load(connection)?;
+        Ok(rows.into_iter().map(Claimed::from).collect())
     }
 
     fn try_claim(connection: &mut C) -> QueryResult<()> {
@@ -111,6 +123,13 @@ where
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
         ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+    }
+
+    fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {

@@ -64,6 +64,54 @@ impl<Q: Queueable> QueryId for Settle<'_, Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
+/// The fenced change of several rows at once.
+pub struct SettleMany<'a, Q: Queueable> {
+    rows: Vec<(Q::IsKey, Fence)>,
+    change: &'a Change,
+}
+
+impl<'a, Q: Queueable> SettleMany<'a, Q> {
+    /// Changes those of the rows that are still in their fence's state. There must be one at least.
+    pub fn new<'k>(rows: impl IntoIterator<Item = (&'k Q::Key, Fence)>, change: &'a Change) -> Self
+    where
+        Q::Key: 'k,
+    {
+        let rows = rows.into_iter().map(|(key, fence)| (Q::is_key(key.clone()), fence)).collect();
+        SettleMany { rows, change }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for SettleMany<'_, Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.change.push_set(<Q::Queue as QueueTable>::COLUMNS, out.reborrow())?;
+        let mut separator = " WHERE (";
+        for (is_key, fence) in &self.rows {
+            out.push_sql(std::mem::replace(&mut separator, ") OR ("));
+            is_key.walk_ast(out.reborrow())?;
+            push_fence::<Q::Queue, DB>(fence, out.reborrow())?;
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable> QueryId for SettleMany<'_, Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
 /// The change of all rows that a condition picks.
 pub struct ChangeAll<'a, T, F> {
     condition: Condition<'a, T, F>,
