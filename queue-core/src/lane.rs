@@ -59,6 +59,31 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn has_interrupted(&self) -> bool;
 }
 
+/// Compares the live table with what a queue needs whose claim passes over rows that others hold.
+pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let mut findings = connection.check(&Q::target()?)?;
+    let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
+    if !<C::Backend as QueueBackend>::ONE_WRITER && !connection.skips_locked_rows()? {
+        findings.push(finding(
+            "the server has no SKIP LOCKED, without which a worker waits for every other".to_owned(),
+            "upgrade it to MariaDB 10.6 or MySQL 8.0.1, or work the queue in lease mode",
+        ));
+    }
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
+    // lock them.
+    match Q::try_claim(connection) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(finding(
+            format!("its rows cannot be claimed: {error}"),
+            "make the struct and its `table!` say what the table has, or migrate the table",
+        )),
+        tried => tried?,
+    }
+    Ok(findings)
+}
+
 /// A lane on its way into a poller.
 #[doc(hidden)]
 pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
@@ -135,21 +160,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let mut findings = connection.check(&Q::target()?)?;
-        if !findings.is_empty() {
-            return Ok(findings);
-        }
-        // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
-        // lock them.
-        match Q::try_claim(connection) {
-            Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(Finding {
-                entity: Q::ENTITY.to_owned(),
-                problem: format!("its rows cannot be claimed: {error}"),
-                mend: "make the struct and its `table!` say what the table has, or migrate the table".to_owned(),
-            }),
-            tried => tried?,
-        }
-        Ok(findings)
+        check_claim::<Q, C>(connection)
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
@@ -158,7 +169,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let plan = Plan {
-            handler: &*self.handler,
+            handler: &|entity, message| self.handler.handle(entity, message),
             rules: &self.rules,
             budget: self.budget(),
             slot,
