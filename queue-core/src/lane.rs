@@ -31,6 +31,8 @@ pub(crate) enum Turn {
     Settled(Settled),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
+    /// The row belonged to somebody else when the attempt ended.
+    Lost,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -57,6 +59,33 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
+
+    /// Whether rows are claimed that no worker has begun.
+    fn has_more_claimed(&self) -> bool {
+        false
+    }
+
+    /// Whether a turn holds its transaction, and so the process's turn to write, while the handler runs.
+    fn writes_throughout(&self) -> bool {
+        true
+    }
+
+    /// For how long a claimed row belongs to this process, where that is said by a lease.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Extends the leases of this process, and records what became of handlers that are over their time. `is_stopping`:
+    /// rows that no worker has begun are given back.
+    fn beat(&self, _link: &mut Link<C>, _noise: &Noise, _is_stopping: bool) {}
+
+    /// Ends the leases of all running handlers, for shutdown, and returns how many those are.
+    fn revoke_leases(&self) -> usize {
+        0
+    }
+
+    /// Gives back the rows whose leases were ended by shutdown.
+    fn give_back_revoked(&self, _link: &mut Link<C>, _noise: &Noise) {}
 }
 
 /// Compares the live table with what a queue needs whose claim passes over rows that others hold.
@@ -102,7 +131,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
         Ok(Served {
             handler,
-            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit },
+            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit, leased: false },
             key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
             pauses: Pauses::new(),
         })

@@ -10,6 +10,7 @@ mod explain;
 mod harness;
 mod held;
 mod keys;
+pub(crate) mod lease;
 pub(crate) mod main_job;
 mod migration;
 mod migration_race;
