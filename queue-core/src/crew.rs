@@ -88,7 +88,7 @@ impl<C: QueueConnection> Crew<C> {
             turns: AtomicU64::new(0),
             // The workers, the scout, and the heart where there are leases.
             threads_left: AtomicUsize::new(
-                settings.workers + 1 + usize::from(lanes.iter().any(|lane| lane.lease().is_some())),
+                settings.workers + 1 + usize::from(lanes.iter().any(|lane| lane.pulse().is_some())),
             ),
             revoked: AtomicBool::new(false),
             slots: (0..settings.workers).map(|_| Slot::default()).collect(),

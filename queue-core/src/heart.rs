@@ -7,8 +7,8 @@ use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::{Crew, Presence};
 use crate::session::Link;
 
-/// How many times the heart beats within the shortest lease.
-const BEATS: u32 = 4;
+/// The shortest rest: a twentieth of the shortest lease.
+const SHORTEST: Duration = Duration::from_millis(5);
 
 /// How often the heart looks, while the poller stops, whether the workers have left.
 const STOPPING: Duration = Duration::from_millis(50);
@@ -22,8 +22,8 @@ pub(crate) struct Heart<C: QueueConnection> {
 impl<C: QueueConnection> Heart<C> {
     /// The heart of a crew, if one of its lanes has leases.
     pub(crate) fn new(crew: &Arc<Crew<C>>) -> Option<Self> {
-        let shortest = crew.lanes.iter().filter_map(|lane| lane.lease()).min()?;
-        Some(Heart { crew: crew.clone(), pause: shortest / BEATS })
+        let pause = crew.lanes.iter().filter_map(|lane| lane.pulse()).min()?;
+        Some(Heart { crew: crew.clone(), pause: pause.max(SHORTEST) })
     }
 
     /// Beats until every worker has left, or is left behind.

@@ -70,8 +70,8 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
         true
     }
 
-    /// For how long a claimed row belongs to this process, where that is said by a lease.
-    fn lease(&self) -> Option<Duration> {
+    /// How long the heart may rest at most, where rows are held by leases.
+    fn pulse(&self) -> Option<Duration> {
         None
     }
 

@@ -27,6 +27,9 @@ use crate::statement::QueueOn;
 use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
+/// How many times the heart beats within a lease, and looks after a handler within its time.
+const BEATS: u32 = 4;
+
 /// An entity, its handler, its settings, and the rows that it has leased.
 pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     pub(crate) handler: H,
@@ -191,8 +194,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         false
     }
 
-    fn lease(&self) -> Option<Duration> {
-        Some(self.length())
+    fn pulse(&self) -> Option<Duration> {
+        Some(self.length().min(self.time_to_call()) / BEATS)
     }
 
     fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {

@@ -281,7 +281,7 @@ fn check_pool<C: QueueConnection>(
     lanes: &[Box<dyn Lane<C>>],
     pool_size: u32,
 ) -> Result<(), Error> {
-    let has_leases = lanes.iter().any(|lane| lane.lease().is_some());
+    let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
     let needed = settings.workers + 1 + usize::from(has_leases);
     if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
         let expected = if has_leases {

@@ -8,6 +8,7 @@ pub(crate) mod chinook;
 mod columns;
 mod explain;
 mod harness;
+mod heartbeat;
 mod held;
 mod keys;
 pub(crate) mod lease;
