@@ -19,6 +19,7 @@ mod misconduct;
 pub(crate) mod names;
 mod operations;
 mod poller;
+mod pools;
 mod retry;
 mod scout;
 mod serde;
