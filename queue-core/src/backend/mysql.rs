@@ -34,6 +34,8 @@ impl QueueBackend for Mysql {
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const ONE_WRITER: bool = false;
+    const MOST_SAVEPOINTS: u32 = u32::MAX;
+    const STATEMENTS_TRAVEL_TOGETHER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -100,6 +102,15 @@ impl QueueConnection for MysqlConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // READ COMMITTED is the session's, stated and read back when it was prepared.
         AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
+    }
+
+    fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
+        set_row_lock_wait(self, wait)?;
+        self.begin()
+    }
+
+    fn restore_patience(&mut self, wait: Duration) -> QueryResult<()> {
+        set_row_lock_wait(self, wait)
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -173,6 +184,11 @@ fn classify_message(message: &str) -> ErrorClass {
     } else {
         ErrorClass::Other
     }
+}
+
+/// Sets the wait for rows alone: groups wait for each other's rows, not for tables.
+fn set_row_lock_wait(connection: &mut MysqlConnection, wait: Duration) -> QueryResult<()> {
+    connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(wait)))
 }
 
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {
