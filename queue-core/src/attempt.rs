@@ -62,7 +62,7 @@ pub(crate) enum Rest {
 
 /// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
 #[derive(Debug, thiserror::Error)]
-enum Misfortune {
+pub(crate) enum Misfortune {
     #[error("the row cannot be decoded")]
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("a statement of the handler failed and the handler went on as if it had not")]
@@ -84,6 +84,11 @@ enum Misfortune {
     CommitRefused(#[source] DieselError),
     #[error("the handler took longer than its budget of {0:?}")]
     OverBudget(Duration),
+    #[error(
+        "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
+         swallowed), and the effects of this message may be committed: check them before it is sent again"
+    )]
+    InDoubt,
 }
 
 /// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
@@ -296,12 +301,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 }
 
-type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
 
 fn is_failure(settled: Settled) -> bool {
     matches!(settled, Settled::Retried | Settled::Failed)
 }
 
-fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
+pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other
 }

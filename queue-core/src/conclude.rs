@@ -85,7 +85,7 @@ where
     result
 }
 
-fn in_transaction<C: QueueConnection, T>(
+pub(crate) fn in_transaction<C: QueueConnection, T>(
     connection: &mut C,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
 ) -> QueryResult<T> {

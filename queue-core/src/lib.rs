@@ -10,6 +10,7 @@
     )
 )]
 
+mod aftermath;
 mod attempt;
 pub mod backend;
 mod column;
@@ -18,6 +19,10 @@ mod crew;
 mod entity;
 mod error;
 mod failure_text;
+mod group;
+mod group_handle;
+mod group_lane;
+mod group_size;
 mod handler;
 mod hold;
 mod instant;

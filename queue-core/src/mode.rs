@@ -3,6 +3,7 @@
 use crate::backend::QueueConnection;
 use crate::entity::Queueable;
 use crate::error::Error;
+use crate::group_lane::GroupLane;
 use crate::handler::Handler;
 use crate::lane::{BoxedLane, Served};
 use crate::lease::LeaseHandler;
@@ -53,7 +54,8 @@ where
     H: Handler<Q, C> + 'static,
 {
     fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
-        Ok(BoxedLane(Box::new(Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?)))
+        let served = Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
+        Ok(BoxedLane(Box::new(GroupLane::new(served))))
     }
 }
 

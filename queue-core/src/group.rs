@@ -1,0 +1,364 @@
+//! Several messages, one transaction: claim what is due, handle each in a savepoint, one statement for the successes, one
+//! commit.
+//!
+//! How they are handled is told in [`group_handle`](crate::group_handle). Rows that were only rolled back are as they were,
+//! and run one by one; what a handler leaves behind that has ended the transaction is the [`aftermath`](crate::aftermath)'s.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{TransactionManager, TransactionManagerStatus};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::column::QueueState;
+use crate::entity::Queueable;
+use crate::group_handle::Entities;
+use crate::handler::{Failure, Outcome};
+use crate::session::Session;
+use crate::slot::Revocation;
+use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
+use crate::verdict::{Settled, tries_before};
+
+/// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
+/// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
+
+/// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
+const SETTLED_AT_ONCE: usize = 400;
+
+/// How a group ended.
+pub(crate) struct Grouped<K> {
+    pub(crate) end: GroupEnd<K>,
+    /// How many rows were claimed.
+    pub(crate) claimed: usize,
+    /// How many of them were handled, or begun to be.
+    pub(crate) begun: usize,
+    pub(crate) session_is_sound: bool,
+    /// What is to be said of the handler besides.
+    pub(crate) remark: Option<String>,
+}
+
+pub(crate) enum GroupEnd<K> {
+    /// No row was due, or others hold those that are.
+    Idle,
+    /// Nothing was claimed, because the database did not answer as it should.
+    NotClaimed(DieselError),
+    /// The new state of these rows is committed; the others that were claimed are as they were.
+    Settled(Vec<Decided<K>>),
+    /// The transaction was ours to its end and is rolled back: all rows are as they were.
+    Undone(Why),
+    /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
+    Ended { mark: Option<Mark<K>>, before: Vec<Decided<K>>, culprit: (K, Fence, Rest) },
+    /// One of the handlers of these rows has ended the transaction; nobody knows which, nor what is committed.
+    Untold(Vec<(K, Fence)>),
+    /// The answer to COMMIT was lost.
+    Unknown(Vec<Decided<K>>, String),
+}
+
+/// Why a group was rolled back.
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// A deadlock, a lock timeout, a lost connection: groups are in each other's way.
+    Conflict(String),
+    /// One of the messages is to be found out, or judged, alone.
+    Alone(String),
+    /// The poller shut down.
+    Shutdown,
+}
+
+/// What is to become of a row, or has.
+pub(crate) struct Decided<K> {
+    pub(crate) key: K,
+    pub(crate) fence: Fence,
+    pub(crate) settled: Settled,
+    pub(crate) change: Change,
+}
+
+/// What a group writes on its first row before any handler runs, as the text of the last failure, which every settlement
+/// replaces. If a handler ends the transaction, the row tells whether that was a commit, and so whether the effects of the
+/// messages before it are there to stay. The text is like no other, so that nobody else's write passes for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark<K> {
+    pub(crate) key: K,
+    pub(crate) fence: Fence,
+    pub(crate) text: String,
+}
+
+/// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
+pub(crate) fn work_group<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    size: u32,
+    goes_on: &dyn Fn() -> bool,
+) -> Grouped<Q::Key>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let lock_wait = session.lock_wait();
+    let ended = |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, remark: None };
+    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.passed_over) {
+        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
+        Ok(rows) => rows,
+        Err(error) => return ended(GroupEnd::NotClaimed(error), false),
+    };
+    let claimed = rows.len();
+    let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
+    tracing::debug!("claimed");
+    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered, for the reason that one message's attempt gives.
+    if !goes_on() {
+        plan.slot.leave();
+        return ended(GroupEnd::Idle, false);
+    }
+    let mut work = Work {
+        session,
+        plan,
+        goes_on,
+        started: Instant::now(),
+        mark: None,
+        begun: 0,
+        decided: Vec::new(),
+        session_is_sound: true,
+        remark: None,
+    };
+    let end = work.run(rows);
+    let Work { begun, session_is_sound, remark, .. } = work;
+    let transaction_is_over = match &end {
+        GroupEnd::Settled(_) => true,
+        GroupEnd::Undone(_) => roll_back(&mut **session),
+        _ => false,
+    };
+    plan.slot.leave();
+    let session_is_sound = session_is_sound && transaction_is_over && session.restore_patience(lock_wait).is_ok();
+    Grouped { end, claimed, begun, session_is_sound, remark }
+}
+
+fn begin_and_claim<Q, C>(
+    connection: &mut C,
+    lock_wait: Duration,
+    size: u32,
+    passed_over: &[Q::Key],
+) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    connection.begin_impatiently(lock_wait.min(LOCK_WAIT))?;
+    let rows = Q::claim_some(connection, size, passed_over)?;
+    if rows.is_empty() {
+        C::TransactionManager::rollback_transaction(connection)?;
+    }
+    Ok(rows)
+}
+
+/// Rolls back, and returns whether no transaction is left open: a handler may have opened one inside ours.
+fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
+    let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
+    let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
+    rolled_back && matches!(status.transaction_depth(), Ok(None))
+}
+
+/// A message of the group without its entity.
+pub(crate) struct Row<K> {
+    pub(crate) key: K,
+    pub(crate) fence: Fence,
+    pub(crate) tries: u32,
+    pub(crate) state: QueueState,
+    pub(crate) idempotency_key: String,
+}
+
+/// A group in its transaction.
+pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<C>,
+    pub(crate) plan: &'a Plan<'a, Q, C>,
+    goes_on: &'a dyn Fn() -> bool,
+    started: Instant,
+    mark: Option<Mark<Q::Key>>,
+    pub(crate) begun: usize,
+    pub(crate) decided: Vec<Decided<Q::Key>>,
+    pub(crate) session_is_sound: bool,
+    pub(crate) remark: Option<String>,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Handles, settles and commits.
+    fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
+        let (entities, rows, undecodable) = self.take_apart(claimed);
+        match self.handle_settle_commit(entities, &rows, undecodable) {
+            Ok(()) => {
+                tracing::debug!(messages = self.decided.len(), "settled");
+                GroupEnd::Settled(std::mem::take(&mut self.decided))
+            }
+            Err(end) => end,
+        }
+    }
+
+    /// An error means that the transaction is gone.
+    fn handle_settle_commit(
+        &mut self,
+        entities: Entities<Q>,
+        rows: &[Row<Q::Key>],
+        undecodable: Vec<Decided<Q::Key>>,
+    ) -> Result<(), GroupEnd<Q::Key>> {
+        match rows {
+            [] => {}
+            [_] => self.handle_in_turn(entities, rows)?,
+            _ if self.plan.rules.settings.optimistic => self.handle_under_one_savepoint(entities, rows)?,
+            [first, ..] => {
+                self.write_mark(first)?;
+                self.handle_in_turn(entities, rows)?;
+            }
+        }
+        // Only now: before, the decided rows are those whose handlers have run.
+        self.decided.extend(undecodable);
+        self.settle()?;
+        self.commit()
+    }
+
+    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded.
+    #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
+    fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
+        let (mut messages, mut undecodable) = (Vec::new(), Vec::new());
+        for Claimed { key, fence, message } in claimed {
+            let tries = tries_before(fence) + 1;
+            match message {
+                Ok((entity, state)) => {
+                    let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
+                    messages.push((entity, Row { key, fence, tries, state, idempotency_key }));
+                }
+                Err(error) => {
+                    let failure = Failure::retry(Misfortune::Undecodable(error));
+                    let (settled, change) = self.plan.rules.after_failure(tries, &failure);
+                    undecodable.push(Decided { key, fence, settled, change });
+                }
+            }
+        }
+        // The comparison is the user's code. A sort that panics leaves everything in some order.
+        let sort = || messages.sort_by(|(one, _), (other, _)| one.compare_in_group(other));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
+            std::mem::forget(panic);
+            self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
+        }
+        let (entities, rows) = messages.into_iter().unzip();
+        (Entities::new(entities), rows, undecodable)
+    }
+
+    fn write_mark(&mut self, first: &Row<Q::Key>) -> Result<(), GroupEnd<Q::Key>> {
+        let text = format!(
+            "a group begins here ({:016x}{:016x}); if this is all it says, a handler has committed the group's transaction",
+            fastrand::u64(..),
+            fastrand::u64(..)
+        );
+        let change = Change { error: ErrorText::Set(text.clone()), ..Change::default() };
+        let written = Q::settle(self.session, &first.key, first.fence, &change);
+        expect_rows::<Q, C>(written, 1)?;
+        self.mark = Some(Mark { key: first.key.clone(), fence: first.fence, text });
+        Ok(())
+    }
+
+    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
+    /// the poller stops.
+    pub(crate) fn has_time(&self) -> bool {
+        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
+    }
+
+    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
+        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome);
+        if settled == Settled::Again && self.mark.is_some() {
+            // The text stays as it was claimed, where the mark may stand now.
+            change.error = row.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+        }
+        self.push(row, settled, change);
+    }
+
+    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
+        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change });
+    }
+
+    /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
+    /// and every row must be changed.
+    fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        let (alike, others): (Vec<_>, Vec<_>) = self.decided.iter().partition(|row| row.is_plain_success());
+        if let Some(first) = alike.first() {
+            let success = Change { try_count: None, another_try: true, ..first.change.clone() };
+            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
+            for rows in rows.chunks(SETTLED_AT_ONCE) {
+                expect_rows::<Q, C>(Q::settle_many(self.session, rows, &success), rows.len())?;
+            }
+        }
+        for row in others {
+            let written = match row.settled {
+                Settled::Deleted => Q::remove(self.session, &row.key, row.fence),
+                _ => Q::settle(self.session, &row.key, row.fence, &row.change),
+            };
+            expect_rows::<Q, C>(written, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Commits, unless the transaction was taken away, and looks at the answer.
+    fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
+        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else { return Ok(()) };
+        if C::classify(&error) == ErrorClass::ConnectionLost {
+            return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
+        }
+        Err(undone::<Q, C>(error))
+    }
+
+    pub(crate) fn revoked(&self, why: Revocation) -> Why {
+        match why {
+            // Whoever was running may have had a part of the budget only.
+            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
+            Revocation::Shutdown => Why::Shutdown,
+        }
+    }
+
+    /// The end of a group whose transaction may have been ended by the handler of this row.
+    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+        GroupEnd::Ended {
+            mark: self.mark.take(),
+            before: std::mem::take(&mut self.decided),
+            culprit: (row.key.clone(), row.fence, rest),
+        }
+    }
+}
+
+impl<K> Decided<K> {
+    /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.
+    fn is_plain_success(&self) -> bool {
+        let tries = self.fence.try_count;
+        self.settled == Settled::Succeeded
+            && tries < i32::MAX
+            && i64::from(tries) == i64::from(tries_before(self.fence))
+    }
+
+    /// The state that a commit leaves the row in; `None`: it is removed.
+    pub(crate) fn reached(&self) -> Option<Fence> {
+        (self.settled != Settled::Deleted).then(|| Fence {
+            status: self.change.status.unwrap_or(self.fence.status),
+            try_count: self.change.try_count.unwrap_or(self.fence.try_count),
+        })
+    }
+}
+
+/// The end of a group after an error of a statement that was not the handlers'.
+pub(crate) fn undone<Q: Queueable, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
+    let cause = error.to_string();
+    GroupEnd::Undone(if is_interruption::<C>(&error) { Why::Conflict(cause) } else { Why::Alone(cause) })
+}
+
+/// A row that cannot be written, or that its handler has changed, is found out when it runs alone.
+fn expect_rows<Q: Queueable, C: QueueConnection>(
+    written: QueryResult<usize>,
+    expected: usize,
+) -> Result<(), GroupEnd<Q::Key>> {
+    match written {
+        Ok(rows) if rows == expected => Ok(()),
+        Ok(rows) => Err(GroupEnd::Undone(Why::Alone(format!("{rows} rows were settled instead of {expected}")))),
+        Err(error) => Err(undone::<Q, C>(error)),
+    }
+}
