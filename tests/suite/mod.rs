@@ -7,6 +7,8 @@ mod check;
 pub(crate) mod chinook;
 mod columns;
 mod explain;
+mod group;
+mod group_end;
 mod harness;
 mod held;
 mod keys;
