@@ -1,58 +1,58 @@
 //! What is left when a handler has ended its group's transaction: the messages before it are innocent, and whether their
-//! effects are committed is read from the mark that the group wrote.
+//! effects are committed is read from the group's mark.
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{Misfortune, Rest};
 use crate::backend::QueueConnection;
 use crate::conclude::in_transaction;
-use crate::group::{Decided, Mark};
-use crate::handler::Failure;
-use crate::statement::{Fence, Marked, QueueOn};
-use crate::verdict::{Rules, Settled, tries_before};
+use crate::group::{Decided, Left, Mark};
+use crate::statement::QueueOn;
+use crate::verdict::Settled;
 
 /// What became of a transaction that a handler ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was committed. The messages before the handler's own are settled now; `None` where somebody else has changed the
-    /// row meanwhile, so that its effects may have come twice.
+    /// It was committed. The messages whose effects came with it are settled now; `None` where somebody else has changed
+    /// the row meanwhile, reserved as it was.
     Committed(Vec<Option<Settled>>),
-    /// It was rolled back: the messages before are as they were, and due.
+    /// It was rolled back: its rows are as they were, and due.
     RolledBack,
-    /// Somebody else has changed the marked row meanwhile.
-    Unknown,
 }
 
-/// Finds out, under the marked row's lock, whether the transaction was committed, and if so settles the messages whose
-/// effects came with it.
+/// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects came
+/// with it, and gives back the reserved rows that are `left`.
 pub(crate) fn settle_if_committed<Q, C>(
     connection: &mut C,
-    mark: &Mark<Q::Key>,
-    before: &[Decided<Q::Key>],
+    Mark(mark): &Mark,
+    handled: &[Decided<Q::Key>],
+    left: &[&Left<Q::Key>],
 ) -> QueryResult<Fate>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    in_transaction(connection, |connection| match Q::recall_mark(connection, &mark.key)? {
-        Some(Marked { text: Some(text), .. }) if text == mark.text => {
-            let settle = |row: &Decided<Q::Key>| {
-                let changed = match row.settled {
-                    Settled::Deleted => Q::remove(connection, &row.key, row.fence)?,
-                    _ => Q::settle_anew(connection, &row.key, row.fence, &row.change)?,
-                };
-                Ok((changed == 1).then_some(row.settled))
+    in_transaction(connection, |connection| {
+        let mut committed = false;
+        let mut settled = Vec::new();
+        for Decided { key, fence, settled: state, change } in handled {
+            let changed = match Q::recall_mark(connection, key)? {
+                Some(text) if text == *mark => {
+                    committed = true;
+                    match state {
+                        Settled::Deleted => Q::remove(connection, key, *fence)?,
+                        _ => Q::settle(connection, key, *fence, change)?,
+                    }
+                }
+                _ => 0,
             };
-            before.iter().map(settle).collect::<QueryResult<_>>().map(Fate::Committed)
+            settled.push((changed == 1).then_some(*state));
         }
-        Some(Marked { fence, pending: true, .. }) if fence == mark.fence => Ok(Fate::RolledBack),
-        _ => Ok(Fate::Unknown),
+        for Left { key, fence, change } in left {
+            if Q::recall_mark(connection, key)?.is_some_and(|text| text == *mark) {
+                committed = true;
+                Q::settle(connection, key, *fence, change)?;
+            }
+        }
+        Ok(if committed { Fate::Committed(settled) } else { Fate::RolledBack })
     })
-}
-
-/// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again by
-/// itself.
-pub(crate) fn in_doubt(rules: &Rules, fence: Fence) -> Rest {
-    let (settled, change) = rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt));
-    Rest::Record(settled, change)
 }

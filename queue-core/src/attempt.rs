@@ -54,6 +54,8 @@ pub(crate) enum Rest {
     Postpone(String),
     /// The attempt failed: record it.
     Record(Settled, Change),
+    /// The same for a row that its group has reserved, so that it is not due.
+    RecordReserved(Settled, Change),
     /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
     FindOut(Settled, Option<Fence>, String),
     /// The poller shut down: leave the row as it was.

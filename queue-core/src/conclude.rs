@@ -7,6 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::Rest;
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::entity::Queueable;
 use crate::failure_text::ascii_only;
 use crate::statement::{Change, ErrorText, Fence, Next, QueueOn};
 use crate::verdict::Settled;
@@ -46,7 +47,11 @@ where
             Ok(Conclusion::Interrupted)
         }
         Rest::Record(settled, change) => {
-            let changed = record::<Q, C>(connection, key, fence, change)?;
+            let changed = record::<Q, C>(connection, key, fence, change, Q::settle_anew)?;
+            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+        }
+        Rest::RecordReserved(settled, change) => {
+            let changed = record::<Q, C>(connection, key, fence, change, Q::settle)?;
             Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
         }
         Rest::FindOut(settled, reached, _) => {
@@ -62,7 +67,13 @@ where
 }
 
 /// Records a failure; if its text cannot be stored: as plain ASCII, then a fixed text, then none.
-fn record<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize>
+pub(crate) fn record<Q, C>(
+    connection: &mut C,
+    key: &Q::Key,
+    fence: Fence,
+    change: &Change,
+    settle: Settle<Q, C>,
+) -> QueryResult<usize>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -76,7 +87,7 @@ where
     let mut result = Ok(0);
     for error in texts {
         let change = Change { error, ..change.clone() };
-        result = in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change));
+        result = in_transaction(connection, |connection| settle(connection, key, fence, &change));
         match &result {
             Err(error) if C::classify(error) == ErrorClass::Other => {}
             _ => break,
@@ -84,6 +95,9 @@ where
     }
     result
 }
+
+/// How a row is settled: if it is due, or if it is reserved.
+type Settle<Q, C> = fn(&mut C, &<Q as Queueable>::Key, Fence, &Change) -> QueryResult<usize>;
 
 pub(crate) fn in_transaction<C: QueueConnection, T>(
     connection: &mut C,

@@ -18,8 +18,8 @@ use crate::group_handle::Entities;
 use crate::handler::{Failure, Outcome};
 use crate::session::Session;
 use crate::slot::Revocation;
-use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
-use crate::verdict::{Settled, tries_before};
+use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
+use crate::verdict::{Rules, Settled, tries_before};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
 /// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
@@ -50,9 +50,10 @@ pub(crate) enum GroupEnd<K> {
     /// The transaction was ours to its end and is rolled back: all rows are as they were.
     Undone(Why),
     /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
-    Ended { mark: Option<Mark<K>>, before: Vec<Decided<K>>, culprit: (K, Fence, Rest) },
-    /// One of the handlers of these rows has ended the transaction; nobody knows which, nor what is committed.
-    Untold(Vec<(K, Fence)>),
+    Ended { mark: Option<Mark>, before: Vec<Decided<K>>, culprit: Culprit<K>, after: Vec<Left<K>> },
+    /// One of the handlers of these rows has ended the transaction; nobody knows which, nor which effects are committed. If
+    /// a conflict was met, that may have ended it, and then nothing is.
+    Untold { mark: Option<Mark>, rows: Vec<Decided<K>>, after: Vec<Left<K>>, conflict: Option<String> },
     /// The answer to COMMIT was lost.
     Unknown(Vec<Decided<K>>, String),
 }
@@ -76,15 +77,29 @@ pub(crate) struct Decided<K> {
     pub(crate) change: Change,
 }
 
-/// What a group writes on its first row before any handler runs, as the text of the last failure, which every settlement
-/// replaces. If a handler ends the transaction, the row tells whether that was a commit, and so whether the effects of the
-/// messages before it are there to stay. The text is like no other, so that nobody else's write passes for it.
-#[derive(Debug, Clone)]
-pub(crate) struct Mark<K> {
+/// A row whose handler may have ended the transaction, and what is left to do for it.
+pub(crate) struct Culprit<K> {
+    pub(crate) row: Left<K>,
+    pub(crate) rest: Rest,
+}
+
+/// A reserved row that was not handled, and the change that makes it what it was.
+pub(crate) struct Left<K> {
     pub(crate) key: K,
     pub(crate) fence: Fence,
-    pub(crate) text: String,
+    pub(crate) change: Change,
 }
+
+/// What a group of several writes on its rows before any handler runs, in place of the last failure's text, while it
+/// makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
+/// a COMMIT. Then the rows tell so by the mark, which is like no other text; and those of the messages before, whose effects
+/// are there to stay, are not due for anybody else before they are settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark(pub(crate) String);
+
+/// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
+/// handler's, also while the database is away for a moment.
+const RESERVED: Duration = Duration::from_secs(60);
 
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
 pub(crate) fn work_group<Q, C>(
@@ -176,7 +191,7 @@ pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, Q, C>,
     goes_on: &'a dyn Fn() -> bool,
     started: Instant,
-    mark: Option<Mark<Q::Key>>,
+    mark: Option<Mark>,
     pub(crate) begun: usize,
     pub(crate) decided: Vec<Decided<Q::Key>>,
     pub(crate) session_is_sound: bool,
@@ -192,7 +207,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 tracing::debug!(messages = self.decided.len(), "settled");
                 GroupEnd::Settled(std::mem::take(&mut self.decided))
             }
-            Err(end) => end,
+            Err(mut end) => {
+                if let GroupEnd::Ended { after, .. } | GroupEnd::Untold { after, .. } = &mut end {
+                    *after = rows[self.begun..].iter().map(Row::left).collect();
+                }
+                end
+            }
         }
     }
 
@@ -206,15 +226,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         match rows {
             [] => {}
             [_] => self.handle_in_turn(entities, rows)?,
-            _ if self.plan.rules.settings.optimistic => self.handle_under_one_savepoint(entities, rows)?,
-            [first, ..] => {
-                self.write_mark(first)?;
-                self.handle_in_turn(entities, rows)?;
+            _ => {
+                self.reserve(rows)?;
+                match self.plan.rules.settings.optimistic {
+                    true => self.handle_under_one_savepoint(entities, rows)?,
+                    false => self.handle_in_turn(entities, rows)?,
+                }
             }
         }
         // Only now: before, the decided rows are those whose handlers have run.
         self.decided.extend(undecodable);
         self.settle()?;
+        self.leave(&rows[self.begun..])?;
         self.commit()
     }
 
@@ -246,16 +269,26 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         (Entities::new(entities), rows, undecodable)
     }
 
-    fn write_mark(&mut self, first: &Row<Q::Key>) -> Result<(), GroupEnd<Q::Key>> {
-        let text = format!(
-            "a group begins here ({:016x}{:016x}); if this is all it says, a handler has committed the group's transaction",
-            fastrand::u64(..),
-            fastrand::u64(..)
-        );
-        let change = Change { error: ErrorText::Set(text.clone()), ..Change::default() };
-        let written = Q::settle(self.session, &first.key, first.fence, &change);
-        expect_rows::<Q, C>(written, 1)?;
-        self.mark = Some(Mark { key: first.key.clone(), fence: first.fence, text });
+    fn reserve(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        let mark = format!("in the group {:032x}", fastrand::u128(..));
+        let change = Change {
+            next: Some(Next::In(self.plan.budget.saturating_add(RESERVED))),
+            error: ErrorText::Set(mark.clone()),
+            ..Change::default()
+        };
+        let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
+        for fenced in fenced.chunks(SETTLED_AT_ONCE) {
+            expect_rows::<Q, C>(Q::settle_many(self.session, fenced, &change), fenced.len())?;
+        }
+        self.mark = Some(Mark(mark));
+        Ok(())
+    }
+
+    /// Makes the rows what they were that the group did not come to.
+    fn leave(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        for Left { key, fence, change } in rows.iter().map(Row::left) {
+            expect_rows::<Q, C>(Q::settle(self.session, &key, fence, &change), 1)?;
+        }
         Ok(())
     }
 
@@ -267,9 +300,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome);
-        if settled == Settled::Again && self.mark.is_some() {
-            // The text stays as it was claimed, where the mark may stand now.
-            change.error = row.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+        if settled == Settled::Again {
+            // The text stays as it was claimed; the mark may stand there now.
+            change.error = row.text();
         }
         self.push(row, settled, change);
     }
@@ -322,12 +355,44 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         GroupEnd::Ended {
             mark: self.mark.take(),
             before: std::mem::take(&mut self.decided),
-            culprit: (row.key.clone(), row.fence, rest),
+            culprit: Culprit { row: row.left(), rest },
+            after: Vec::new(),
         }
+    }
+
+    /// The end of a group whose transaction was ended by one of the handlers that have run.
+    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], conflict: Option<String>) -> GroupEnd<Q::Key> {
+        let rules = self.plan.rules;
+        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence);
+        let rows = rows[..self.begun].iter().map(in_doubt).collect();
+        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), conflict }
+    }
+}
+
+impl<K: Clone> Row<K> {
+    /// The row as it was when it was claimed.
+    fn left(&self) -> Left<K> {
+        let change = Change {
+            next: self.state.next_attempt_time.map(|time| Next::At(time.into())),
+            error: self.text(),
+            ..Change::default()
+        };
+        Left { key: self.key.clone(), fence: self.fence, change }
+    }
+
+    fn text(&self) -> ErrorText {
+        self.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set)
     }
 }
 
 impl<K> Decided<K> {
+    /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
+    /// by itself.
+    pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence) -> Self {
+        let (settled, change) = rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt));
+        Decided { key, fence, settled, change }
+    }
+
     /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.
     fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;

@@ -103,7 +103,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         }
         match self.execute(RELEASE) {
             Ok(()) => Ok(()),
-            Err(error) if is_interruption::<C>(&error) => Err(undone::<Q, C>(error)),
+            Err(error) if is_interruption::<C>(&error) => Err(self.undo_all(rows, Why::Conflict(error.to_string()))),
             Err(error) => Err(self.undo_all(rows, Why::Alone(Misfortune::SwallowedError(error).to_string()))),
         }
     }
@@ -154,7 +154,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
                     return Ok(true);
                 }
-                Err(error) if is_interruption::<C>(&error) => return Err(undone::<Q, C>(error)),
+                Err(error) if is_interruption::<C>(&error) => {
+                    return Err(self.undo_all(rows, Why::Conflict(error.to_string())));
+                }
                 Err(_) => {}
             }
         }
@@ -164,8 +166,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 self.begun = 0;
                 Ok(false)
             }
-            Err(error) if is_interruption::<C>(&error) => Err(undone::<Q, C>(error)),
-            Err(_) => Err(self.untold(rows)),
+            Err(error) => Err(self.untold(rows, is_interruption::<C>(&error).then(|| error.to_string()))),
         }
     }
 
@@ -259,17 +260,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Undoes all that the handlers wrote, if the transaction is still ours.
     fn undo_all(&mut self, rows: &[Row<Q::Key>], why: Why) -> GroupEnd<Q::Key> {
-        match self.execute(ROLLBACK_TO) {
-            Ok(()) => GroupEnd::Undone(why),
-            Err(error) if is_interruption::<C>(&error) => undone::<Q, C>(error),
+        match (self.execute(ROLLBACK_TO), why) {
+            (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
-            Err(_) if matches!(why, Why::Conflict(_)) => GroupEnd::Undone(why),
-            Err(_) => self.untold(rows),
+            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(cause)),
+            (Err(error), _) => self.untold(rows, is_interruption::<C>(&error).then(|| error.to_string())),
         }
-    }
-
-    fn untold(&self, rows: &[Row<Q::Key>]) -> GroupEnd<Q::Key> {
-        GroupEnd::Untold(rows[..self.begun.min(rows.len())].iter().map(|row| (row.key.clone(), row.fence)).collect())
     }
 
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the

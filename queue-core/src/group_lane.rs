@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use crate::aftermath::{Fate, in_doubt, settle_if_committed};
+use crate::aftermath::{Fate, settle_if_committed};
 use crate::attempt::Rest;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::error::Finding;
 use crate::failure_text::failure_text;
-use crate::group::{Decided, GroupEnd, Grouped, Mark, Why, work_group};
+use crate::group::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Why, work_group};
 use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
 use crate::noise::Noise;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::Slot;
-use crate::statement::{Fence, QueueOn};
+use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
@@ -75,14 +75,24 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
             GroupEnd::Undone(Why::Shutdown) => tally.interrupted = interrupted,
-            GroupEnd::Ended { mark, before, culprit: (key, fence, rest) } => {
-                // The innocents first: if their effects are committed, nobody else should come across their rows as due.
-                if let Some(mark) = mark.filter(|_| !before.is_empty()) {
-                    self.absolve(link, noise, &mark, before, &mut tally);
-                }
-                tally.count(self.served.conclude(link, noise, key, fence, rest));
+            GroupEnd::Ended { mark, before, culprit, after } => {
+                self.after_end(link, noise, mark, before, culprit, after, &mut tally);
             }
-            GroupEnd::Untold(rows) => self.report(link, noise, rows, &mut tally),
+            GroupEnd::Untold { mark, rows, after, conflict } => {
+                let left: Vec<_> = after.iter().collect();
+                match mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)) {
+                    Some(Fate::Committed(settled)) => self.count_committed(&mut tally, noise, &rows, settled),
+                    Some(Fate::RolledBack) if conflict.is_some() => {
+                        return self.conclude(
+                            link,
+                            noise,
+                            GroupEnd::Undone(Why::Conflict(conflict.unwrap_or_default())),
+                            begun,
+                        );
+                    }
+                    _ => self.record(link, noise, rows, &mut tally),
+                }
+            }
             GroupEnd::Unknown(rows, cause) => self.find_out(link, noise, rows, cause, &mut tally),
         }
         Turn::Group(tally)
@@ -95,36 +105,54 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         }
     }
 
-    /// Settles the messages before one whose handler ended the transaction, if that has committed their effects.
-    fn absolve(
+    /// Does what is left after a group whose transaction the culprit may have ended: the innocents first.
+    #[expect(clippy::too_many_arguments, reason = "the parts of the group's end, and what every end needs")]
+    fn after_end(
         &self,
         link: &mut Link<C>,
         noise: &Noise,
-        mark: &Mark<Q::Key>,
+        mark: Option<Mark>,
         before: Vec<Decided<Q::Key>>,
+        culprit: Culprit<Q::Key>,
+        after: Vec<Left<Q::Key>>,
         tally: &mut Tally,
     ) {
+        let Culprit { row, rest } = culprit;
+        let is_recorded = matches!(rest, Rest::Record(..));
+        // A culprit that is not recorded runs again, like those that were not handled.
+        let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
+        let fate = mark.and_then(|mark| self.fate(link, noise, &mark, &before, &left));
+        let rest = match (fate, rest) {
+            (Some(Fate::Committed(settled)), Rest::Record(state, change)) => {
+                self.count_committed(tally, noise, &before, settled);
+                Rest::RecordReserved(state, change)
+            }
+            (Some(Fate::Committed(settled)), rest) => {
+                self.count_committed(tally, noise, &before, settled);
+                rest
+            }
+            (Some(Fate::RolledBack) | None, rest) => {
+                before.iter().for_each(|_| tally.count(Turn::Interrupted));
+                rest
+            }
+        };
+        tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+    }
+
+    /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
+    fn fate(
+        &self,
+        link: &mut Link<C>,
+        noise: &Noise,
+        mark: &Mark,
+        handled: &[Decided<Q::Key>],
+        left: &[&Left<Q::Key>],
+    ) -> Option<Fate> {
         for _ in 0..CONCLUSIONS {
-            let fate = link.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, &before)?));
+            let fate =
+                link.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
             match fate {
-                Ok(Fate::Committed(settled)) => {
-                    for (row, settled) in before.iter().zip(settled) {
-                        self.served.pauses.end(&row.key);
-                        if settled.is_none() {
-                            let key = &row.key;
-                            let what =
-                                "was changed by somebody else after a handler of its group had committed its effects";
-                            noise.warn(Q::ENTITY, &format!("row {key:?} {what}: they may have come twice"));
-                        }
-                        tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
-                    }
-                    return;
-                }
-                Ok(Fate::RolledBack) => return before.iter().for_each(|_| tally.count(Turn::Interrupted)),
-                Ok(Fate::Unknown) => {
-                    let rows = before.into_iter().map(|row| (row.key, row.fence)).collect();
-                    return self.report(link, noise, rows, tally);
-                }
+                Ok(fate) => return Some(fate),
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     noise.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
@@ -132,15 +160,30 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
                 }
             }
         }
-        // As if it had been rolled back. Only a handler that commits and a database that is away at once come here.
-        before.iter().for_each(|_| tally.count(Turn::Interrupted));
+        None
     }
 
-    /// Writes on rows that nobody knows whether their effects are committed.
-    fn report(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<(Q::Key, Fence)>, tally: &mut Tally) {
-        for (key, fence) in rows {
-            let rest = in_doubt(&self.served.rules, fence);
-            tally.count(self.served.conclude(link, noise, key, fence, rest));
+    fn count_committed(
+        &self,
+        tally: &mut Tally,
+        noise: &Noise,
+        rows: &[Decided<Q::Key>],
+        settled: Vec<Option<Settled>>,
+    ) {
+        for (row, settled) in rows.iter().zip(settled) {
+            self.served.pauses.end(&row.key);
+            if settled.is_none() {
+                let what = "was changed by somebody else after a handler of its group had committed its effects";
+                noise.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
+            }
+            tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
+        }
+    }
+
+    /// Records each row in a transaction of its own.
+    fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
+        for Decided { key, fence, settled, change } in rows {
+            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, change)));
         }
     }
 
@@ -177,11 +220,11 @@ fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<Came> {
         }
         // One that was closed early is as large as it should be.
         GroupEnd::Settled(rows) => Came::Well { claimed: number(rows.len()), of: size },
-        GroupEnd::Undone(Why::Conflict(_)) | GroupEnd::Ended { culprit: (_, _, Rest::Postpone(_)), .. } => {
+        GroupEnd::Undone(Why::Conflict(_)) | GroupEnd::Unknown(..) | GroupEnd::Untold { conflict: Some(_), .. } => {
             Came::Conflict
         }
-        GroupEnd::Unknown(..) => Came::Conflict,
-        GroupEnd::Undone(_) | GroupEnd::Ended { .. } | GroupEnd::Untold(_) => Came::Undone(number(grouped.claimed)),
+        GroupEnd::Ended { culprit: Culprit { rest: Rest::Postpone(_), .. }, .. } => Came::Conflict,
+        GroupEnd::Undone(_) | GroupEnd::Ended { .. } | GroupEnd::Untold { .. } => Came::Undone(number(grouped.claimed)),
     })
 }
 

@@ -109,6 +109,37 @@ fn other_outcomes_and_failures_before_a_commit_by_a_handler_stand_too() {
 }
 
 #[test]
+fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
+    for optimistic in [false, true] {
+        let bank = Bank::new();
+        let ids = enqueue_group(&bank, 8, 1..=8);
+        let pool = bank.pool(1);
+        let commit_and_let_others_work = move |payment: Payment, message: &mut Message<'_, Conn>| {
+            book(&payment, message)?;
+            if payment.amount_cents == 4 {
+                message.connection().batch_execute("COMMIT")?;
+                // Another process, whose worker comes at the worst moment.
+                Payment::poller(pool.clone(), book).workers(1).run_until_idle()?;
+            }
+            Ok(Outcome::Done)
+        };
+        if optimistic {
+            run::<EndedOptimistic>(&bank, move |row: &EndedOptimistic, message: &mut Message<'_, Conn>| {
+                commit_and_let_others_work(row.payment(), message)
+            });
+        } else {
+            run::<Ended>(&bank, move |row: &Ended, message: &mut Message<'_, Conn>| {
+                commit_and_let_others_work(row.payment(), message)
+            });
+            assert!(ids.iter().all(|id| (*id == ids[3]) != (bank.state(*id).status == Status::Success)));
+        }
+        let booked = booked(&bank);
+        assert!(booked.is_sorted_by(|one, other| one < other), "none twice: {booked:?}");
+        assert!(ids.iter().all(|id| bank.state(*id).next_attempt_time.is_none() || *id == ids[3]));
+    }
+}
+
+#[test]
 fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again() {
     for statement in ["COMMIT", "ROLLBACK"] {
         let bank = Bank::new();

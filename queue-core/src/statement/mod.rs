@@ -26,7 +26,7 @@ pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::look::Look;
-pub use self::mark::{Marked, RecallMark};
+pub use self::mark::RecallMark;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::select::{Count, CountByStatus, Load};
@@ -75,8 +75,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Reads the row's state under its lock, waiting for whoever holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 
-    /// Reads the same, and whether the row is pending, and the text of the last failure, which may be a group's mark.
-    fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Marked>>;
+    /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
+    fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -88,7 +88,7 @@ where
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
-    RecallMark<Q>: for<'q> LoadQuery<'q, C, (String, i32, i32, Option<String>)>,
+    RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
@@ -151,8 +151,8 @@ where
         Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
     }
 
-    fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Marked>> {
-        Ok(first(RecallMark::<Q>::new(key).load(connection)?).and_then(Marked::read))
+    fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
+        Ok(first(RecallMark::<Q>::new(key).load(connection)?).flatten())
     }
 }
 
