@@ -7,7 +7,7 @@ mod check;
 pub(crate) mod chinook;
 mod columns;
 mod explain;
-mod group;
+pub(crate) mod group;
 mod group_end;
 mod harness;
 mod held;

@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, Remove, RemoveAll, Settle, StateCondition,
+    Recall, RecallMark, Remove, RemoveAll, Settle, SettleMany, StateCondition,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -68,6 +68,31 @@ fn the_sql_of_an_attempt() {
     listing.add("remove", &Remove::<Payment>::new(&7, FENCE));
     listing.add("recall", &Recall::<Payment>::new(&7));
     listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_of_a_group() {
+    let success = Change {
+        status: Some(Status::Success),
+        next: Some(Next::Never),
+        try_count: None,
+        another_try: true,
+        error: ErrorText::Clear,
+        ..failure()
+    };
+    let reserved = Change {
+        next: Some(Next::In(Duration::from_secs(90))),
+        error: ErrorText::Set("in the group 0".to_owned()),
+        ..Change::default()
+    };
+    let rows = [(&7, FENCE), (&8, Fence { try_count: 0, ..FENCE })];
+    let mut listing = Listing::default();
+    listing.add("claim", &Claim::<Payment, Backend>::new().some(50, &[]));
+    listing.add("claim others", &Claim::<Payment, Backend>::new().some(50, &[7, 8]));
+    listing.add("reserve", &SettleMany::<Payment>::new(rows, &reserved));
+    listing.add("settle the successes", &SettleMany::<Payment>::new(rows, &success));
+    listing.add("recall the mark", &RecallMark::<Payment>::new(&7));
+    listing.matches("group");
 }
 
 #[test]
