@@ -5,7 +5,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
 use crate::conclude::in_transaction;
-use crate::group::{Decided, Left, Mark};
+use crate::group_end::{Decided, Left, Mark};
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 

@@ -12,14 +12,14 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::column::QueueState;
 use crate::entity::Queueable;
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Row, Why};
 use crate::group_handle::Entities;
 use crate::handler::{Failure, Outcome};
 use crate::session::Session;
 use crate::slot::Revocation;
-use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
-use crate::verdict::{Rules, Settled, tries_before};
+use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn};
+use crate::verdict::{Settled, tries_before};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
 /// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
@@ -27,75 +27,6 @@ const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
 const SETTLED_AT_ONCE: usize = 400;
-
-/// How a group ended.
-pub(crate) struct Grouped<K> {
-    pub(crate) end: GroupEnd<K>,
-    /// How many rows were claimed.
-    pub(crate) claimed: usize,
-    /// How many of them were handled, or begun to be.
-    pub(crate) begun: usize,
-    pub(crate) session_is_sound: bool,
-    /// What is to be said of the handler besides.
-    pub(crate) remark: Option<String>,
-}
-
-pub(crate) enum GroupEnd<K> {
-    /// No row was due, or others hold those that are.
-    Idle,
-    /// Nothing was claimed, because the database did not answer as it should.
-    NotClaimed(DieselError),
-    /// The new state of these rows is committed; the others that were claimed are as they were.
-    Settled(Vec<Decided<K>>),
-    /// The transaction was ours to its end and is rolled back: all rows are as they were.
-    Undone(Why),
-    /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
-    Ended { mark: Option<Mark>, before: Vec<Decided<K>>, culprit: Culprit<K>, after: Vec<Left<K>> },
-    /// One of the handlers of these rows has ended the transaction; nobody knows which, nor which effects are committed. If
-    /// a conflict was met, that may have ended it, and then nothing is.
-    Untold { mark: Option<Mark>, rows: Vec<Decided<K>>, after: Vec<Left<K>>, conflict: Option<String> },
-    /// The answer to COMMIT was lost.
-    Unknown(Vec<Decided<K>>, String),
-}
-
-/// Why a group was rolled back.
-#[derive(Debug)]
-pub(crate) enum Why {
-    /// A deadlock, a lock timeout, a lost connection: groups are in each other's way.
-    Conflict(String),
-    /// One of the messages is to be found out, or judged, alone.
-    Alone(String),
-    /// The poller shut down.
-    Shutdown,
-}
-
-/// What is to become of a row, or has.
-pub(crate) struct Decided<K> {
-    pub(crate) key: K,
-    pub(crate) fence: Fence,
-    pub(crate) settled: Settled,
-    pub(crate) change: Change,
-}
-
-/// A row whose handler may have ended the transaction, and what is left to do for it.
-pub(crate) struct Culprit<K> {
-    pub(crate) row: Left<K>,
-    pub(crate) rest: Rest,
-}
-
-/// A reserved row that was not handled, and the change that makes it what it was.
-pub(crate) struct Left<K> {
-    pub(crate) key: K,
-    pub(crate) fence: Fence,
-    pub(crate) change: Change,
-}
-
-/// What a group of several writes on its rows before any handler runs, in place of the last failure's text, while it
-/// makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
-/// a COMMIT. Then the rows tell so by the mark, which is like no other text; and those of the messages before, whose effects
-/// are there to stay, are not due for anybody else before they are settled.
-#[derive(Debug, Clone)]
-pub(crate) struct Mark(pub(crate) String);
 
 /// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
 /// handler's, also while the database is away for a moment.
@@ -174,15 +105,6 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
     let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
     let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
     rolled_back && matches!(status.transaction_depth(), Ok(None))
-}
-
-/// A message of the group without its entity.
-pub(crate) struct Row<K> {
-    pub(crate) key: K,
-    pub(crate) fence: Fence,
-    pub(crate) tries: u32,
-    pub(crate) state: QueueState,
-    pub(crate) idempotency_key: String,
 }
 
 /// A group in its transaction.
@@ -355,58 +277,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         GroupEnd::Ended {
             mark: self.mark.take(),
             before: std::mem::take(&mut self.decided),
-            culprit: Culprit { row: row.left(), rest },
+            culprit: Box::new(Culprit { row: row.left(), rest }),
             after: Vec::new(),
         }
     }
 
     /// The end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], conflict: Option<String>) -> GroupEnd<Q::Key> {
+    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
         let rules = self.plan.rules;
         let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
-        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), conflict }
-    }
-}
-
-impl<K: Clone> Row<K> {
-    /// The row as it was when it was claimed.
-    fn left(&self) -> Left<K> {
-        let change = Change {
-            next: self.state.next_attempt_time.map(|time| Next::At(time.into())),
-            error: self.text(),
-            ..Change::default()
-        };
-        Left { key: self.key.clone(), fence: self.fence, change }
-    }
-
-    fn text(&self) -> ErrorText {
-        self.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set)
-    }
-}
-
-impl<K> Decided<K> {
-    /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
-    /// by itself.
-    pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence) -> Self {
-        let (settled, change) = rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt));
-        Decided { key, fence, settled, change }
-    }
-
-    /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.
-    fn is_plain_success(&self) -> bool {
-        let tries = self.fence.try_count;
-        self.settled == Settled::Succeeded
-            && tries < i32::MAX
-            && i64::from(tries) == i64::from(tries_before(self.fence))
-    }
-
-    /// The state that a commit leaves the row in; `None`: it is removed.
-    pub(crate) fn reached(&self) -> Option<Fence> {
-        (self.settled != Settled::Deleted).then(|| Fence {
-            status: self.change.status.unwrap_or(self.fence.status),
-            try_count: self.change.try_count.unwrap_or(self.fence.try_count),
-        })
+        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
     }
 }
 

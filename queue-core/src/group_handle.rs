@@ -3,13 +3,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::{Misfortune, Rest, is_interruption};
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Queueable;
 use crate::failure_text::failure_text;
-use crate::group::{GroupEnd, Row, Why, Work, undone};
+use crate::group::{Work, undone};
+use crate::group_end::{GroupEnd, Row, Why};
 use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked};
 use crate::slot::Revocation;
 use crate::statement::{Change, ErrorText, QueueOn};
@@ -88,7 +89,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             let (answer, _) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
                 discard(answer);
-                return Err(GroupEnd::Undone(self.revoked(why)));
+                let why = self.revoked(why);
+                return Err(self.untold(rows, Some(why)));
             }
             match answer {
                 Ok(outcome) => self.decide(row, outcome),
@@ -128,7 +130,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         if let Some(why) = self.plan.slot.revoked() {
             discard(answer);
-            return Err(GroupEnd::Undone(self.revoked(why)));
+            let why = self.revoked(why);
+            return Err(self.untold(rows, Some(why)));
         }
         let outcomes = match answer {
             Ok(None) => None,
@@ -166,7 +169,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 self.begun = 0;
                 Ok(false)
             }
-            Err(error) => Err(self.untold(rows, is_interruption::<C>(&error).then(|| error.to_string()))),
+            Err(error) => Err(self.untold(rows, conflict::<C>(&error))),
         }
     }
 
@@ -263,8 +266,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         match (self.execute(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
-            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(cause)),
-            (Err(error), _) => self.untold(rows, is_interruption::<C>(&error).then(|| error.to_string())),
+            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(Why::Conflict(cause))),
+            (Err(error), _) => self.untold(rows, conflict::<C>(&error)),
         }
     }
 
@@ -310,4 +313,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn execute(&mut self, sql: &str) -> QueryResult<()> {
         self.session.batch_execute(sql)
     }
+}
+
+fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Why> {
+    is_interruption::<C>(error).then(|| Why::Conflict(error.to_string()))
 }

@@ -11,7 +11,8 @@ use crate::attempt::Rest;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::error::Finding;
 use crate::failure_text::failure_text;
-use crate::group::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Why, work_group};
+use crate::group::work_group;
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Why};
 use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
 use crate::noise::Noise;
@@ -76,19 +77,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
             }
             GroupEnd::Undone(Why::Shutdown) => tally.interrupted = interrupted,
             GroupEnd::Ended { mark, before, culprit, after } => {
-                self.after_end(link, noise, mark, before, culprit, after, &mut tally);
+                self.after_end(link, noise, mark, before, *culprit, after, &mut tally);
             }
-            GroupEnd::Untold { mark, rows, after, conflict } => {
+            GroupEnd::Untold { mark, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)) {
-                    Some(Fate::Committed(settled)) => self.count_committed(&mut tally, noise, &rows, settled),
-                    Some(Fate::RolledBack) if conflict.is_some() => {
-                        return self.conclude(
-                            link,
-                            noise,
-                            GroupEnd::Undone(Why::Conflict(conflict.unwrap_or_default())),
-                            begun,
-                        );
+                match (mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)), why) {
+                    (Some(Fate::Committed(settled)), _) => self.count_committed(&mut tally, noise, &rows, settled),
+                    (Some(Fate::RolledBack), Some(why)) => {
+                        return self.conclude(link, noise, GroupEnd::Undone(why), begun);
                     }
                     _ => self.record(link, noise, rows, &mut tally),
                 }
@@ -220,10 +216,10 @@ fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<Came> {
         }
         // One that was closed early is as large as it should be.
         GroupEnd::Settled(rows) => Came::Well { claimed: number(rows.len()), of: size },
-        GroupEnd::Undone(Why::Conflict(_)) | GroupEnd::Unknown(..) | GroupEnd::Untold { conflict: Some(_), .. } => {
-            Came::Conflict
-        }
-        GroupEnd::Ended { culprit: Culprit { rest: Rest::Postpone(_), .. }, .. } => Came::Conflict,
+        GroupEnd::Undone(Why::Conflict(_))
+        | GroupEnd::Unknown(..)
+        | GroupEnd::Untold { why: Some(Why::Conflict(_)), .. } => Came::Conflict,
+        GroupEnd::Ended { culprit, .. } if matches!(culprit.rest, Rest::Postpone(_)) => Came::Conflict,
         GroupEnd::Undone(_) | GroupEnd::Ended { .. } | GroupEnd::Untold { .. } => Came::Undone(number(grouped.claimed)),
     })
 }

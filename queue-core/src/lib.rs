@@ -20,6 +20,7 @@ mod entity;
 mod error;
 mod failure_text;
 mod group;
+mod group_end;
 mod group_handle;
 mod group_lane;
 mod group_size;

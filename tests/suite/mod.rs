@@ -8,6 +8,7 @@ pub(crate) mod chinook;
 mod columns;
 mod explain;
 pub(crate) mod group;
+mod group_at_once;
 mod group_end;
 mod harness;
 mod held;
