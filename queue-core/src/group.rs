@@ -176,7 +176,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 }
                 Err(error) => {
                     let failure = Failure::retry(Misfortune::Undecodable(error));
-                    let (settled, change) = self.plan.rules.after_failure(tries, &failure);
+                    let rules = self.plan.rules;
+                    let judged = self.judge(tries, failure);
+                    let (settled, change) =
+                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text)));
                     undecodable.push(Decided { key, fence, settled, change });
                 }
             }

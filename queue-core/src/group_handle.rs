@@ -273,7 +273,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
     /// user's code.
-    fn judge(&mut self, tries: u32, failure: Failure) -> Result<(Settled, Change), String> {
+    pub(crate) fn judge(&mut self, tries: u32, failure: Failure) -> Result<(Settled, Change), String> {
         let rules = self.plan.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {

@@ -364,7 +364,26 @@ fn an_undecodable_row_fails_alone_in_its_group() {
         type Row = i64;
 
         fn build(amount: i64) -> diesel::deserialize::Result<Self> {
-            if amount == 13 { Err("not on a Friday".into()) } else { Ok(Lucky(amount)) }
+            match amount {
+                13 => Err("not on a Friday".into()),
+                14 => Err(Box::new(Unspeakable)),
+                _ => Ok(Lucky(amount)),
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Unspeakable;
+
+    impl std::fmt::Display for Unspeakable {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an error")
+        }
+    }
+
+    impl std::error::Error for Unspeakable {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            panic!("in source")
         }
     }
 
@@ -375,13 +394,14 @@ fn an_undecodable_row_fails_alone_in_its_group() {
     }
 
     let bank = Bank::new();
-    let ids = enqueue_group(&bank, 4, [13, 1, 13, 2]);
+    let ids = enqueue_group(&bank, 4, [13, 1, 14, 2]);
     let tally = run::<Superstitious>(&bank, |row: &Superstitious, message: &mut Message<'_, Conn>| {
         book(&Payment { id: row.id, company_id: 1, amount_cents: row.amount_cents }, message)
     });
     assert_eq!((tally.succeeded, tally.retried), (3 + 2, 2));
     assert_eq!(booked(&bank), [ids[1], ids[3]]);
     assert!(text(&bank, ids[0]).contains("not on a Friday"));
+    assert!(text(&bank, ids[2]).contains("in source"));
 }
 
 #[test]
