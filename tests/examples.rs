@@ -38,6 +38,13 @@ fn a_closure_handles() {
 }
 
 #[test]
+fn groups_keep_the_books() {
+    let said = Program::run("ledger_groups", NONE).well();
+    assert!(said.contains("9950 messages, 50 of them failed"), "{said}");
+    assert!(said.contains("4950 booked, 4950 receipts"), "{said}");
+}
+
+#[test]
 fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
     let said = Program::run("graceful_shutdown", NONE).well();
     assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");

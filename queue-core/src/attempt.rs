@@ -14,15 +14,34 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::Queueable;
 use crate::failure_text::failure_text;
-use crate::handler::{Failure, HandlerResult, Message, Outcome, Panicked};
+use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
 use crate::statement::{Change, Claimed, Fence, QueueOn};
 use crate::verdict::{Rules, Settled, tries_before};
 
+/// What an attempt runs: a user's handler, or the finishing part of one.
+pub(crate) trait Work<Q, C> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+
+    fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        None
+    }
+}
+
+impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).handle(entity, message)
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        (**self).handle_group(entities, group)
+    }
+}
+
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, Q: Queueable, C> {
-    pub(crate) handler: &'a dyn Fn(&Q, &mut Message<'_, C>) -> HandlerResult,
+    pub(crate) handler: &'a dyn Work<Q, C>,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: Duration,
     pub(crate) slot: &'a Slot,
@@ -55,6 +74,8 @@ pub(crate) enum Rest {
     Postpone(String),
     /// The attempt failed: record it.
     Record(Settled, Change),
+    /// The same for a row that its group has reserved, so that it is not due.
+    RecordReserved(Settled, Change),
     /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
     FindOut(Settled, Option<Fence>, String),
     /// The poller shut down: leave the row as it was.
@@ -85,6 +106,11 @@ pub(crate) enum Misfortune {
     CommitRefused(#[source] DieselError),
     #[error("the handler took longer than its budget of {0:?}")]
     OverBudget(Duration),
+    #[error(
+        "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
+         swallowed), and the effects of this message may be committed: check them before it is sent again"
+    )]
+    InDoubt,
 }
 
 /// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
@@ -223,7 +249,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             idempotency_key: &idempotency_key,
         };
         let handler = self.plan.handler;
-        let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(entity, &mut message)));
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }
@@ -331,11 +357,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
 
 fn is_failure(settled: Settled) -> bool {
     matches!(settled, Settled::Retried | Settled::Failed)
 }
 
-fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
+pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other
 }

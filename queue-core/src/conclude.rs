@@ -50,6 +50,10 @@ where
                 record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))?;
             Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
         }
+        Rest::RecordReserved(settled, change) => {
+            let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
+            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+        }
         Rest::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
     }
 }

@@ -13,7 +13,6 @@ use crate::noise::Noise;
 use crate::poller::{PollerSettings, Tally};
 use crate::session::{Link, Session};
 use crate::slot::Slot;
-use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
 /// The shared state of a poller.
@@ -31,7 +30,7 @@ pub(crate) struct Crew<C: QueueConnection> {
     /// Waited for by everybody who waits for threads to leave or for the poller to stop.
     ended: Condvar,
     writer: Mutex<()>,
-    counts: Counts,
+    counts: Mutex<Tally>,
     turns: AtomicU64,
     threads_left: AtomicUsize,
     revoked: AtomicBool,
@@ -61,17 +60,6 @@ pub(crate) struct Leave {
     sparks: u64,
 }
 
-#[derive(Default)]
-struct Counts {
-    succeeded: AtomicU64,
-    retried: AtomicU64,
-    failed: AtomicU64,
-    again: AtomicU64,
-    skipped: AtomicU64,
-    interrupted: AtomicU64,
-    lost: AtomicU64,
-}
-
 impl<C: QueueConnection> Crew<C> {
     pub(crate) fn new(
         pool: Pool<ConnectionManager<C>>,
@@ -84,7 +72,7 @@ impl<C: QueueConnection> Crew<C> {
             work: Condvar::new(),
             ended: Condvar::new(),
             writer: Mutex::new(()),
-            counts: Counts::default(),
+            counts: Mutex::default(),
             turns: AtomicU64::new(0),
             // The workers, the scout, and the heart where there are leases.
             threads_left: AtomicUsize::new(
@@ -164,7 +152,7 @@ impl<C: QueueConnection> Crew<C> {
 
     /// Gives a turn back. Returns whether the lane has just cooled down.
     pub(crate) fn end_turn(&self, leave: Leave, turn: Turn) -> bool {
-        self.counts.add(turn);
+        unpoisoned(self.counts.lock()).count(turn);
         let mut board = unpoisoned(self.board.lock());
         board.running -= 1;
         self.turns.fetch_add(1, Ordering::AcqRel);
@@ -284,7 +272,7 @@ impl<C: QueueConnection> Crew<C> {
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        self.counts.read()
+        *unpoisoned(self.counts.lock())
     }
 }
 
@@ -294,33 +282,5 @@ pub(crate) struct Presence<'a, C: QueueConnection>(pub(crate) &'a Crew<C>);
 impl<C: QueueConnection> Drop for Presence<'_, C> {
     fn drop(&mut self) {
         self.0.thread_left();
-    }
-}
-
-impl Counts {
-    fn add(&self, turn: Turn) {
-        let count = match turn {
-            Turn::Settled(Settled::Succeeded | Settled::Deleted) => &self.succeeded,
-            Turn::Settled(Settled::Retried) => &self.retried,
-            Turn::Settled(Settled::Failed) => &self.failed,
-            Turn::Settled(Settled::Again) => &self.again,
-            Turn::Settled(Settled::Skipped) => &self.skipped,
-            Turn::Interrupted => &self.interrupted,
-            Turn::Lost => &self.lost,
-            Turn::Idle | Turn::Trouble => return,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> Tally {
-        Tally {
-            succeeded: self.succeeded.load(Ordering::Relaxed),
-            retried: self.retried.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            again: self.again.load(Ordering::Relaxed),
-            skipped: self.skipped.load(Ordering::Relaxed),
-            interrupted: self.interrupted.load(Ordering::Relaxed),
-            lost: self.lost.load(Ordering::Relaxed),
-        }
     }
 }

@@ -14,13 +14,14 @@ use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
+use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::Slot;
 use crate::statement::{Fence, QueueOn};
 use crate::verdict::{Rules, Settled};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
-const CONCLUSIONS: u32 = 3;
+pub(crate) const CONCLUSIONS: u32 = 3;
 
 /// What a worker's turn came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) enum Turn {
     Interrupted,
     /// The row belonged to somebody else when the attempt ended.
     Lost,
+    /// Several rows were claimed; this became of them.
+    Group(Tally),
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -54,7 +57,8 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// Looks how long it is until the next row is due.
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
 
-    /// Attempts one message. `claimed` is called once a row is locked, and says whether to go on.
+    /// Attempts one message or a group. `claimed` is called once a row is locked, and between the messages of a group, and
+    /// says whether to go on.
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
 
     /// Whether rows were interrupted and wait for their next attempt.
@@ -120,9 +124,9 @@ pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
 /// An entity, its handler and its settings.
 pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,
-    rules: Rules,
+    pub(crate) rules: Rules,
     key_prefix: String,
-    pauses: Pauses<Q::Key>,
+    pub(crate) pauses: Pauses<Q::Key>,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
@@ -137,8 +141,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         })
     }
 
+    /// How its messages are attempted in this slot.
+    pub(crate) fn plan<'a>(&'a self, slot: &'a Slot, passed_over: &'a [Q::Key]) -> Plan<'a, Q, C> {
+        Plan {
+            handler: &self.handler,
+            rules: &self.rules,
+            budget: self.budget(),
+            slot,
+            key_prefix: &self.key_prefix,
+            passed_over,
+        }
+    }
+
     /// Does the rest of an attempt, on a new session if the old one is in doubt.
-    fn conclude(&self, link: &mut Link<C>, noise: &Noise, key: Q::Key, fence: Fence, rest: Rest) -> Turn {
+    pub(crate) fn conclude(&self, link: &mut Link<C>, noise: &Noise, key: Q::Key, fence: Fence, rest: Rest) -> Turn {
         if let Rest::Postpone(cause) | Rest::FindOut(_, _, cause) = &rest {
             noise.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
         }
@@ -197,14 +213,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
-        let plan = Plan {
-            handler: &|entity, message| self.handler.handle(entity, message),
-            rules: &self.rules,
-            budget: self.budget(),
-            slot,
-            key_prefix: &self.key_prefix,
-            passed_over: &self.pauses.passed_over(),
-        };
+        let passed_over = self.pauses.passed_over();
+        let plan = self.plan(slot, &passed_over);
         let Attempted { end, session_is_sound } = match link.session() {
             Ok(session) => attempt::<Q, C>(session, &plan, claimed),
             Err(error) => {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
 
-use crate::attempt::{Misfortune, Plan, Rest, Row, settle_claimed};
+use crate::attempt::{Misfortune, Plan, Rest, Row, Work, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
 use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
-use crate::handler::{Failure, Panicked};
+use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::hold::{Ended, Held};
 use crate::lane::{Lane, Turn};
 use crate::lease::{Lease, LeaseHandler};
@@ -29,6 +29,18 @@ use crate::verdict::Settled;
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
+
+/// The finishing part of a handler, with the answer that it is to write.
+struct Finishing<'a, H, A> {
+    handler: &'a H,
+    answer: &'a A,
+}
+
+impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(entity, self.answer, message)
+    }
+}
 
 /// What one transaction for the answer came to.
 enum Written {
@@ -192,7 +204,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             return Ok(Written::Revoked);
         }
         let plan = Plan {
-            handler: &|entity, message| self.handler.apply(entity, answer, message),
+            handler: &Finishing { handler: &self.handler, answer },
             rules: &self.rules,
             budget: self.budget(),
             slot,
@@ -209,7 +221,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         match result {
             Ok(settled) => Ok(Written::Settled(settled)),
             Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
-            Err(Rest::Record(settled, change)) => Ok(Written::Failed(settled, change)),
+            Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
+                Ok(Written::Failed(settled, change))
+            }
             Err(Rest::Leave) => Ok(Written::Revoked),
             Err(Rest::FindOut(settled, reached, cause)) => {
                 let session = link.session()?;

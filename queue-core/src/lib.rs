@@ -10,6 +10,7 @@
     )
 )]
 
+mod aftermath;
 mod attempt;
 pub mod backend;
 mod column;
@@ -19,6 +20,11 @@ mod entity;
 mod error;
 mod failpoint;
 mod failure_text;
+mod group;
+mod group_end;
+mod group_handle;
+mod group_lane;
+mod group_size;
 mod handler;
 mod heart;
 mod hold;

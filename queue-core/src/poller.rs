@@ -13,11 +13,12 @@ use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::Crew;
 use crate::error::Error;
 use crate::heart::Heart;
-use crate::lane::Lane;
+use crate::lane::{Lane, Turn};
 use crate::mode::HandlerFor;
 use crate::scout::Scout;
 use crate::session::Session;
 use crate::statement::QueueOn;
+use crate::verdict::Settled;
 use crate::wake::Bell;
 use crate::worker::Worker;
 
@@ -336,6 +337,31 @@ pub struct Tally {
     pub interrupted: u64,
     /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
     pub lost: u64,
+}
+
+impl Tally {
+    /// Counts what became of a row, or of the rows of a group.
+    pub(crate) fn count(&mut self, turn: Turn) {
+        match turn {
+            Turn::Settled(Settled::Succeeded | Settled::Deleted) => self.succeeded += 1,
+            Turn::Settled(Settled::Retried) => self.retried += 1,
+            Turn::Settled(Settled::Failed) => self.failed += 1,
+            Turn::Settled(Settled::Again) => self.again += 1,
+            Turn::Settled(Settled::Skipped) => self.skipped += 1,
+            Turn::Interrupted => self.interrupted += 1,
+            Turn::Lost => self.lost += 1,
+            Turn::Group(rows) => {
+                self.succeeded += rows.succeeded;
+                self.retried += rows.retried;
+                self.failed += rows.failed;
+                self.again += rows.again;
+                self.skipped += rows.skipped;
+                self.interrupted += rows.interrupted;
+                self.lost += rows.lost;
+            }
+            Turn::Idle | Turn::Trouble => {}
+        }
+    }
 }
 
 /// What a shutdown came to.

@@ -14,6 +14,7 @@ use crate::error::Error;
 pub(crate) struct Session<C: QueueConnection> {
     connection: PooledConnection<ConnectionManager<C>>,
     id: Option<i64>,
+    lock_wait: Duration,
 }
 
 impl<C: QueueConnection> Session<C> {
@@ -24,7 +25,7 @@ impl<C: QueueConnection> Session<C> {
         limits: SessionLimits,
     ) -> Result<Self, Error> {
         let connection = pool.get_timeout(wait).map_err(Error::Connect)?;
-        let mut session = Session { connection, id: None };
+        let mut session = Session { connection, id: None, lock_wait: limits.lock_wait };
         session.connection.prepare_session(limits)?;
         session.id = session.connection.session_id()?;
         Ok(session)
@@ -33,6 +34,11 @@ impl<C: QueueConnection> Session<C> {
     /// The number by which the server knows the session.
     pub(crate) fn id(&self) -> Option<i64> {
         self.id
+    }
+
+    /// How long its statements wait for a lock when nothing else is said.
+    pub(crate) fn lock_wait(&self) -> Duration {
+        self.lock_wait
     }
 }
 

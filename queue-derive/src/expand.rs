@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -161,7 +161,9 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
 
 /// The comparison's span is the column's, so that a type without an order is complained about there.
 fn compare_in_group((column, field): (&Ident, &Ident)) -> TokenStream {
-    let compared = quote_spanned!(column.span()=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
+    // Its place only: an attribute that a macro of the user's wrote has another hygiene, in which `self` is unknown.
+    let place = Span::call_site().located_at(column.span());
+    let compared = quote_spanned!(place=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
     quote! {
         fn compare_in_group(&self, __other: &Self) -> ::core::cmp::Ordering {
             #compared

@@ -4,10 +4,13 @@ use std::sync::Mutex;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use queueable::{Message, Outcome, Status};
+use queueable::{Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, Payment, book, ledger};
+use crate::suite::bank::{Bank, Payment, book, ledger, payments};
+use crate::suite::group::{enqueue_group, entity, run};
+
+entity!(Dying, dying_queue, group = 50);
 
 #[test]
 fn a_child_row_can_be_inserted_while_its_parent_is_handled() {
@@ -60,6 +63,30 @@ fn a_session_that_dies_in_its_commit_is_found_out_and_the_row_runs_again() {
     assert_eq!(bank.booked(), [id]);
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::Success, 1));
+}
+
+#[test]
+fn a_session_that_dies_in_the_commit_of_a_group_is_found_out_and_its_rows_run_again() {
+    let bank = Bank::new();
+    bank.connect()
+        .batch_execute(
+            "CREATE SEQUENCE die_once_calls;
+             CREATE FUNCTION die_once() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF NEW.amount_cents = 3 AND nextval('die_once_calls') = 1 THEN
+                     PERFORM pg_terminate_backend(pg_backend_pid());
+                 END IF;
+                 RETURN NULL;
+             END $$;
+             CREATE CONSTRAINT TRIGGER die_once AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION die_once()",
+        )
+        .unwrap();
+    let ids = enqueue_group(&bank, 4, 1..=4);
+    let tally = run::<Dying>(&bank, |row: &Dying, message: &mut Message<'_, Conn>| book(&row.payment(), message));
+    assert_eq!((tally.interrupted, tally.succeeded), (4, 3 + 4));
+    assert_eq!(bank.booked().len(), 7);
+    assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod busy_table;
 #[path = "chinook_pascal.rs"]
 mod chinook;
+mod group_locks;
 mod row_locks;
 
 use std::time::Duration;

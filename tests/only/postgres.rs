@@ -3,6 +3,7 @@
 mod busy_table;
 #[path = "chinook_snake.rs"]
 mod chinook;
+mod group_locks;
 mod returning;
 mod row_locks;
 mod transactional_ddl;

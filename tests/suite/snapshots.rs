@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, Remove, RemoveAll, Settle, SettleMany, StateCondition, Take, Taken, Token,
+    Recall, RecallMark, Remove, RemoveAll, Settle, SettleMany, StateCondition, Take, Taken, Token,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -89,6 +89,31 @@ fn the_sql_of_a_lease() {
     listing.add("without SKIP LOCKED: take", &Take::<Payment>::new(token, 10, &[7]));
     listing.add("without SKIP LOCKED: taken", &Taken::<Payment, Backend>::new(token));
     listing.matches("lease");
+}
+
+#[test]
+fn the_sql_of_a_group() {
+    let success = Change {
+        status: Some(Status::Success),
+        next: Some(Next::Never),
+        try_count: None,
+        another_try: true,
+        error: ErrorText::Clear,
+        ..failure()
+    };
+    let reserved = Change {
+        next: Some(Next::In(Duration::from_secs(90))),
+        error: ErrorText::Set("in the group 0".to_owned()),
+        ..Change::default()
+    };
+    let rows = [(&7, FENCE), (&8, Fence { try_count: 0, ..FENCE })];
+    let mut listing = Listing::default();
+    listing.add("claim", &Claim::<Payment, Backend>::new().some(50, &[]));
+    listing.add("claim others", &Claim::<Payment, Backend>::new().some(50, &[7, 8]));
+    listing.add("reserve", &SettleMany::<Payment>::new(rows, &reserved));
+    listing.add("settle the successes", &SettleMany::<Payment>::new(rows, &success));
+    listing.add("recall the mark", &RecallMark::<Payment>::new(&7));
+    listing.matches("group");
 }
 
 #[test]

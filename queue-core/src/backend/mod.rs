@@ -81,6 +81,15 @@ pub trait QueueBackend:
     /// is cheaper and fairer than to wait for the database's lock.
     const ONE_WRITER: bool;
 
+    /// How many savepoints a transaction bears in which something is written.
+    ///
+    /// PostgreSQL keeps 64 of them at hand; with one more, every session that reads looks the others up in shared memory.
+    const MOST_SAVEPOINTS: u32;
+
+    /// Whether several statements in one text are one round trip. For MySQL they are more than one each, because the client
+    /// first has to be told that there are several.
+    const STATEMENTS_TRAVEL_TOGETHER: bool;
+
     /// How long a handler may hold the message's transaction when nothing else is said.
     const DEFAULT_BUDGET: Duration;
 }
@@ -120,6 +129,13 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
 
     /// Begins the message's transaction: READ COMMITTED stated where the database has it, `BEGIN IMMEDIATE` on SQLite.
     fn begin(&mut self) -> QueryResult<()>;
+
+    /// Begins the transaction of a group, in which no statement waits longer than `wait` for a lock.
+    fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()>;
+
+    /// Puts the session's own lock wait back after [`begin_impatiently`](Self::begin_impatiently) and the end of its
+    /// transaction. After an error the session is of no further use.
+    fn restore_patience(&mut self, wait: Duration) -> QueryResult<()>;
 
     /// Says what an error means.
     fn classify(error: &Error) -> ErrorClass;

@@ -36,6 +36,8 @@ impl QueueBackend for Mysql {
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
     const ONE_WRITER: bool = false;
+    const MOST_SAVEPOINTS: u32 = u32::MAX;
+    const STATEMENTS_TRAVEL_TOGETHER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -102,6 +104,15 @@ impl QueueConnection for MysqlConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // READ COMMITTED is the session's, stated and read back when it was prepared.
         AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
+    }
+
+    fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
+        set_row_lock_wait(self, wait)?;
+        self.begin()
+    }
+
+    fn restore_patience(&mut self, wait: Duration) -> QueryResult<()> {
+        set_row_lock_wait(self, wait)
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -192,6 +203,11 @@ fn skips_locked_rows(version: &str) -> bool {
     } else {
         (major, minor, patch) >= (8, 0, 1)
     }
+}
+
+/// Sets the wait for rows alone: groups wait for each other's rows, not for tables.
+fn set_row_lock_wait(connection: &mut MysqlConnection, wait: Duration) -> QueryResult<()> {
+    connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(wait)))
 }
 
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {

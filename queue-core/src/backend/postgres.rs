@@ -39,13 +39,13 @@ impl QueueBackend for Pg {
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
     const ONE_WRITER: bool = false;
+    const MOST_SAVEPOINTS: u32 = 60;
+    const STATEMENTS_TRAVEL_TOGETHER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
 impl QueueConnection for PgConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
-        // 0 would mean for ever, and more than this is refused.
-        let timeout = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128).to_string();
         let settings = [
             ("lock_timeout", timeout(limits.lock_wait)),
             ("idle_in_transaction_session_timeout", timeout(limits.budget)),
@@ -75,7 +75,17 @@ impl QueueConnection for PgConnection {
     }
 
     fn begin(&mut self) -> QueryResult<()> {
-        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        AnsiTransactionManager::begin_transaction_sql(self, BEGIN)
+    }
+
+    fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
+        // LOCAL: the setting ends with the transaction, however that ends.
+        let wait = timeout(wait);
+        AnsiTransactionManager::begin_transaction_sql(self, &format!("{BEGIN}; SET LOCAL lock_timeout = {wait}"))
+    }
+
+    fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
+        Ok(())
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -123,14 +133,20 @@ impl QueueConnection for PgConnection {
         in_own_transaction(self, "BEGIN", |connection, alone| {
             // Inside the application's own transaction the setting would outlive this call: put the old one back.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
-            // 0 would mean for ever, and more than this is refused.
-            let wait = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
+            let wait = timeout(wait);
             diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
             let changed = change(connection, alone)?;
             diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;
             Ok(changed)
         })
     }
+}
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// A time as PostgreSQL takes it: 0 would mean for ever, and more than this is refused.
+fn timeout(time: Duration) -> String {
+    time.as_millis().clamp(1, i32::MAX as u128).to_string()
 }
 
 #[diesel::declare_sql_function]

@@ -41,6 +41,8 @@ impl QueueBackend for Sqlite {
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
     const ONE_WRITER: bool = true;
+    const MOST_SAVEPOINTS: u32 = u32::MAX;
+    const STATEMENTS_TRAVEL_TOGETHER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
 
@@ -72,6 +74,15 @@ impl QueueConnection for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
         AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
+    }
+
+    fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {
+        // The only wait is the one for BEGIN, and nobody waits for us in a circle.
+        self.begin()
+    }
+
+    fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
+        Ok(())
     }
 
     fn classify(error: &Error) -> ErrorClass {

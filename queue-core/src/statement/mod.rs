@@ -7,6 +7,7 @@ mod change;
 mod claim;
 mod condition;
 mod look;
+mod mark;
 mod recall;
 mod remove;
 mod select;
@@ -26,6 +27,7 @@ pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::look::Look;
+pub use self::mark::RecallMark;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::select::{Count, CountByStatus, Load};
@@ -85,6 +87,9 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
+    fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -99,6 +104,7 @@ where
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
+    RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
@@ -179,6 +185,10 @@ where
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         let row: Option<(String, i32)> = first(Recall::<Q>::new(key).load(connection)?);
         Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
+    }
+
+    fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
+        Ok(first(RecallMark::<Q>::new(key).load(connection)?).flatten())
     }
 }
 

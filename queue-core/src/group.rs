@@ -1,0 +1,313 @@
+//! Several messages, one transaction: claim what is due, handle each in a savepoint, one statement for the successes, one
+//! commit.
+//!
+//! How they are handled is told in [`group_handle`](crate::group_handle). Rows that were only rolled back are as they were,
+//! and run one by one; what a handler leaves behind that has ended the transaction is the [`aftermath`](crate::aftermath)'s.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{TransactionManager, TransactionManagerStatus};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::entity::Queueable;
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Row, Why};
+use crate::group_handle::Entities;
+use crate::handler::{Failure, Outcome};
+use crate::session::Session;
+use crate::slot::Revocation;
+use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn};
+use crate::verdict::{Settled, tries_before};
+
+/// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
+/// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
+
+/// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
+const SETTLED_AT_ONCE: usize = 400;
+
+/// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
+/// handler's, also while the database is away for a moment.
+const RESERVED: Duration = Duration::from_secs(60);
+
+/// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
+pub(crate) fn work_group<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    size: u32,
+    goes_on: &dyn Fn() -> bool,
+) -> Grouped<Q::Key>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let lock_wait = session.lock_wait();
+    let ended = |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, remark: None };
+    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.passed_over) {
+        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
+        Ok(rows) => rows,
+        Err(error) => return ended(GroupEnd::NotClaimed(error), false),
+    };
+    let claimed = rows.len();
+    let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
+    tracing::debug!("claimed");
+    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered, for the reason that one message's attempt gives.
+    if !goes_on() {
+        plan.slot.leave();
+        return ended(GroupEnd::Idle, false);
+    }
+    let mut work = Work {
+        session,
+        plan,
+        goes_on,
+        started: Instant::now(),
+        mark: None,
+        begun: 0,
+        decided: Vec::new(),
+        session_is_sound: true,
+        remark: None,
+    };
+    let end = work.run(rows);
+    let Work { begun, session_is_sound, remark, .. } = work;
+    let transaction_is_over = match &end {
+        GroupEnd::Settled(_) => true,
+        GroupEnd::Undone(_) => roll_back(&mut **session),
+        _ => false,
+    };
+    plan.slot.leave();
+    let session_is_sound = session_is_sound && transaction_is_over && session.restore_patience(lock_wait).is_ok();
+    Grouped { end, claimed, begun, session_is_sound, remark }
+}
+
+fn begin_and_claim<Q, C>(
+    connection: &mut C,
+    lock_wait: Duration,
+    size: u32,
+    passed_over: &[Q::Key],
+) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    connection.begin_impatiently(lock_wait.min(LOCK_WAIT))?;
+    let rows = Q::claim_some(connection, size, passed_over)?;
+    if rows.is_empty() {
+        C::TransactionManager::rollback_transaction(connection)?;
+    }
+    Ok(rows)
+}
+
+/// Rolls back, and returns whether no transaction is left open: a handler may have opened one inside ours.
+fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
+    let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
+    let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
+    rolled_back && matches!(status.transaction_depth(), Ok(None))
+}
+
+/// A group in its transaction.
+pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<C>,
+    pub(crate) plan: &'a Plan<'a, Q, C>,
+    goes_on: &'a dyn Fn() -> bool,
+    started: Instant,
+    mark: Option<Mark>,
+    pub(crate) begun: usize,
+    pub(crate) decided: Vec<Decided<Q::Key>>,
+    pub(crate) session_is_sound: bool,
+    pub(crate) remark: Option<String>,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Handles, settles and commits.
+    fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
+        let (entities, rows, undecodable) = self.take_apart(claimed);
+        match self.handle_settle_commit(entities, &rows, undecodable) {
+            Ok(()) => {
+                tracing::debug!(messages = self.decided.len(), "settled");
+                GroupEnd::Settled(std::mem::take(&mut self.decided))
+            }
+            Err(mut end) => {
+                if let GroupEnd::Ended { after, .. } | GroupEnd::Untold { after, .. } = &mut end {
+                    *after = rows[self.begun..].iter().map(Row::left).collect();
+                }
+                end
+            }
+        }
+    }
+
+    /// An error means that the transaction is gone.
+    fn handle_settle_commit(
+        &mut self,
+        entities: Entities<Q>,
+        rows: &[Row<Q::Key>],
+        undecodable: Vec<Decided<Q::Key>>,
+    ) -> Result<(), GroupEnd<Q::Key>> {
+        match rows {
+            [] => {}
+            [_] => self.handle_in_turn(entities, rows)?,
+            _ => {
+                self.reserve(rows)?;
+                match self.plan.rules.settings.optimistic {
+                    true => self.handle_under_one_savepoint(entities, rows)?,
+                    false => self.handle_in_turn(entities, rows)?,
+                }
+            }
+        }
+        // Only now: before, the decided rows are those whose handlers have run.
+        self.decided.extend(undecodable);
+        self.settle()?;
+        self.leave(&rows[self.begun..])?;
+        self.commit()
+    }
+
+    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded.
+    #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
+    fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
+        let (mut messages, mut undecodable) = (Vec::new(), Vec::new());
+        for Claimed { key, fence, message } in claimed {
+            let tries = tries_before(fence) + 1;
+            match message {
+                Ok((entity, state)) => {
+                    let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
+                    messages.push((entity, Row { key, fence, tries, state, idempotency_key }));
+                }
+                Err(error) => {
+                    let failure = Failure::retry(Misfortune::Undecodable(error));
+                    let rules = self.plan.rules;
+                    let judged = self.judge(tries, failure);
+                    let (settled, change) =
+                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text)));
+                    undecodable.push(Decided { key, fence, settled, change });
+                }
+            }
+        }
+        // The comparison is the user's code. A sort that panics leaves everything in some order.
+        let sort = || messages.sort_by(|(one, _), (other, _)| one.compare_in_group(other));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
+            std::mem::forget(panic);
+            self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
+        }
+        let (entities, rows) = messages.into_iter().unzip();
+        (Entities::new(entities), rows, undecodable)
+    }
+
+    fn reserve(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        let mark = format!("in the group {:032x}", fastrand::u128(..));
+        let change = Change {
+            next: Some(Next::In(self.plan.budget.saturating_add(RESERVED))),
+            error: ErrorText::Set(mark.clone()),
+            ..Change::default()
+        };
+        let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
+        for fenced in fenced.chunks(SETTLED_AT_ONCE) {
+            expect_rows::<Q, C>(Q::settle_many(self.session, fenced, &change), fenced.len())?;
+        }
+        self.mark = Some(Mark(mark));
+        Ok(())
+    }
+
+    /// Makes the rows what they were that the group did not come to.
+    fn leave(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        for Left { key, fence, change } in rows.iter().map(Row::left) {
+            expect_rows::<Q, C>(Q::settle(self.session, &key, fence, &change), 1)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
+    /// the poller stops.
+    pub(crate) fn has_time(&self) -> bool {
+        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
+    }
+
+    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
+        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome);
+        if settled == Settled::Again {
+            // The text stays as it was claimed; the mark may stand there now.
+            change.error = row.text();
+        }
+        self.push(row, settled, change);
+    }
+
+    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
+        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change });
+    }
+
+    /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
+    /// and every row must be changed.
+    fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        let (alike, others): (Vec<_>, Vec<_>) = self.decided.iter().partition(|row| row.is_plain_success());
+        if let Some(first) = alike.first() {
+            let success = Change { try_count: None, another_try: true, ..first.change.clone() };
+            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
+            for rows in rows.chunks(SETTLED_AT_ONCE) {
+                expect_rows::<Q, C>(Q::settle_many(self.session, rows, &success), rows.len())?;
+            }
+        }
+        for row in others {
+            let written = match row.settled {
+                Settled::Deleted => Q::remove(self.session, &row.key, row.fence),
+                _ => Q::settle(self.session, &row.key, row.fence, &row.change),
+            };
+            expect_rows::<Q, C>(written, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Commits, unless the transaction was taken away, and looks at the answer.
+    fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
+        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else { return Ok(()) };
+        if C::classify(&error) == ErrorClass::ConnectionLost {
+            return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
+        }
+        Err(undone::<Q, C>(error))
+    }
+
+    pub(crate) fn revoked(&self, why: Revocation) -> Why {
+        match why {
+            // Whoever was running may have had a part of the budget only.
+            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
+            Revocation::Shutdown => Why::Shutdown,
+        }
+    }
+
+    /// The end of a group whose transaction may have been ended by the handler of this row.
+    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+        GroupEnd::Ended {
+            mark: self.mark.take(),
+            before: std::mem::take(&mut self.decided),
+            culprit: Box::new(Culprit { row: row.left(), rest }),
+            after: Vec::new(),
+        }
+    }
+
+    /// The end of a group whose transaction was ended by one of the handlers that have run.
+    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
+        let rules = self.plan.rules;
+        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence);
+        let rows = rows[..self.begun].iter().map(in_doubt).collect();
+        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
+    }
+}
+
+/// The end of a group after an error of a statement that was not the handlers'.
+pub(crate) fn undone<Q: Queueable, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
+    let cause = error.to_string();
+    GroupEnd::Undone(if is_interruption::<C>(&error) { Why::Conflict(cause) } else { Why::Alone(cause) })
+}
+
+/// A row that cannot be written, or that its handler has changed, is found out when it runs alone.
+fn expect_rows<Q: Queueable, C: QueueConnection>(
+    written: QueryResult<usize>,
+    expected: usize,
+) -> Result<(), GroupEnd<Q::Key>> {
+    match written {
+        Ok(rows) if rows == expected => Ok(()),
+        Ok(rows) => Err(GroupEnd::Undone(Why::Alone(format!("{rows} rows were settled instead of {expected}")))),
+        Err(error) => Err(undone::<Q, C>(error)),
+    }
+}

@@ -1,0 +1,320 @@
+//! How the messages of a group are handled inside its transaction: at once, in turn with a savepoint for each, or in turn
+//! under one savepoint.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::attempt::{Misfortune, Rest, is_interruption};
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::Queueable;
+use crate::failure_text::failure_text;
+use crate::group::{Work, undone};
+use crate::group_end::{GroupEnd, Row, Why};
+use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked};
+use crate::slot::Revocation;
+use crate::statement::{Change, ErrorText, QueueOn};
+use crate::verdict::Settled;
+
+const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
+const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
+const RELEASE_AND_SAVEPOINT: &str = "RELEASE SAVEPOINT queueable_handler; SAVEPOINT queueable_handler";
+const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
+
+/// The entities of a group that are yet to be handled.
+pub(crate) struct Entities<Q>(std::vec::IntoIter<Q>);
+
+impl<Q> Entities<Q> {
+    pub(crate) fn new(entities: Vec<Q>) -> Self {
+        Entities(entities.into_iter())
+    }
+}
+
+impl<Q> Drop for Entities<Q> {
+    fn drop(&mut self) {
+        self.0.by_ref().for_each(discard);
+    }
+}
+
+/// Drops something of the user's, whose `Drop` may panic.
+fn discard<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        std::mem::forget(panic);
+    }
+}
+
+type Handled<Q> = Result<(), GroupEnd<<Q as Queueable>::Key>>;
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Handles the messages with a savepoint for each, so that a failure is undone alone.
+    pub(crate) fn handle_in_turn(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        if self.handle_at_once(&entities, rows)? {
+            return Ok(());
+        }
+        let mut left = rows.len();
+        for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
+            left -= 1;
+            let _span = self.span(row);
+            let (answer, panicked) = self.call(entity, row);
+            if let Some(why) = self.plan.slot.revoked() {
+                discard(answer);
+                let rest = self.rest_of_revoked(row, why);
+                return Err(self.ended_by(row, rest));
+            }
+            let goes_on = left > 0 && !panicked && self.has_time();
+            match answer {
+                Ok(outcome) => self.release(row, outcome, goes_on)?,
+                Err(failure) => self.undo(row, failure)?,
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the messages under one savepoint. At the first failure the group is undone, to be run one by one.
+    pub(crate) fn handle_under_one_savepoint(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        if self.handle_at_once(&entities, rows)? {
+            return Ok(());
+        }
+        for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
+            if self.begun > 0 && !self.has_time() {
+                discard(entity);
+                break;
+            }
+            let _span = self.span(row);
+            let (answer, _) = self.call(entity, row);
+            if let Some(why) = self.plan.slot.revoked() {
+                discard(answer);
+                let why = self.revoked(why);
+                return Err(self.untold(rows, Some(why)));
+            }
+            match answer {
+                Ok(outcome) => self.decide(row, outcome),
+                Err(failure) => {
+                    let why = match self.judge(row.tries, failure) {
+                        Ok(_) => Why::Alone("a message failed".to_owned()),
+                        Err(cause) => Why::Conflict(cause),
+                    };
+                    return Err(self.undo_all(rows, why));
+                }
+            }
+        }
+        match self.execute(RELEASE) {
+            Ok(()) => Ok(()),
+            Err(error) if is_interruption::<C>(&error) => Err(self.undo_all(rows, Why::Conflict(error.to_string()))),
+            Err(error) => Err(self.undo_all(rows, Why::Alone(Misfortune::SwallowedError(error).to_string()))),
+        }
+    }
+
+    /// Offers the messages to the handler at once, if they are several. Returns whether it has handled them all; if not,
+    /// what it wrote is undone.
+    fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[Row<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
+        if rows.len() < 2 {
+            return Ok(false);
+        }
+        self.begun = rows.len();
+        let messages = rows
+            .iter()
+            .map(|Row { state, tries, idempotency_key, .. }| GroupedMessage {
+                state,
+                try_number: *tries,
+                idempotency_key,
+            })
+            .collect();
+        let mut group = Group { connection: &mut **self.session, messages };
+        let handler = self.plan.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
+        if let Some(why) = self.plan.slot.revoked() {
+            discard(answer);
+            let why = self.revoked(why);
+            return Err(self.untold(rows, Some(why)));
+        }
+        let outcomes = match answer {
+            Ok(None) => None,
+            Ok(Some(results)) if results.len() == rows.len() => match self.outcomes(rows, results) {
+                Err(cause) => return Err(self.undo_all(rows, Why::Conflict(cause))),
+                Ok(outcomes) => outcomes,
+            },
+            Ok(Some(results)) => {
+                let (found, expected) = (results.len(), rows.len());
+                self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
+                results.into_iter().for_each(discard);
+                None
+            }
+            Err(panic) => {
+                self.session_is_sound = false;
+                self.remark = Some(format!("in handle_group: {}", Panicked::new(panic)));
+                None
+            }
+        };
+        if let Some(outcomes) = outcomes {
+            match self.execute(RELEASE) {
+                Ok(()) => {
+                    rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
+                    return Ok(true);
+                }
+                Err(error) if is_interruption::<C>(&error) => {
+                    return Err(self.undo_all(rows, Why::Conflict(error.to_string())));
+                }
+                Err(_) => {}
+            }
+        }
+        // After `None` too: what it has written nevertheless would pass for the first message's.
+        match self.execute(ROLLBACK_TO) {
+            Ok(()) => {
+                self.begun = 0;
+                Ok(false)
+            }
+            Err(error) => Err(self.untold(rows, conflict::<C>(&error))),
+        }
+    }
+
+    /// All outcomes, or `None` if one message failed. An error is the text of a conflict.
+    fn outcomes(&mut self, rows: &[Row<Q::Key>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
+        let (mut outcomes, mut conflict) = (Vec::new(), None);
+        for (row, result) in rows.iter().zip(results) {
+            match result {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure).err()),
+            }
+        }
+        match conflict {
+            Some(cause) => Err(cause),
+            None => Ok(Some(outcomes).filter(|outcomes| outcomes.len() == rows.len())),
+        }
+    }
+
+    /// Calls the handler; returns its answer, and whether it panicked. The entity is dropped before the savepoint is
+    /// released, because its `Drop` is the user's code too.
+    fn call(&mut self, entity: Q, row: &Row<Q::Key>) -> (HandlerResult, bool) {
+        self.begun += 1;
+        let mut message = Message {
+            connection: &mut **self.session,
+            state: &row.state,
+            try_number: row.tries,
+            idempotency_key: &row.idempotency_key,
+        };
+        let handler = self.plan.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let answer = handler.handle(&entity, &mut message);
+            drop(entity);
+            answer
+        }));
+        match answer {
+            Ok(answer) => (answer, false),
+            Err(panic) => {
+                self.session_is_sound = false;
+                (Err(Failure::retry(Panicked::new(panic))), true)
+            }
+        }
+    }
+
+    /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
+    fn release(&mut self, row: &Row<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+        let released = match goes_on {
+            true if C::Backend::STATEMENTS_TRAVEL_TOGETHER => self.execute(RELEASE_AND_SAVEPOINT),
+            true => self.execute(RELEASE).and_then(|()| self.execute(SAVEPOINT)),
+            false => self.execute(RELEASE),
+        };
+        let Err(error) = released else {
+            self.decide(row, outcome);
+            return Ok(());
+        };
+        if is_interruption::<C>(&error) {
+            return Err(self.ended_by(row, Rest::Postpone(error.to_string())));
+        }
+        if self.execute(ROLLBACK_TO).is_ok() {
+            // The savepoint is still there, for the next message.
+            let (settled, change) = self.after(row, Misfortune::SwallowedError(error));
+            self.push(row, settled, change);
+            return Ok(());
+        }
+        let (settled, change) = self.after(row, Misfortune::TransactionEnded(error));
+        Err(self.ended_by(row, Rest::Record(settled, change)))
+    }
+
+    /// Undoes what the handler wrote. The savepoint stays, for the next message.
+    fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
+        let judged = self.judge(row.tries, failure);
+        match (judged, self.execute(ROLLBACK_TO)) {
+            (Ok((settled, change)), Ok(())) => {
+                self.push(row, settled, change);
+                Ok(())
+            }
+            // The sentinel was there: nobody has ended the transaction, and nothing of it will be committed.
+            (Err(cause), Ok(())) => Err(GroupEnd::Undone(Why::Conflict(cause))),
+            (Err(cause), Err(_)) => Err(self.ended_by(row, Rest::Postpone(cause))),
+            (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
+                Err(self.ended_by(row, Rest::Postpone(error.to_string())))
+            }
+            (Ok((settled, mut change)), Err(_)) => {
+                if let ErrorText::Set(text) = change.error {
+                    let misfortune = Misfortune::FailedAndEnded(text);
+                    change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
+                }
+                Err(self.ended_by(row, Rest::Record(settled, change)))
+            }
+        }
+    }
+
+    /// Undoes all that the handlers wrote, if the transaction is still ours.
+    fn undo_all(&mut self, rows: &[Row<Q::Key>], why: Why) -> GroupEnd<Q::Key> {
+        match (self.execute(ROLLBACK_TO), why) {
+            (Ok(()), why) => GroupEnd::Undone(why),
+            // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
+            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(Why::Conflict(cause))),
+            (Err(error), _) => self.untold(rows, conflict::<C>(&error)),
+        }
+    }
+
+    /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
+    /// user's code.
+    pub(crate) fn judge(&mut self, tries: u32, failure: Failure) -> Result<(Settled, Change), String> {
+        let rules = self.plan.rules;
+        let judged = catch_unwind(AssertUnwindSafe(|| {
+            let judged = match failure.database_error() {
+                Some(error) if is_interruption::<C>(error) => {
+                    Err(failure_text(&*failure.error, rules.error_text_limit))
+                }
+                _ => Ok(rules.after_failure(tries, &failure)),
+            };
+            drop(failure);
+            judged
+        }));
+        judged.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic))))
+        })
+    }
+
+    fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
+        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune))
+    }
+
+    /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.
+    fn rest_of_revoked(&self, row: &Row<Q::Key>, why: Revocation) -> Rest {
+        match why {
+            Revocation::OverBudget if self.begun == 1 => {
+                let (settled, change) = self.after(row, Misfortune::OverBudget(self.plan.budget));
+                Rest::Record(settled, change)
+            }
+            Revocation::OverBudget | Revocation::Shutdown => Rest::Leave,
+        }
+    }
+
+    fn span(&self, row: &Row<Q::Key>) -> tracing::span::EnteredSpan {
+        tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries).entered()
+    }
+
+    fn execute(&mut self, sql: &str) -> QueryResult<()> {
+        self.session.batch_execute(sql)
+    }
+}
+
+fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Why> {
+    is_interruption::<C>(error).then(|| Why::Conflict(error.to_string()))
+}

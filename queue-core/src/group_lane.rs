@@ -1,0 +1,277 @@
+//! One entity in group mode inside a poller: it takes turns with groups whose size follows the backlog.
+
+use std::any::TypeId;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use crate::aftermath::{Fate, settle_if_committed};
+use crate::attempt::Rest;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::error::Finding;
+use crate::failure_text::failure_text;
+use crate::group::work_group;
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Why};
+use crate::group_size::{Came, GroupSize};
+use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
+use crate::noise::Noise;
+use crate::poller::Tally;
+use crate::session::Link;
+use crate::slot::Slot;
+use crate::statement::QueueOn;
+use crate::verdict::Settled;
+use crate::wake::unpoisoned;
+
+/// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
+pub(crate) struct GroupLane<Q: QueueOn<C>, C: QueueConnection> {
+    served: Served<Q, C>,
+    size: Mutex<GroupSize>,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
+    pub(crate) fn new(served: Served<Q, C>) -> Self {
+        let settings = &served.rules.settings;
+        let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
+        GroupLane { size: Mutex::new(GroupSize::new(most)), served }
+    }
+
+    fn size(&self) -> MutexGuard<'_, GroupSize> {
+        unpoisoned(self.size.lock())
+    }
+
+    fn learn(&self, came: Came) {
+        self.size().learn(came, Instant::now());
+    }
+
+    /// Attempts one message as in transaction mode.
+    fn turn_alone(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
+        let turn = self.served.turn(link, slot, noise, claimed);
+        match turn {
+            Turn::Idle => self.learn(Came::Idle),
+            Turn::Settled(Settled::Retried | Settled::Failed) => self.learn(Came::WithFailure { of: 1 }),
+            Turn::Settled(_) => self.learn(Came::Well { claimed: 1, of: 1 }),
+            Turn::Interrupted | Turn::Lost | Turn::Trouble | Turn::Group(_) => {}
+        }
+        turn
+    }
+
+    /// Does what is left after a group, and counts what became of its rows.
+    fn conclude(&self, link: &mut Link<C>, noise: &Noise, end: GroupEnd<Q::Key>, begun: usize) -> Turn {
+        let mut tally = Tally::default();
+        let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
+        match end {
+            GroupEnd::Idle => return Turn::Idle,
+            GroupEnd::NotClaimed(error) => {
+                noise.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                return Turn::Trouble;
+            }
+            GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
+            GroupEnd::Undone(Why::Conflict(cause)) => {
+                let what = "a group was interrupted, its messages run one by one for a while";
+                noise.warn(Q::ENTITY, &format!("{what}: {cause}"));
+                tally.interrupted = interrupted;
+            }
+            GroupEnd::Undone(Why::Alone(cause)) => {
+                tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
+            }
+            GroupEnd::Undone(Why::Shutdown) => tally.interrupted = interrupted,
+            GroupEnd::Ended { mark, before, culprit, after } => {
+                self.after_end(link, noise, mark, before, *culprit, after, &mut tally);
+            }
+            GroupEnd::Untold { mark, rows, after, why } => {
+                let left: Vec<_> = after.iter().collect();
+                match (mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)), why) {
+                    (Some(Fate::Committed(settled)), _) => self.count_committed(&mut tally, noise, &rows, settled),
+                    (Some(Fate::RolledBack), Some(why)) => {
+                        return self.conclude(link, noise, GroupEnd::Undone(why), begun);
+                    }
+                    _ => self.record(link, noise, rows, &mut tally),
+                }
+            }
+            GroupEnd::Unknown(rows, cause) => self.find_out(link, noise, rows, cause, &mut tally),
+        }
+        Turn::Group(tally)
+    }
+
+    fn count(&self, tally: &mut Tally, rows: &[Decided<Q::Key>]) {
+        for row in rows {
+            self.served.pauses.end(&row.key);
+            tally.count(Turn::Settled(row.settled));
+        }
+    }
+
+    /// Does what is left after a group whose transaction the culprit may have ended: the innocents first.
+    #[expect(clippy::too_many_arguments, reason = "the parts of the group's end, and what every end needs")]
+    fn after_end(
+        &self,
+        link: &mut Link<C>,
+        noise: &Noise,
+        mark: Option<Mark>,
+        before: Vec<Decided<Q::Key>>,
+        culprit: Culprit<Q::Key>,
+        after: Vec<Left<Q::Key>>,
+        tally: &mut Tally,
+    ) {
+        let Culprit { row, rest } = culprit;
+        let is_recorded = matches!(rest, Rest::Record(..));
+        // A culprit that is not recorded runs again, like those that were not handled.
+        let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
+        let fate = mark.and_then(|mark| self.fate(link, noise, &mark, &before, &left));
+        let rest = match (fate, rest) {
+            (Some(Fate::Committed(settled)), Rest::Record(state, change)) => {
+                self.count_committed(tally, noise, &before, settled);
+                Rest::RecordReserved(state, change)
+            }
+            (Some(Fate::Committed(settled)), rest) => {
+                self.count_committed(tally, noise, &before, settled);
+                rest
+            }
+            (Some(Fate::RolledBack) | None, rest) => {
+                before.iter().for_each(|_| tally.count(Turn::Interrupted));
+                rest
+            }
+        };
+        tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+    }
+
+    /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
+    fn fate(
+        &self,
+        link: &mut Link<C>,
+        noise: &Noise,
+        mark: &Mark,
+        handled: &[Decided<Q::Key>],
+        left: &[&Left<Q::Key>],
+    ) -> Option<Fate> {
+        for _ in 0..CONCLUSIONS {
+            let fate =
+                link.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
+            match fate {
+                Ok(fate) => return Some(fate),
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    noise.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
+                    link.close();
+                }
+            }
+        }
+        None
+    }
+
+    fn count_committed(
+        &self,
+        tally: &mut Tally,
+        noise: &Noise,
+        rows: &[Decided<Q::Key>],
+        settled: Vec<Option<Settled>>,
+    ) {
+        for (row, settled) in rows.iter().zip(settled) {
+            self.served.pauses.end(&row.key);
+            if settled.is_none() {
+                let what = "was changed by somebody else after a handler of its group had committed its effects";
+                noise.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
+            }
+            tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
+        }
+    }
+
+    /// Records each row in a transaction of its own.
+    fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
+        for Decided { key, fence, settled, change } in rows {
+            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, change)));
+        }
+    }
+
+    /// Finds out what a COMMIT came to whose answer was lost. Nothing has to be done about it: all rows have reached their
+    /// new state, or all are as they were and due, so one of them tells for all.
+    fn find_out(
+        &self,
+        link: &mut Link<C>,
+        noise: &Noise,
+        rows: Vec<Decided<Q::Key>>,
+        cause: String,
+        tally: &mut Tally,
+    ) {
+        let witness = rows.iter().find(|row| row.reached() != Some(row.fence));
+        let committed = witness.is_some_and(|row| {
+            let rest = Rest::FindOut(row.settled, row.reached(), cause);
+            matches!(self.served.conclude(link, noise, row.key.clone(), row.fence, rest), Turn::Settled(_))
+        });
+        if committed {
+            return self.count(tally, &rows);
+        }
+        rows.iter().for_each(|_| tally.count(Turn::Interrupted));
+    }
+}
+
+/// What the end of a group says of the next one's size.
+fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<Came> {
+    let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+    Some(match &grouped.end {
+        GroupEnd::Idle => Came::Idle,
+        GroupEnd::NotClaimed(_) => return None,
+        GroupEnd::Settled(rows) if rows.iter().any(|row| matches!(row.settled, Settled::Retried | Settled::Failed)) => {
+            Came::WithFailure { of: size }
+        }
+        // One that was closed early is as large as it should be.
+        GroupEnd::Settled(rows) => Came::Well { claimed: number(rows.len()), of: size },
+        GroupEnd::Undone(Why::Conflict(_))
+        | GroupEnd::Unknown(..)
+        | GroupEnd::Untold { why: Some(Why::Conflict(_)), .. } => Came::Conflict,
+        GroupEnd::Ended { culprit, .. } if matches!(culprit.rest, Rest::Postpone(_)) => Came::Conflict,
+        GroupEnd::Undone(_) | GroupEnd::Ended { .. } | GroupEnd::Untold { .. } => Came::Undone(number(grouped.claimed)),
+    })
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
+    fn entity(&self) -> &'static str {
+        self.served.entity()
+    }
+
+    fn queue(&self) -> TypeId {
+        self.served.queue()
+    }
+
+    fn budget(&self) -> Duration {
+        self.served.budget()
+    }
+
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        self.served.check(connection)
+    }
+
+    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
+        self.served.look(connection)
+    }
+
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
+        let size = self.size().next(Instant::now());
+        if size <= 1 {
+            return self.turn_alone(link, slot, noise, claimed);
+        }
+        let passed_over = self.served.pauses.passed_over();
+        let plan = self.served.plan(slot, &passed_over);
+        let grouped = match link.session() {
+            Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
+            Err(error) => {
+                noise.warn(Q::ENTITY, &failure_text(&error, 500));
+                return Turn::Trouble;
+            }
+        };
+        if !grouped.session_is_sound {
+            link.close();
+        }
+        if let Some(remark) = &grouped.remark {
+            noise.warn(Q::ENTITY, remark);
+        }
+        if let Some(came) = lesson(&grouped, size) {
+            self.learn(came);
+        }
+        self.conclude(link, noise, grouped.end, grouped.begun)
+    }
+
+    fn has_interrupted(&self) -> bool {
+        self.served.has_interrupted()
+    }
+}

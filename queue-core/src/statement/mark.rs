@@ -1,0 +1,53 @@
+//! Reads back what a group has written on its rows: whether its transaction was committed after all.
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{Nullable, Text};
+
+use super::condition::push_column;
+use crate::backend::QueueBackend;
+use crate::column::LastAttemptErrorMessage;
+use crate::entity::{QueueTable, Queueable};
+
+/// The text of the last failure of the row with one key, where a group's mark may stand.
+pub struct RecallMark<Q: Queueable> {
+    is_key: Q::IsKey,
+}
+
+impl<Q: Queueable> RecallMark<Q> {
+    /// Recalls the mark of the row with this key.
+    pub fn new(key: &Q::Key) -> Self {
+        RecallMark { is_key: Q::is_key(key.clone()) }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for RecallMark<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        out.push_sql(DB::ROW_LOCK);
+        Ok(())
+    }
+}
+
+impl<Q: Queueable> Query for RecallMark<Q> {
+    type SqlType = Nullable<Text>;
+}
+
+impl<Q: Queueable> QueryId for RecallMark<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, C> RunQueryDsl<C> for RecallMark<Q> {}
