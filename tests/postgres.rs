@@ -17,3 +17,5 @@ mod clock;
 mod deferred;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/repeated_calls.rs"]
+mod repeated_calls;

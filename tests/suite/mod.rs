@@ -19,6 +19,7 @@ pub(crate) mod main_job;
 mod migration;
 mod migration_race;
 mod misconduct;
+pub(crate) mod modes;
 pub(crate) mod names;
 mod operations;
 mod poller;
