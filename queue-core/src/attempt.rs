@@ -11,12 +11,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
+use crate::crash::hearing::{Hearing, hear};
 use crate::entity::Queueable;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Handler, Message, Outcome, Panicked};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
-use crate::statement::{Change, Claimed, Fence, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How the messages of one entity are attempted.
@@ -42,6 +43,8 @@ pub(crate) enum End<K> {
     Idle,
     /// Nothing was claimed, because the database did not answer as it should.
     NotClaimed(DieselError),
+    /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
+    Suspect,
     /// The row's new state is committed.
     Settled(K, Settled),
     /// The message's transaction is gone; the rest is to be done in another one.
@@ -110,7 +113,14 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let mut attempt = Attempt { session, plan, key: &key, fence, tries, session_is_sound: true };
+    let (message, kept) = match hear(&mut **session, plan, &key, fence, message) {
+        Hearing::Handle(message, kept) => (message, kept),
+        unheard => {
+            plan.slot.leave();
+            return unhandled(unheard, key, fence);
+        }
+    };
+    let mut attempt = Attempt { session, plan, key: &key, fence, tries, kept, session_is_sound: true };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound
         && match &result {
@@ -123,6 +133,17 @@ where
     let end = match result {
         Ok(settled) => End::Settled(key, settled),
         Err(rest) => End::Unsettled(key, fence, rest),
+    };
+    Attempted { end, session_is_sound }
+}
+
+/// What an attempt came to whose row was not handled, for what is known of its crashes.
+fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+    let (end, session_is_sound) = match hearing {
+        Hearing::Handle(..) | Hearing::Suspect => (End::Suspect, true),
+        Hearing::SetAside => (End::Settled(key, Settled::Failed), true),
+        Hearing::Lost(error) => (End::NotClaimed(error), false),
+        Hearing::Unsettled(rest) => (End::Unsettled(key, fence, rest), false),
     };
     Attempted { end, session_is_sound }
 }
@@ -147,13 +168,18 @@ struct Attempt<'a, Q: Queueable, C: QueueConnection> {
     key: &'a Q::Key,
     fence: Fence,
     tries: u32,
+    /// What becomes of the row's error text when the outcome leaves it as it is.
+    kept: ErrorText,
     session_is_sound: bool,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
-        let (settled, change) = self.handle_and_decide(message)?;
+        let (settled, mut change) = self.handle_and_decide(message)?;
+        if change.error == ErrorText::Keep {
+            change.error = self.kept.clone();
+        }
         self.settle(settled, &change)?;
         self.commit(settled, &change)
     }
@@ -296,7 +322,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 }
 
-type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
 
 fn is_failure(settled: Settled) -> bool {
     matches!(settled, Settled::Retried | Settled::Failed)

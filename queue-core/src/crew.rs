@@ -1,12 +1,13 @@
 //! What the threads of a poller share: the lanes, which of them are hot, who is running what.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
+use crate::crash::{Crashes, Recorder, alone};
 use crate::failure_text::failure_text;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
@@ -23,6 +24,7 @@ pub(crate) struct Crew<C: QueueConnection> {
     pub(crate) limits: SessionLimits,
     pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
     pub(crate) slots: Vec<Slot>,
+    pub(crate) crashes: Arc<Crashes>,
     pub(crate) noise: Noise,
     pub(crate) stopping: AtomicBool,
     board: Mutex<Board>,
@@ -76,7 +78,9 @@ impl<C: QueueConnection> Crew<C> {
         settings: PollerSettings,
         limits: SessionLimits,
         lanes: Vec<Box<dyn Lane<C>>>,
+        crashes: Crashes,
     ) -> Self {
+        let crashes = Arc::new(crashes);
         Crew {
             board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, next: 0 }),
             work: Condvar::new(),
@@ -86,7 +90,8 @@ impl<C: QueueConnection> Crew<C> {
             turns: AtomicU64::new(0),
             // The workers and the scout.
             threads_left: AtomicUsize::new(settings.workers + 1),
-            slots: (0..settings.workers).map(|_| Slot::default()).collect(),
+            slots: (0..settings.workers).map(|_| Slot::new(Recorder::new(crashes.clone()))).collect(),
+            crashes,
             noise: Noise::default(),
             stopping: AtomicBool::new(false),
             pool,
@@ -202,6 +207,7 @@ impl<C: QueueConnection> Crew<C> {
         drop(unpoisoned(self.board.lock()));
         self.work.notify_all();
         self.ended.notify_all();
+        alone::ask_again();
     }
 
     /// A worker or the scout has left.
@@ -274,7 +280,7 @@ impl Counts {
             Turn::Settled(Settled::Again) => &self.again,
             Turn::Settled(Settled::Skipped) => &self.skipped,
             Turn::Interrupted => &self.interrupted,
-            Turn::Idle | Turn::Trouble => return,
+            Turn::Idle | Turn::Suspect | Turn::Trouble => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }

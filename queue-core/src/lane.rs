@@ -8,6 +8,7 @@ use diesel::result::QueryResult;
 use crate::attempt::{Attempted, End, Plan, Rest, attempt};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
+use crate::crash::strict::{Mark, unmark};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::failure_text::failure_text;
@@ -31,6 +32,8 @@ pub(crate) enum Turn {
     Settled(Settled),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
+    /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
+    Suspect,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -42,6 +45,11 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// The type by which enqueuers announce a row of this queue.
     fn queue(&self) -> TypeId;
+
+    /// The queue's name in the records of what is in the air, if this lane keeps any.
+    fn recorded_as(&self) -> Option<&str> {
+        None
+    }
 
     /// How long a handler may hold its transaction.
     fn budget(&self) -> Duration;
@@ -81,6 +89,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
             pauses: Pauses::new(),
         })
+    }
+
+    /// Takes a mark off that was written before the handler ran, so that the rest of the attempt finds the row due.
+    fn unmark(&self, link: &mut Link<C>, noise: &Noise, key: &Q::Key, fence: Fence, mark: &Mark) {
+        for _ in 0..CONCLUSIONS {
+            let unmarked = link.session().and_then(|session| Ok(unmark::<Q, C>(session, key, fence, mark)?));
+            let Err(error) = unmarked else { return };
+            noise.warn(Q::ENTITY, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
+            link.close();
+        }
     }
 
     /// Does the rest of an attempt, on a new session if the old one is in doubt.
@@ -130,6 +148,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         TypeId::of::<Q::Queue>()
     }
 
+    fn recorded_as(&self) -> Option<&str> {
+        Some(&self.key_prefix)
+    }
+
     fn budget(&self) -> Duration {
         self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
@@ -175,6 +197,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         if !session_is_sound {
             link.close();
         }
+        let mark = slot.recorder().take_mark();
         match end {
             End::Idle => Turn::Idle,
             End::NotClaimed(error) => {
@@ -185,7 +208,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
                 self.pauses.end(&key);
                 Turn::Settled(settled)
             }
-            End::Unsettled(key, fence, rest) => self.conclude(link, noise, key, fence, rest),
+            End::Suspect => Turn::Suspect,
+            End::Unsettled(key, fence, rest) => {
+                if let Some(mark) = mark {
+                    self.unmark(link, noise, &key, fence, &mark);
+                }
+                self.conclude(link, noise, key, fence, rest)
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod attempt;
 pub mod backend;
 mod column;
 mod conclude;
+mod crash;
 mod crew;
 mod entity;
 mod error;
@@ -47,6 +48,7 @@ pub use self::column::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueState, QueueStateColumns,
     StatusText, TryCount,
 };
+pub use self::crash::CrashAccounting;
 pub use self::entity::{ColumnNames, Due, QueueTable, Queueable, Settings};
 pub use self::error::{Error, Finding};
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};

@@ -1,6 +1,7 @@
 //! The poller: builder, start, handle, shutdown.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -10,6 +11,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{QueueConnection, SessionLimits};
+use crate::crash::{CrashAccounting, Crashes, default_directory};
 use crate::crew::Crew;
 use crate::error::Error;
 use crate::lane::Lane;
@@ -48,6 +50,15 @@ pub struct PollerSettings {
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
+    /// How rows are found out whose handler ends the whole process. Default [`CrashAccounting::On`].
+    pub crash_accounting: CrashAccounting,
+    /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. It is created when it is
+    /// not there. Default `queueable` in the system's directory for temporary files, because that is on every machine.
+    ///
+    /// A process finds what a dead one has left in the same directory. Name one that outlives the process, which that of
+    /// a container may not. Several applications may share it: they are told apart by the names of their databases, on
+    /// SQLite by its file. Where databases on several servers have one name and the same tables, give each a directory.
+    pub crash_directory: PathBuf,
 }
 
 impl Default for PollerSettings {
@@ -59,6 +70,8 @@ impl Default for PollerSettings {
             pool_wait: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
+            crash_accounting: CrashAccounting::On,
+            crash_directory: default_directory(),
         }
     }
 }
@@ -142,11 +155,23 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Sets how rows are found out whose handler ends the whole process. The default is [`CrashAccounting::On`].
+    pub fn crash_accounting(mut self, accounting: CrashAccounting) -> Self {
+        self.settings.crash_accounting = accounting;
+        self
+    }
+
+    /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
+    pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.crash_directory = directory.into();
+        self
+    }
+
     /// Checks the live tables and the server, then starts the workers.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting that makes no sense, [`Error::Connect`] when the pool gives no connection, and
+    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used, [`Error::Connect`] when the pool gives no connection, and
     /// [`Error::Unsafe`] when a table or the server breaks a promise of the queue: it names each finding and the SQL
     /// that mends it.
     pub fn start(self) -> Result<PollerHandle, Error> {
@@ -176,8 +201,12 @@ impl<C: QueueConnection> Poller<C> {
         check_entities(&lanes)?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
-        check_tables(&pool, &settings, limits, &lanes)?;
-        let crew = Arc::new(Crew::new(pool, settings, limits, lanes));
+        let database = check_tables(&pool, &settings, limits, &lanes)?;
+        let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
+        let crashes = Crashes::open(&settings, &database, queues)?;
+        // Before the first claim: this process may be the one that starts in a crashed one's place.
+        crashes.adopt();
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, crashes));
         let bell = Bell::new();
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
@@ -251,18 +280,19 @@ fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), 
     Ok(())
 }
 
+/// Returns the database's name.
 fn check_tables<C: QueueConnection>(
     pool: &Pool<ConnectionManager<C>>,
     settings: &PollerSettings,
     limits: SessionLimits,
     lanes: &[Box<dyn Lane<C>>],
-) -> Result<(), Error> {
+) -> Result<String, Error> {
     let mut session = Session::open(pool, settings.pool_wait, limits)?;
     let mut findings = Vec::new();
     for lane in lanes {
         findings.extend(lane.check(&mut session)?);
     }
-    if findings.is_empty() { Ok(()) } else { Err(Error::Unsafe(findings)) }
+    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }
 
 /// What a poller has done so far, as counts of rows.

@@ -18,6 +18,9 @@ const LAST_GLANCE: Duration = Duration::from_millis(512);
 /// How long the scout leaves a lane alone whose due rows nobody could claim; it doubles up to the poll interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long the scout waits at least between two looks for the records of dead processes.
+const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
+
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(100)).max(Duration::from_secs(2));
 
@@ -61,7 +64,12 @@ impl<C: QueueConnection> Scout<C> {
         let new = |_| Watch { next_look: now, glance: None, troubles: 0, nothing_due: false, turns_seen: 0 };
         let mut watches: Vec<_> = crew.lanes.iter().map(new).collect();
         let mut link = crew.scouts_link();
+        let mut next_adoption = now;
         while !crew.is_stopping() {
+            if next_adoption <= Instant::now() {
+                crew.crashes.adopt();
+                next_adoption = Instant::now() + crew.settings.poll_interval.max(SHORTEST_ADOPTION);
+            }
             for (lane, watch) in watches.iter_mut().enumerate() {
                 if watch.next_look <= Instant::now() {
                     watch.nothing_due = self.look(&mut link, lane, watch);

@@ -3,11 +3,15 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::crash::Recorder;
 use crate::wake::unpoisoned;
 
 /// What one worker is running.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<Option<Run>>);
+pub(crate) struct Slot {
+    run: Mutex<Option<Run>>,
+    recorder: Recorder,
+}
 
 /// An attempt while it runs.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +43,16 @@ pub(crate) enum Revocation {
 }
 
 impl Slot {
+    /// The slot of a worker.
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Slot { run: Mutex::default(), recorder }
+    }
+
+    /// Where the worker records what it is about to run, in case that ends the process.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     /// Says that an attempt begins on this session.
     pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
         *self.lock() = Some(Run { entity, session, started: Instant::now(), budget, phase: Phase::Running });
@@ -47,6 +61,7 @@ impl Slot {
     /// Says that the attempt has ended.
     pub(crate) fn leave(&self) {
         *self.lock() = None;
+        self.recorder.land();
     }
 
     /// Tells whether the transaction was taken away, or is to be because the budget is over.
@@ -78,7 +93,12 @@ impl Slot {
 
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
-        self.revoke(Revocation::Shutdown, |_| true)
+        let revoked = self.revoke(Revocation::Shutdown, |_| true);
+        if revoked.is_some() {
+            // The process may end while the handler runs, and that is no crash.
+            self.recorder.land();
+        }
+        revoked
     }
 
     fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(&'static str, Option<i64>)> {
@@ -94,7 +114,7 @@ impl Slot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Run>> {
-        unpoisoned(self.0.lock())
+        unpoisoned(self.run.lock())
     }
 }
 

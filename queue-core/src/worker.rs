@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::QueueConnection;
+use crate::crash::alone;
 use crate::crew::{Crew, Presence};
 use crate::lane::Turn;
 use crate::retry::{Retry, RetryPolicy, jittered};
+use crate::session::Link;
 use crate::wake::Bell;
 
 /// How a worker backs off from a database in trouble: from 50 milliseconds to 2 seconds, so that it is back within
@@ -34,27 +36,10 @@ impl<C: QueueConnection> Worker<C> {
         let mut link = crew.link();
         let mut troubles = 0;
         while let Some(leave) = crew.wait_for_work() {
-            let lane = &crew.lanes[leave.lane];
-            let writing = crew.turn_to_write();
-            if crew.is_stopping() {
-                crew.end_turn(leave, Turn::Idle);
-                break;
+            let mut turn = self.take_turn(&mut link, leave.lane, false);
+            while turn == Turn::Suspect {
+                turn = self.take_turn(&mut link, leave.lane, true);
             }
-            let turn = catch_unwind(AssertUnwindSafe(|| {
-                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| {
-                    crew.found_work(leave.lane);
-                    !crew.is_stopping()
-                })
-            }))
-            .unwrap_or_else(|panic| {
-                // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
-                std::mem::forget(panic);
-                crew.noise.warn(lane.entity(), "an attempt panicked outside its handler");
-                crew.slots[self.number].leave();
-                link.close();
-                Turn::Trouble
-            });
-            drop(writing);
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
             let cooled = crew.end_turn(leave, turn);
             if cooled {
@@ -66,5 +51,30 @@ impl<C: QueueConnection> Worker<C> {
                 crew.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
+    }
+
+    /// Takes one turn on a lane, alone in the process if that is asked for.
+    fn take_turn(&self, link: &mut Link<C>, lane: usize, alone: bool) -> Turn {
+        let (crew, slot) = (&*self.crew, &self.crew.slots[self.number]);
+        // In this order: whoever waits to write is inside already.
+        let Some(place) = alone::enter(alone, || crew.is_stopping()) else { return Turn::Idle };
+        slot.recorder().set_alone(place.is_alone());
+        let _writing = crew.turn_to_write();
+        if crew.is_stopping() {
+            return Turn::Idle;
+        }
+        let claimed = || {
+            crew.found_work(lane);
+            !crew.is_stopping()
+        };
+        let turn = catch_unwind(AssertUnwindSafe(|| crew.lanes[lane].turn(link, slot, &crew.noise, &claimed)));
+        turn.unwrap_or_else(|panic| {
+            // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
+            std::mem::forget(panic);
+            crew.noise.warn(crew.lanes[lane].entity(), "an attempt panicked outside its handler");
+            slot.leave();
+            link.close();
+            Turn::Trouble
+        })
     }
 }

@@ -171,6 +171,12 @@ where
 {
     /// Writes all up to the end of the condition.
     fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.push_columns(out.reborrow())?;
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
+    }
+
+    /// Writes `SELECT` and what a claimed row is read from.
+    pub(super) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
@@ -184,8 +190,7 @@ where
         out.push_sql(", ");
         push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
         out.push_sql(", ");
-        self.selection.walk_ast(out.reborrow())?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
+        self.selection.walk_ast(out)
     }
 }
 

@@ -9,6 +9,7 @@ mod condition;
 mod look;
 mod recall;
 mod remove;
+mod retake;
 mod select;
 mod settle;
 
@@ -27,6 +28,7 @@ pub use self::condition::{And, Condition, StateCondition};
 pub use self::look::Look;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
+pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 use crate::backend::{QueueConnection, TableName, Target};
@@ -72,6 +74,9 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
+    fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -83,6 +88,7 @@ where
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
+    Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
@@ -143,6 +149,11 @@ where
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         let row: Option<(String, i32)> = first(Recall::<Q>::new(key).load(connection)?);
         Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
+    }
+
+    fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
+        Ok(first(rows).map(Claimed::from))
     }
 }
 
