@@ -56,6 +56,12 @@ impl Program {
         Self::spawn(command.args(arguments))
     }
 
+    /// Starts one test of this test's own program: a process that does by itself what no test survives.
+    pub(crate) fn of_this_test<V: AsRef<OsStr>>(test: &str, variables: impl IntoIterator<Item = (&'static str, V)>) -> Self {
+        let program = env::current_exe().expect("a program knows where it is");
+        Self::spawn(Command::new(program).args(["--exact", test, "--nocapture"]).envs(variables))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let output = tempfile::tempdir().expect("the system's temporary directory is writable");
         let file = |name| File::create(output.path().join(name)).expect("the directory is writable");
