@@ -15,3 +15,5 @@ mod attempt_only;
 mod clock;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/stuck.rs"]
+mod stuck;

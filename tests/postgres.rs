@@ -17,3 +17,5 @@ mod clock;
 mod deferred;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/stuck.rs"]
+mod stuck;

@@ -45,10 +45,18 @@ pub(crate) enum End<K> {
     NotClaimed(DieselError),
     /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
     Suspect,
+    /// The handler returned long after its budget: somebody else has recorded that.
+    GivenUp,
     /// The row's new state is committed.
     Settled(K, Settled),
     /// The message's transaction is gone; the rest is to be done in another one.
     Unsettled(K, Fence, Rest),
+}
+
+/// The row that an attempt holds.
+pub(crate) struct HeldRow<Q: Queueable> {
+    pub(crate) key: Q::Key,
+    pub(crate) fence: Fence,
 }
 
 /// What is left to do for a row whose transaction is gone.
@@ -120,6 +128,7 @@ where
             return unhandled(unheard, key, fence);
         }
     };
+    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence }));
     let mut attempt = Attempt { session, plan, key: &key, fence, tries, kept, session_is_sound: true };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound
@@ -129,8 +138,9 @@ where
             Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
             Err(_) => false,
         };
-    plan.slot.leave();
+    let given_up = plan.slot.leave();
     let end = match result {
+        _ if given_up => End::GivenUp,
         Ok(settled) => End::Settled(key, settled),
         Err(rest) => End::Unsettled(key, fence, rest),
     };
@@ -311,7 +321,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     fn revoked(&self, why: Revocation) -> Rest {
         match why {
-            Revocation::OverBudget => self.record(&Failure::retry(Misfortune::OverBudget(self.plan.budget))),
+            Revocation::OverBudget => over_budget(self.plan.rules, self.tries, self.plan.budget),
             Revocation::Shutdown => Rest::Leave,
         }
     }
@@ -320,6 +330,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let (settled, change) = self.plan.rules.after_failure(self.tries, failure);
         Rest::Record(settled, change)
     }
+}
+
+/// The rest of an attempt whose handler took longer than its budget.
+pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration) -> Rest {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)));
+    Rest::Record(settled, change)
 }
 
 pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;

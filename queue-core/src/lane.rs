@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{Attempted, End, Plan, Rest, attempt};
+use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt, over_budget};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::crash::strict::{Mark, unmark};
@@ -16,9 +16,9 @@ use crate::handler::Handler;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
 use crate::session::Link;
-use crate::slot::Slot;
+use crate::slot::{Held, Slot};
 use crate::statement::{Fence, QueueOn};
-use crate::verdict::{Rules, Settled};
+use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
 const CONCLUSIONS: u32 = 3;
@@ -34,6 +34,8 @@ pub(crate) enum Turn {
     Interrupted,
     /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
     Suspect,
+    /// A handler returned long after its budget, which is recorded already.
+    GivenUp,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -62,6 +64,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Attempts one message. `claimed` is called once a row is locked, and says whether to go on.
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
+
+    /// Records that the handler of this row is over its budget, in place of the worker that it does not return to. A
+    /// row of another lane is given back.
+    fn give_up(&self, _link: &mut Link<C>, _slot: &Slot, _noise: &Noise, row: Held) -> Result<Turn, Held> {
+        Err(row)
+    }
 
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
@@ -197,7 +205,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         if !session_is_sound {
             link.close();
         }
-        let mark = slot.recorder().take_mark();
         match end {
             End::Idle => Turn::Idle,
             End::NotClaimed(error) => {
@@ -209,13 +216,23 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
                 Turn::Settled(settled)
             }
             End::Suspect => Turn::Suspect,
+            End::GivenUp => Turn::GivenUp,
             End::Unsettled(key, fence, rest) => {
-                if let Some(mark) = mark {
+                if let Some(mark) = slot.recorder().take_mark() {
                     self.unmark(link, noise, &key, fence, &mark);
                 }
                 self.conclude(link, noise, key, fence, rest)
             }
         }
+    }
+
+    fn give_up(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, row: Held) -> Result<Turn, Held> {
+        let HeldRow::<Q> { key, fence } = *row.downcast()?;
+        if let Some(mark) = slot.recorder().take_mark() {
+            self.unmark(link, noise, &key, fence, &mark);
+        }
+        let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget());
+        Ok(self.conclude(link, noise, key, fence, rest))
     }
 
     fn has_interrupted(&self) -> bool {

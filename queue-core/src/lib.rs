@@ -40,6 +40,7 @@ mod session;
 mod slot;
 pub mod statement;
 mod status;
+mod substitute;
 mod verdict;
 mod wake;
 mod worker;

@@ -50,6 +50,10 @@ pub struct PollerSettings {
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
+    /// How many handlers may be stuck, over their budget and without an end, before their workers are no longer replaced.
+    /// Default as many as there are workers: a poller has at most twice the threads and the connections then. While more
+    /// are stuck it works with fewer threads.
+    pub max_stuck_workers: Option<usize>,
     /// How rows are found out whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,
     /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. It is created when it is
@@ -70,6 +74,7 @@ impl Default for PollerSettings {
             pool_wait: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
+            max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: default_directory(),
         }
@@ -111,6 +116,11 @@ impl<C: QueueConnection> Poller<C> {
     /// Each worker keeps one connection of the pool for as long as the poller runs, and the poller itself one more: the
     /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
     /// own and are closed, not given back.
+    ///
+    /// A handler that goes on past its budget loses its session, and its failure is recorded. The thread cannot be ended:
+    /// another worker takes its place, with one more connection of the pool, up to
+    /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
+    /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
     }
@@ -152,6 +162,12 @@ impl<C: QueueConnection> Poller<C> {
     /// Sets how long running handlers may go on when the handle is dropped. The default is 30 seconds.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
+    pub fn max_stuck_workers(mut self, most: usize) -> Self {
+        self.settings.max_stuck_workers = Some(most);
         self
     }
 
@@ -211,10 +227,10 @@ impl<C: QueueConnection> Poller<C> {
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
         let scout = Scout::new(crew.clone(), bell.clone(), purpose == Purpose::UntilIdle);
-        handle.threads.push(spawn("queueable-scout".to_owned(), move || scout.run())?);
+        handle.threads.push(spawn(&crew, "queueable-scout".to_owned(), move || scout.run())?);
         for number in 0..crew.settings.workers {
-            let worker = Worker::new(crew.clone(), bell.clone(), number);
-            handle.threads.push(spawn(format!("queueable-{number}"), move || worker.run())?);
+            let worker = Worker::new(crew.clone(), bell.clone());
+            handle.threads.push(spawn(&crew, format!("queueable-{number}"), move || worker.run())?);
         }
         Ok(handle)
     }
@@ -235,8 +251,17 @@ enum Purpose {
     UntilIdle,
 }
 
-fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    thread::Builder::new().name(name).spawn(work).map_err(Error::Thread)
+/// Starts a thread of the poller, which says by its [`Presence`](crate::crew::Presence) when it leaves.
+pub(crate) fn spawn<C: QueueConnection>(
+    crew: &Crew<C>,
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    crew.thread_starts();
+    thread::Builder::new().name(name).spawn(work).map_err(|error| {
+        crew.thread_left();
+        Error::Thread(error)
+    })
 }
 
 fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> Result<(), Error> {
@@ -352,7 +377,8 @@ impl PollerHandle {
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
         let Stopped { rolled_back, all_left } = self.control.stop(grace);
-        for thread in std::mem::take(&mut self.threads) {
+        let substitutes = self.control.take_substitutes();
+        for thread in std::mem::take(&mut self.threads).into_iter().chain(substitutes) {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
             if all_left || thread.is_finished() {
@@ -383,6 +409,7 @@ trait Controls: Send + Sync {
     fn tally(&self) -> Tally;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>>;
 }
 
 /// What stopping came to.
@@ -412,15 +439,19 @@ impl<C: QueueConnection> Controls for Control<C> {
         self.crew.release_waiting();
         let deadline = Instant::now().checked_add(grace);
         if self.crew.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: true };
+            return Stopped { rolled_back: 0, all_left: self.crew.is_empty() };
         }
         let rolled_back = self.crew.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        let all_left = self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left }
+        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.crew.is_empty() }
     }
 
     fn default_grace(&self) -> Duration {
         self.crew.settings.shutdown_grace
+    }
+
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
+        self.crew.take_substitutes()
     }
 }

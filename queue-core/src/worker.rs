@@ -10,6 +10,7 @@ use crate::crew::{Crew, Presence};
 use crate::lane::Turn;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
+use crate::slot::Slot;
 use crate::wake::Bell;
 
 /// How a worker backs off from a database in trouble: from 50 milliseconds to 2 seconds, so that it is back within
@@ -20,15 +21,16 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duratio
 pub(crate) struct Worker<C: QueueConnection> {
     crew: Arc<Crew<C>>,
     bell: Arc<Bell>,
-    number: usize,
+    slot: Arc<Slot>,
 }
 
 impl<C: QueueConnection> Worker<C> {
-    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, number: usize) -> Self {
-        Worker { crew, bell, number }
+    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>) -> Self {
+        let slot = crew.new_slot();
+        Worker { crew, bell, slot }
     }
 
-    /// Takes turns until the poller stops.
+    /// Takes turns until the poller stops, or another thread has taken this one's place.
     pub(crate) fn run(self) {
         let crew = &*self.crew;
         // Before the link, so that it outlives it: a thread that has left holds no session.
@@ -46,19 +48,24 @@ impl<C: QueueConnection> Worker<C> {
                 // The scout looks when the next row is due.
                 self.bell.cooled(leave.lane);
             }
+            if self.slot.is_replaced() {
+                break;
+            }
             if troubles > 0 {
                 let delay = BACKOFF.delay(troubles).unwrap_or_default();
                 crew.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
+        crew.remove_slot(&self.slot);
     }
 
     /// Takes one turn on a lane, alone in the process if that is asked for.
     fn take_turn(&self, link: &mut Link<C>, lane: usize, alone: bool) -> Turn {
-        let (crew, slot) = (&*self.crew, &self.crew.slots[self.number]);
+        let (crew, slot) = (&*self.crew, &*self.slot);
         // In this order: whoever waits to write is inside already.
         let Some(place) = alone::enter(alone, || crew.is_stopping()) else { return Turn::Idle };
         slot.recorder().set_alone(place.is_alone());
+        slot.set_place(place.number());
         let _writing = crew.turn_to_write();
         if crew.is_stopping() {
             return Turn::Idle;
@@ -72,9 +79,9 @@ impl<C: QueueConnection> Worker<C> {
             // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
             std::mem::forget(panic);
             crew.noise.warn(crew.lanes[lane].entity(), "an attempt panicked outside its handler");
-            slot.leave();
+            let given_up = slot.leave();
             link.close();
-            Turn::Trouble
+            if given_up { Turn::GivenUp } else { Turn::Trouble }
         })
     }
 }

@@ -57,7 +57,10 @@ impl Program {
     }
 
     /// Starts one test of this test's own program: a process that does by itself what no test survives.
-    pub(crate) fn of_this_test<V: AsRef<OsStr>>(test: &str, variables: impl IntoIterator<Item = (&'static str, V)>) -> Self {
+    pub(crate) fn of_this_test<V: AsRef<OsStr>>(
+        test: &str,
+        variables: impl IntoIterator<Item = (&'static str, V)>,
+    ) -> Self {
         let program = env::current_exe().expect("a program knows where it is");
         Self::spawn(Command::new(program).args(["--exact", test, "--nocapture"]).envs(variables))
     }

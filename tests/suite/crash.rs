@@ -60,10 +60,11 @@ fn a_process_of_its_own() {
     let mut session = pool.get().unwrap();
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
     let settings = handler.orders.settings.clone();
-    let handle = Hasty::poller(pool, move |payment: &Hasty, message: &mut Message<'_, Conn>| handler.handle(payment, message))
-        .settings(settings)
-        .start()
-        .unwrap();
+    let handle =
+        Hasty::poller(pool, move |payment: &Hasty, message: &mut Message<'_, Conn>| handler.handle(payment, message))
+            .settings(settings)
+            .start()
+            .unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
     while Payment::queue().pending().count(&mut session).unwrap() > 0 {
         let _ = pace.recv_timeout(Duration::from_millis(20));
@@ -239,10 +240,11 @@ fn a_row_that_was_set_aside_and_is_sent_again_is_not_set_aside_at_once() {
     scene.run_until_over();
     scene.assert_set_aside(deadly);
     let session = &mut scene.bank.connect();
-    for send in [
-        (|session| Payment::queue().all_rows().resend(session)) as fn(&mut Conn) -> Result<usize, Error>,
-        |session| Payment::queue().all_rows().retry_now(session),
-    ] {
+    for send in
+        [(|session| Payment::queue().all_rows().resend(session)) as fn(&mut Conn) -> Result<usize, Error>, |session| {
+            Payment::queue().all_rows().retry_now(session)
+        }]
+    {
         assert_eq!(send(session).unwrap(), 1);
         assert_eq!(scene.run_until_over(), 3);
         scene.assert_set_aside(deadly);
@@ -276,9 +278,7 @@ fn strict_accounts_leave_no_mark_on_a_row_whose_attempt_ended() {
         match payment.amount_cents {
             1 => Err(queueable::Failure::retry("no route")),
             2 => Ok(Outcome::again_in(Duration::from_secs(3600))),
-            3 if first.swap(false, Ordering::Relaxed) => {
-                Err(diesel::result::Error::BrokenTransactionManager.into())
-            }
+            3 if first.swap(false, Ordering::Relaxed) => Err(diesel::result::Error::BrokenTransactionManager.into()),
             _ => book(payment, message),
         }
     };

@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, Remove, RemoveAll, Settle, StateCondition,
+    Recall, Remove, RemoveAll, Retake, Settle, StateCondition,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -68,6 +68,19 @@ fn the_sql_of_an_attempt() {
     listing.add("remove", &Remove::<Payment>::new(&7, FENCE));
     listing.add("recall", &Recall::<Payment>::new(&7));
     listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_of_strict_crash_accounts() {
+    let mark = Change {
+        next: Some(Next::In(Duration::from_secs(30))),
+        error: ErrorText::Set("this message is being handled".to_owned()),
+        ..Change::default()
+    };
+    let mut listing = Listing::default();
+    listing.add("mark", &Settle::<Payment>::new(&7, FENCE, &mark));
+    listing.add("retake", &Retake::<Payment, Backend>::new(&7, FENCE));
+    listing.matches("strict");
 }
 
 #[test]

@@ -86,8 +86,8 @@ impl Drop for Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Status;
     use crate::statement::Fence;
+    use crate::status::Status;
 
     fn entry(key: &str) -> Entry {
         Entry::new("payments.status", key, Fence { status: Status::NotAttempted, try_count: 0 }, false)
@@ -118,8 +118,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
         let open = || OpenOptions::new().append(true).open("/dev/full").unwrap();
-        let mut flight =
-            Flight { file: open(), path: PathBuf::from("/nowhere/at/all"), header: 0, clear: true, text: String::new() };
+        let mut flight = Flight {
+            file: open(),
+            path: PathBuf::from("/nowhere/at/all"),
+            header: 0,
+            clear: true,
+            text: String::new(),
+        };
         let error = flight.write(&[entry("1")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(!flight.clear, "half a record may be there");

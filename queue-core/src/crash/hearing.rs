@@ -39,6 +39,8 @@ where
     Q: QueueOn<C>,
 {
     let recorder = plan.slot.recorder();
+    // The one before this has ended.
+    drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Hearing::Handle(message, ErrorText::Keep) };
     let text = state.last_attempt_error_message.as_deref();

@@ -166,9 +166,7 @@ impl Crashes {
 
     /// Work goes on without a record: a full disk is no reason to stop.
     fn told<T>(&self, result: io::Result<T>) -> Option<T> {
-        result
-            .map_err(|error| self.noise.warn("poller", &format!("crashes may go uncounted: {error}")))
-            .ok()
+        result.map_err(|error| self.noise.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
     }
 }
 
