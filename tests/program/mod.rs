@@ -107,8 +107,24 @@ impl Program {
 
     /// Asks the program to end, once it has said `text`.
     pub(crate) fn terminate_after(&mut self, text: &str) {
+        self.await_text(text);
+        self.signal("TERM");
+    }
+
+    /// Asks the program to end twice at the same moment, once it has said `text`.
+    pub(crate) fn terminate_twice_after(&mut self, text: &str) {
+        self.await_text(text);
+        // Both wait for it until it goes on. Two of one kind would be one.
+        ["STOP", "TERM", "INT", "CONT"].iter().for_each(|name| self.signal(name));
+    }
+
+    fn await_text(&mut self, text: &str) {
         self.until(text, |program| program.said().contains(text).then_some(()));
-        let sent = Command::new("kill").args(["-s", "TERM"]).arg(self.child.id().to_string()).status();
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 

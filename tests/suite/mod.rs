@@ -8,6 +8,7 @@ pub(crate) mod chinook;
 mod columns;
 mod crash;
 mod explain;
+mod frozen;
 mod harness;
 mod held;
 mod keys;

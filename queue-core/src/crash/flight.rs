@@ -7,19 +7,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::owner::private;
-use super::record::{Entry, header};
+use super::record::{Entry, LANDED, header};
 
 /// How the files are named; what is named otherwise is none of ours.
 pub(crate) const SUFFIX: &str = "flight";
+
+/// How long a file grows before it is cut back. To append a line is three times cheaper than to cut one off.
+const LONGEST: usize = 64 * 1024;
 
 /// A record file of our own. It is removed with the value.
 #[derive(Debug)]
 pub(crate) struct Flight {
     file: File,
     path: PathBuf,
-    /// The bytes before the first entry.
+    /// The bytes of the first line.
     header: u64,
+    /// How many bytes were written after it.
+    length: usize,
+    /// Whether nothing is in the air.
     clear: bool,
+    /// Whether the last line may have been written in half.
+    broken: bool,
     text: String,
 }
 
@@ -39,7 +47,7 @@ impl Flight {
             match file.try_lock() {
                 Ok(()) if path.exists() => {
                     file.write_all(header.as_bytes())?;
-                    return Ok(Flight { file, path, header: header.len() as u64, clear: true, text: String::new() });
+                    return Ok(Flight::new(file, path, header.len() as u64));
                 }
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => {
@@ -51,6 +59,10 @@ impl Flight {
         Err(io::Error::other("every file that is created there is locked by somebody else at once"))
     }
 
+    fn new(file: File, path: PathBuf, header: u64) -> Self {
+        Flight { file, path, header, length: 0, clear: true, broken: false, text: String::new() }
+    }
+
     /// The file's name.
     pub(crate) fn name(&self) -> Option<&std::ffi::OsStr> {
         self.path.file_name()
@@ -59,19 +71,44 @@ impl Flight {
     /// Writes these entries in the place of what is there. It is not forced to the disk: what was written outlives the
     /// process in the system's cache.
     pub(crate) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
-        self.clear()?;
         self.text.clear();
-        entries.iter().for_each(|entry| entry.push(&mut self.text));
+        if !self.clear {
+            self.land()?;
+        }
         self.clear = entries.is_empty();
-        self.file.write_all(self.text.as_bytes())
+        entries.iter().for_each(|entry| entry.push(&mut self.text));
+        self.append()
     }
 
     /// Removes the entries.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
-        if !self.clear {
-            self.file.set_len(self.header)?;
-            self.clear = true;
+        if self.clear {
+            return Ok(());
         }
+        self.text.clear();
+        self.land()?;
+        self.append()?;
+        self.clear = true;
+        Ok(())
+    }
+
+    /// Puts the end of all that was in the air into the text, unless the file is to be cut back.
+    fn land(&mut self) -> io::Result<()> {
+        if self.broken || self.length > LONGEST {
+            self.file.set_len(self.header)?;
+            (self.broken, self.length) = (false, 0);
+        } else {
+            self.text.push_str(LANDED);
+        }
+        Ok(())
+    }
+
+    /// Writes the text with one call.
+    fn append(&mut self) -> io::Result<()> {
+        self.broken = true;
+        self.file.write_all(self.text.as_bytes())?;
+        self.length += self.text.len();
+        self.broken = false;
         Ok(())
     }
 }
@@ -108,6 +145,18 @@ mod tests {
         flight.write(&[entry("3")]).unwrap();
         flight.write(&[entry("4"), entry("5")]).unwrap();
         assert_eq!(read(&flight), [entry("4"), entry("5")]);
+        for key in 0..5000 {
+            flight.write(&[entry(&key.to_string())]).unwrap();
+            flight.clear().unwrap();
+        }
+        assert!(fs::metadata(&flight.path).unwrap().len() < 2 * LONGEST as u64);
+        assert_eq!(read(&flight), []);
+        // Half a line, as a full disk leaves it.
+        flight.write(&[entry("6")]).unwrap();
+        flight.file.write_all(b"payments.status\t7\tNOT_").unwrap();
+        flight.broken = true;
+        flight.write(&[entry("8")]).unwrap();
+        assert_eq!(read(&flight), [entry("8")]);
         assert!(matches!(File::open(&flight.path).unwrap().try_lock(), Err(TryLockError::WouldBlock)));
         drop(flight);
         // It fails unless it is empty.
@@ -118,15 +167,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
         let open = || OpenOptions::new().append(true).open("/dev/full").unwrap();
-        let mut flight = Flight {
-            file: open(),
-            path: PathBuf::from("/nowhere/at/all"),
-            header: 0,
-            clear: true,
-            text: String::new(),
-        };
+        let mut flight = Flight::new(open(), PathBuf::from("/nowhere/at/all"), 0);
         let error = flight.write(&[entry("1")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(!flight.clear, "half a record may be there");
+        assert!(!flight.clear && flight.broken, "half a record may be there");
     }
 }

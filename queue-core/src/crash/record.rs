@@ -1,4 +1,5 @@
-//! The text of a flight record: one line for the database, one for each row that is in the air or accused.
+//! The text of a flight record: one line for the database, one for each row that is in the air or accused, and one for
+//! their landing.
 //!
 //! It is read by other processes, also of other versions, and after a crash or on a full disk: what cannot be read is
 //! passed over, and a line counts only with its end.
@@ -7,6 +8,9 @@ use crate::statement::Fence;
 
 /// Stands at the beginning of every record, with the version of the format.
 const MAGIC: &str = "queueable-flight-1";
+
+/// A line that says that all before it have come down.
+pub(crate) const LANDED: &str = "-\n";
 
 /// A row in a record. Its texts are escaped, so that each fits in a line; they are compared and never turned back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +66,14 @@ pub(crate) fn read(text: &[u8], database: &str) -> Option<Vec<Entry>> {
     let entries = text.strip_prefix(&header(database))?;
     // What follows the last end of a line was not written to its end, so nothing was handled under it.
     let (whole, _half) = entries.rsplit_once('\n').unwrap_or_default();
-    Some(whole.lines().filter_map(Entry::read).collect())
+    let mut aloft = Vec::new();
+    for line in whole.lines() {
+        if line == LANDED.trim_end() {
+            aloft.clear();
+        }
+        aloft.extend(Entry::read(line));
+    }
+    Some(aloft)
 }
 
 fn escaped(text: &str) -> String {
@@ -92,6 +103,15 @@ mod tests {
         assert_eq!(read, entries);
         assert!(read[3].is_about(&entry("a\nb\tc\r\\")) && read[3].is_of("shop.payments.status"));
         assert!(!read[3].is_about(&entry("a\\nb\tc\r\\")));
+    }
+
+    #[test]
+    fn what_has_landed_is_in_the_air_no_more() {
+        let mut text = written(&[entry("1"), entry("-")]);
+        text.push_str(LANDED);
+        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![]));
+        entry("2").push(&mut text);
+        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![entry("2")]));
     }
 
     #[test]
