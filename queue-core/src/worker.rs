@@ -64,7 +64,7 @@ impl<C: QueueConnection> Worker<C> {
         let (crew, slot) = (&*self.crew, &*self.slot);
         // In this order: whoever waits to write is inside already.
         let Some(place) = alone::enter(alone, || crew.is_stopping()) else { return Turn::Idle };
-        slot.recorder().set_alone(place.is_alone());
+        slot.recorder().set_company(place.company());
         slot.set_place(place.number());
         let _writing = crew.turn_to_write();
         if crew.is_stopping() {

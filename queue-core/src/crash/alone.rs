@@ -29,13 +29,26 @@ struct Room {
 #[derive(Debug)]
 pub(crate) struct Place {
     number: u64,
-    alone: bool,
+    company: Company,
+}
+
+/// What runs in the process besides an attempt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Other attempts.
+    #[default]
+    Others,
+    /// Handlers only that nobody waits for any more. A suspect need not wait for their end, but they may be the ones
+    /// that end the process.
+    Stuck,
+    /// Nothing.
+    Nobody,
 }
 
 impl Place {
-    /// Whether nothing else runs in the process.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
+    /// What runs in the process besides.
+    pub(crate) fn company(&self) -> Company {
+        self.company
     }
 
     /// The number by which others can say that this one is stuck.
@@ -89,8 +102,12 @@ impl Door {
         room.next += 1;
         room.inside.insert(number);
         room.alone = alone;
-        // What is stuck runs too, and may be the one that ends the process.
-        Some(Place { number, alone: alone && room.stuck.is_empty() })
+        let company = match (alone, room.stuck.is_empty()) {
+            (false, _) => Company::Others,
+            (true, false) => Company::Stuck,
+            (true, true) => Company::Nobody,
+        };
+        Some(Place { number, company })
     }
 
     fn is_stuck(&self, number: u64) {
@@ -138,7 +155,7 @@ mod tests {
             let waits = tell.clone();
             scope.spawn(move || {
                 let place = door.enter(true, NEVER).unwrap();
-                waits.send(("alone", place.is_alone())).unwrap();
+                waits.send(place.company()).unwrap();
                 door.leave(place.number);
                 std::mem::forget(place);
             });
@@ -149,7 +166,7 @@ mod tests {
             door.leave(first.number);
             assert!(told.try_recv().is_err());
             door.leave(second.number);
-            assert_eq!(told.recv(), Ok(("alone", true)));
+            assert_eq!(told.recv(), Ok(Company::Nobody));
         });
         let after = door.enter(false, NEVER).unwrap();
         [first, second, after].map(std::mem::forget);
@@ -161,12 +178,12 @@ mod tests {
         let stuck = door.enter(false, NEVER).unwrap();
         door.is_stuck(stuck.number);
         let suspect = door.enter(true, NEVER).unwrap();
-        assert!(!suspect.is_alone());
+        assert_eq!(suspect.company(), Company::Stuck);
         door.leave(stuck.number);
         assert!(door.enter(false, || true).is_none(), "the suspect is inside");
         door.leave(suspect.number);
         let alone = door.enter(true, NEVER).unwrap();
-        assert!(alone.is_alone());
+        assert_eq!(alone.company(), Company::Nobody);
         [stuck, suspect, alone].map(std::mem::forget);
     }
 }

@@ -23,6 +23,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
+use self::alone::Company;
 use self::docket::Docket;
 use self::flight::Flight;
 use self::record::Entry;
@@ -126,7 +127,14 @@ impl Crashes {
     }
 
     /// Says what is to be done with a row that was claimed in this state and with this error text.
-    fn weigh(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence, text: Option<&str>, alone: bool) -> Course {
+    fn weigh(
+        &self,
+        queue: &str,
+        key: &dyn std::fmt::Debug,
+        fence: Fence,
+        text: Option<&str>,
+        company: Company,
+    ) -> Course {
         let known = Suspicion::of(text);
         if let Some(docket) = self.docket().filter(|docket| !docket.is_empty()) {
             let row = Entry::new(queue, &format!("{key:?}"), fence, false);
@@ -143,9 +151,10 @@ impl Crashes {
         }
         match known {
             Some(known) if known.is_proven() => Course::SetAside(Suspicion::final_text(text)),
-            Some(_) if !alone => Course::ComeBackAlone,
+            Some(_) if company == Company::Others => Course::ComeBackAlone,
             known if self.accounting == CrashAccounting::Strict => {
-                let crashes = known.map_or(0, |known| known.crashes).saturating_add(alone.into()).max(1);
+                let crashes =
+                    known.map_or(0, |known| known.crashes).saturating_add(u32::from(company == Company::Nobody)).max(1);
                 Course::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
             }
             _ => Course::Handle,
@@ -182,29 +191,32 @@ mod tests {
 
     const FENCE: Fence = Fence { status: Status::NotAttempted, try_count: 0 };
 
-    fn weigh(accounting: CrashAccounting, text: Option<&str>, alone: bool) -> Course {
+    fn weigh(accounting: CrashAccounting, text: Option<&str>, company: Company) -> Course {
         let crashes = Crashes { accounting, ..Crashes::off() };
-        crashes.weigh("payments.status", &1, FENCE, text, alone)
+        crashes.weigh("payments.status", &1, FENCE, text, company)
     }
 
     #[test]
     fn a_suspect_runs_alone_and_is_set_aside_when_it_is_proven() {
         let text = |crashes| Suspicion { crashes, presumed: false }.over(Some("no route"));
         for accounting in [CrashAccounting::On, CrashAccounting::Strict, CrashAccounting::Off] {
-            assert_eq!(weigh(accounting, Some(&text(1)), false), Course::ComeBackAlone);
+            assert_eq!(weigh(accounting, Some(&text(1)), Company::Others), Course::ComeBackAlone);
             let aside = Course::SetAside(Suspicion::final_text(Some("no route")));
-            assert_eq!(weigh(accounting, Some(&text(3)), false), aside);
+            assert_eq!(weigh(accounting, Some(&text(3)), Company::Others), aside);
         }
-        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), true), Course::Handle);
-        assert_eq!(weigh(CrashAccounting::On, Some("no route"), false), Course::Handle);
+        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Nobody), Course::Handle);
+        // It would wait for ever for a handler that never returns.
+        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Stuck), Course::Handle);
+        assert_eq!(weigh(CrashAccounting::On, Some("no route"), Company::Others), Course::Handle);
     }
 
     #[test]
     fn strict_marks_count_further_only_when_the_row_is_alone() {
         let mark = |crashes| Course::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
-        assert_eq!(weigh(CrashAccounting::Strict, None, false), mark(1));
-        assert_eq!(weigh(CrashAccounting::Strict, None, true), mark(1));
+        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Others), mark(1));
+        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Nobody), mark(1));
         let text = Suspicion { crashes: 1, presumed: true }.to_string();
-        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), true), mark(2));
+        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Nobody), mark(2));
+        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Stuck), mark(1));
     }
 }

@@ -1,9 +1,9 @@
 //! A worker's part of the crash accounts: what it is about to run.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::alone::Company;
 use super::flight::Flight;
 use super::record::Entry;
 use super::strict::Mark;
@@ -15,7 +15,7 @@ use crate::wake::unpoisoned;
 pub(crate) struct Recorder {
     crashes: Arc<Crashes>,
     flight: Mutex<Option<Flight>>,
-    alone: AtomicBool,
+    company: Mutex<Company>,
     mark: Mutex<Option<Mark>>,
 }
 
@@ -23,17 +23,17 @@ impl Recorder {
     /// The recorder of one worker.
     pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
         let flight = Mutex::new(crashes.flight());
-        Recorder { flight, crashes, alone: AtomicBool::new(false), mark: Mutex::default() }
+        Recorder { flight, crashes, company: Mutex::default(), mark: Mutex::default() }
     }
 
-    /// Says whether anything else is handled in this process until it is said again.
-    pub(crate) fn set_alone(&self, alone: bool) {
-        self.alone.store(alone, Ordering::Relaxed);
+    /// Says what else runs in this process until it is said again.
+    pub(crate) fn set_company(&self, company: Company) {
+        *unpoisoned(self.company.lock()) = company;
     }
 
     /// Says what is to be done with a row that was claimed in this state and with this error text.
     pub(crate) fn weigh(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> Course {
-        self.crashes.weigh(queue, key, fence, text, self.is_alone())
+        self.crashes.weigh(queue, key, fence, text, self.company())
     }
 
     /// What was found out about the row is written on it, or cannot be.
@@ -44,7 +44,7 @@ impl Recorder {
     /// Records that these rows are about to be handled.
     pub(crate) fn take_off<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
         if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
-            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, self.is_alone());
+            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, self.company() == Company::Nobody);
             let entries: Vec<_> = rows.into_iter().map(entry).collect();
             self.crashes.told(flight.write(&entries));
         }
@@ -67,8 +67,8 @@ impl Recorder {
         unpoisoned(self.mark.lock()).take()
     }
 
-    fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Relaxed)
+    fn company(&self) -> Company {
+        *unpoisoned(self.company.lock())
     }
 }
 
