@@ -1,9 +1,12 @@
 //! Shuts down on SIGTERM and Ctrl-C: nothing more is claimed, what runs may finish within a grace, and what does not is
-//! rolled back and due again. Nothing has to be repaired afterwards, and the exit code is 0.
+//! rolled back and due again. Nothing has to be repaired afterwards, and the exit code is 0. A second signal ends the
+//! process at once, with 128 and the signal's number as its exit code, as a shell has it; that repairs itself too.
 //!
 //! `cargo run --example graceful_shutdown` sends itself the signal; with `-- wait` it waits for yours.
 
 use std::env;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +18,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use queueable::{Handler, HandlerResult, Message, Migrations, Outcome, PollerHandle, Queueable, Status};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use self::schema::reports;
@@ -56,7 +60,12 @@ impl Handler<Report, SqliteConnection> for Write {
 }
 
 fn main() -> Result<()> {
-    // Before the first thread, so that no signal is missed.
+    // Before the first thread, so that no signal is missed. The second signal finds the flag that the first has raised.
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
+        flag::register(signal, stopping.clone())?;
+    }
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = tempfile::tempdir()?;
     let url = directory.path().join("reports.sqlite").display().to_string();

@@ -59,6 +59,44 @@ fn a_shutdown_follows_a_signal_from_outside() {
 }
 
 #[test]
+fn a_second_signal_ends_the_process_at_once() {
+    let mut program = Program::start("graceful_shutdown", ["wait"]);
+    program.terminate_twice_after("waiting for SIGTERM");
+    assert_ended_at_once(&program.end());
+}
+
+#[test]
+fn a_signal_ends_the_main_job_in_good_order() {
+    let place = Place::new();
+    let mut program = Program::start("payments", place.arguments(["--json"]));
+    program.await_answer("some payments are booked", || (place.booked() > 20).then_some(()));
+    program.signal("TERM");
+    let cut_short = report(program.end());
+    assert_eq!(cut_short["check"]["holds"], true);
+    assert!(place.booked() < 4879 && cut_short["check"]["ledger_rows"] == place.booked());
+    let rest = report(place.run(["--json", "--resume"]));
+    assert_eq!((&rest["check"]["holds"], &rest["check"]["ledger_rows"]), (&json!(true), &json!(4879)));
+    let suspects = "SELECT COUNT(*) FROM payments WHERE last_attempt_error_message LIKE '%process ended%'";
+    assert_eq!(place.count(suspects), 0);
+}
+
+#[test]
+fn a_second_signal_ends_the_main_job_at_once_and_the_books_survive() {
+    let place = Place::new();
+    let mut program = Program::start("payments", place.arguments(["--json"]));
+    program.await_answer("some payments are booked", || (place.booked() > 20).then_some(()));
+    program.terminate_twice_after("");
+    assert_ended_at_once(&program.end());
+    let rest = report(place.run(["--json", "--resume"]));
+    assert_eq!((&rest["check"]["holds"], &rest["check"]["ledger_rows"]), (&json!(true), &json!(4879)));
+}
+
+fn assert_ended_at_once(ended: &Ended) {
+    // 128 and the number of whichever signal came second.
+    assert!([Some(130), Some(143)].contains(&ended.status.code()), "{ended:?}");
+}
+
+#[test]
 fn the_main_job_books_the_default_file() {
     let place = Place::new();
     let report = report(place.run(["--json"]));

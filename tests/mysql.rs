@@ -17,3 +17,5 @@ mod clock;
 mod outage;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
+#[path = "only/stuck.rs"]
+mod stuck;

@@ -19,3 +19,5 @@ mod deferred;
 mod outage;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
+#[path = "only/stuck.rs"]
+mod stuck;

@@ -3,6 +3,7 @@
 //! Plain Diesel against one connection type, as an application writes it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ fn open_accounts(connection: &mut Conn, payments: &[NewPayment]) -> QueryResult<
     Ok(())
 }
 
-/// Runs the poller until no payment is pending, those that wait for their retry included.
+/// Runs the poller until no payment is pending, those that wait for their retry included, or a signal asks it to end.
 fn book_all(url: &str, connection: &mut Conn, options: &Options, import: &Import) -> Result<Tally> {
     let workers = options.workers;
     // One connection for each worker, one for the poller, and one to spare.
@@ -175,7 +176,7 @@ fn book_all(url: &str, connection: &mut Conn, options: &Options, import: &Import
         let pending =
             Payment::queue().pending().count(connection).context("lost the database, continue with --resume")?;
         bar.set_position((import.payments - pending).max(0).unsigned_abs());
-        if pending == 0 {
+        if pending == 0 || options.stopping.load(Ordering::Relaxed) {
             break;
         }
         thread::sleep(Duration::from_millis(100));

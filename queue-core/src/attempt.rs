@@ -12,12 +12,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
+use crate::crash::hearing::{Hearing, hear};
 use crate::entity::Queueable;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
-use crate::statement::{Change, Claimed, Fence, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
@@ -62,10 +63,20 @@ pub(crate) enum End<K> {
     Idle,
     /// Nothing was claimed, because the database did not answer as it should.
     NotClaimed(DieselError),
+    /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
+    Suspect,
+    /// The handler returned long after its budget: somebody else has recorded that.
+    GivenUp,
     /// The row's new state is committed.
     Settled(K, Settled),
     /// The message's transaction is gone; the rest is to be done in another one.
     Unsettled(K, Fence, Rest),
+}
+
+/// The row that an attempt holds.
+pub(crate) struct HeldRow<Q: Queueable> {
+    pub(crate) key: Q::Key,
+    pub(crate) fence: Fence,
 }
 
 /// What is left to do for a row whose transaction is gone.
@@ -137,10 +148,19 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let (result, session_is_sound) =
-        settle_claimed(session, plan, Row { key: &key, fence, before: fence, tries }, message);
-    plan.slot.leave();
+    let (message, kept) = match hear(&mut **session, plan, &key, fence, message) {
+        Hearing::Handle(message, kept) => (message, kept),
+        unheard => {
+            plan.slot.leave();
+            return unhandled(unheard, key, fence);
+        }
+    };
+    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence }));
+    let row = Row { key: &key, fence, before: fence, tries, kept: &kept };
+    let (result, session_is_sound) = settle_claimed(session, plan, row, message);
+    let given_up = plan.slot.leave();
     let end = match result {
+        _ if given_up => End::GivenUp,
         Ok(settled) => End::Settled(key, settled),
         Err(rest) => End::Unsettled(key, fence, rest),
     };
@@ -157,6 +177,8 @@ pub(crate) struct Row<'a, K> {
     pub(crate) before: Fence,
     /// The number of this attempt.
     pub(crate) tries: u32,
+    /// What becomes of the row's error text when the outcome leaves it as it is.
+    pub(crate) kept: &'a ErrorText,
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
@@ -183,6 +205,17 @@ where
     (result, session_is_sound)
 }
 
+/// What an attempt came to whose row was not handled, for what is known of its crashes.
+fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+    let (end, session_is_sound) = match hearing {
+        Hearing::Handle(..) | Hearing::Suspect => (End::Suspect, true),
+        Hearing::SetAside => (End::Settled(key, Settled::Failed), true),
+        Hearing::Lost(error) => (End::NotClaimed(error), false),
+        Hearing::Unsettled(rest) => (End::Unsettled(key, fence, rest), false),
+    };
+    Attempted { end, session_is_sound }
+}
+
 fn begin_and_claim<Q, C>(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
@@ -207,7 +240,10 @@ struct Attempt<'a, Q: Queueable, C: QueueConnection> {
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
-        let (settled, change) = self.handle_and_decide(message)?;
+        let (settled, mut change) = self.handle_and_decide(message)?;
+        if change.error == ErrorText::Keep {
+            change.error = self.row.kept.clone();
+        }
         self.settle(settled, &change)?;
         self.commit(settled, &change)
     }
@@ -345,7 +381,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     fn revoked(&self, why: Revocation) -> Rest {
         match why {
-            Revocation::OverBudget => self.record(&Failure::retry(Misfortune::OverBudget(self.plan.budget))),
+            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget),
             Revocation::Shutdown => Rest::Leave,
         }
     }
@@ -354,6 +390,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure);
         Rest::Record(settled, change)
     }
+}
+
+/// The rest of an attempt whose handler took longer than its budget.
+pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration) -> Rest {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)));
+    Rest::Record(settled, change)
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;

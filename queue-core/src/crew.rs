@@ -1,17 +1,20 @@
 //! What the threads of a poller share: the lanes, which of them are hot, who is running what.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
+use crate::crash::{Crashes, Recorder, alone};
 use crate::failure_text::failure_text;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
-use crate::poller::{PollerSettings, Tally};
+use crate::poller::Tally;
 use crate::session::{Link, Session};
+use crate::settings::PollerSettings;
 use crate::slot::Slot;
 use crate::wake::unpoisoned;
 
@@ -21,7 +24,10 @@ pub(crate) struct Crew<C: QueueConnection> {
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
     pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
-    pub(crate) slots: Vec<Slot>,
+    slots: Mutex<Vec<Arc<Slot>>>,
+    /// The threads that took the places of stuck ones.
+    substitutes: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) crashes: Arc<Crashes>,
     pub(crate) noise: Noise,
     pub(crate) stopping: AtomicBool,
     board: Mutex<Board>,
@@ -39,7 +45,9 @@ pub(crate) struct Crew<C: QueueConnection> {
 /// Which lanes have work.
 struct Board {
     lanes: Vec<Heat>,
-    running: usize,
+    running: isize,
+    /// How many of them were given up: nobody waits for their handlers. A turn may end before it is counted here.
+    stuck: isize,
     /// The lane that a worker looks at first, so that a busy lane starves no other.
     next: usize,
 }
@@ -66,20 +74,21 @@ impl<C: QueueConnection> Crew<C> {
         settings: PollerSettings,
         limits: SessionLimits,
         lanes: Vec<Box<dyn Lane<C>>>,
+        crashes: Crashes,
     ) -> Self {
+        let crashes = Arc::new(crashes);
         Crew {
-            board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, next: 0 }),
+            board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, stuck: 0, next: 0 }),
             work: Condvar::new(),
             ended: Condvar::new(),
             writer: Mutex::new(()),
             counts: Mutex::default(),
             turns: AtomicU64::new(0),
-            // The workers, the scout, and the heart where there are leases.
-            threads_left: AtomicUsize::new(
-                settings.workers + 1 + usize::from(lanes.iter().any(|lane| lane.pulse().is_some())),
-            ),
+            threads_left: AtomicUsize::new(0),
             revoked: AtomicBool::new(false),
-            slots: (0..settings.workers).map(|_| Slot::default()).collect(),
+            slots: Mutex::default(),
+            substitutes: Mutex::default(),
+            crashes,
             noise: Noise::default(),
             stopping: AtomicBool::new(false),
             pool,
@@ -87,6 +96,53 @@ impl<C: QueueConnection> Crew<C> {
             limits,
             lanes,
         }
+    }
+
+    /// A place for one more worker to say what it runs.
+    pub(crate) fn new_slot(&self) -> Arc<Slot> {
+        let slot = Arc::new(Slot::new(Recorder::new(self.crashes.clone())));
+        unpoisoned(self.slots.lock()).push(slot.clone());
+        slot
+    }
+
+    /// Forgets the place of a worker that leaves.
+    pub(crate) fn remove_slot(&self, slot: &Arc<Slot>) {
+        unpoisoned(self.slots.lock()).retain(|other| !Arc::ptr_eq(other, slot));
+    }
+
+    /// What all workers run.
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+        unpoisoned(self.slots.lock()).clone()
+    }
+
+    /// Says that a thread of the poller is about to start.
+    pub(crate) fn thread_starts(&self) {
+        self.threads_left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Keeps the thread that took a stuck one's place.
+    pub(crate) fn keep_substitute(&self, thread: JoinHandle<()>) {
+        let mut substitutes = unpoisoned(self.substitutes.lock());
+        substitutes.retain(|thread| !thread.is_finished());
+        substitutes.push(thread);
+    }
+
+    /// Takes the threads that took the places of stuck ones.
+    pub(crate) fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *unpoisoned(self.substitutes.lock()))
+    }
+
+    /// Says that a turn was given up; it ends as [`Turn::GivenUp`], if it ends. Its row came to `turn`.
+    pub(crate) fn give_up_turn(&self, turn: Turn) {
+        unpoisoned(self.counts.lock()).count(turn);
+        unpoisoned(self.board.lock()).stuck += 1;
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        self.ended.notify_all();
+    }
+
+    /// How many turns were given up whose handlers have not returned.
+    pub(crate) fn stuck(&self) -> usize {
+        usize::try_from(unpoisoned(self.board.lock()).stuck).unwrap_or(0)
     }
 
     /// A worker's line to the database.
@@ -155,6 +211,7 @@ impl<C: QueueConnection> Crew<C> {
         unpoisoned(self.counts.lock()).count(turn);
         let mut board = unpoisoned(self.board.lock());
         board.running -= 1;
+        board.stuck -= isize::from(turn == Turn::GivenUp);
         self.turns.fetch_add(1, Ordering::AcqRel);
         let heat = &mut board.lanes[leave.lane];
         let mut cooled = false;
@@ -175,7 +232,7 @@ impl<C: QueueConnection> Crew<C> {
     /// Whether no lane is hot and no turn is taken.
     pub(crate) fn is_quiet(&self) -> bool {
         let board = unpoisoned(self.board.lock());
-        board.running == 0 && board.lanes.iter().all(|lane| !lane.hot)
+        board.running == board.stuck && board.lanes.iter().all(|lane| !lane.hot)
     }
 
     /// How many turns have ended.
@@ -201,10 +258,11 @@ impl<C: QueueConnection> Crew<C> {
         drop(unpoisoned(self.board.lock()));
         self.work.notify_all();
         self.ended.notify_all();
+        alone::ask_again();
     }
 
     /// A worker, the scout or the heart has left.
-    fn thread_left(&self) {
+    pub(crate) fn thread_left(&self) {
         let board = unpoisoned(self.board.lock());
         self.threads_left.fetch_sub(1, Ordering::AcqRel);
         drop(board);
@@ -217,9 +275,10 @@ impl<C: QueueConnection> Crew<C> {
         drop(self.ended.wait_timeout(board, pause));
     }
 
-    /// Whether the calling thread is the last one.
+    /// Whether the calling thread is the last one, but for those that are stuck.
     pub(crate) fn is_last(&self) -> bool {
-        self.threads_left.load(Ordering::Acquire) == 1
+        let board = unpoisoned(self.board.lock());
+        self.threads_left.load(Ordering::Acquire).cast_signed() <= board.stuck + 1
     }
 
     /// Whether the grace of a shutdown is over, and running handlers are left behind.
@@ -227,10 +286,15 @@ impl<C: QueueConnection> Crew<C> {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Waits until every thread has left, but not past the deadline; returns whether they have.
+    /// Whether every thread has left, the stuck ones too.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.threads_left.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until every thread has left that is not stuck, but not past the deadline; returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
         let mut board = unpoisoned(self.board.lock());
-        while self.threads_left.load(Ordering::Acquire) > 0 {
+        while self.threads_left.load(Ordering::Acquire).cast_signed() > board.stuck {
             board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return false,
@@ -243,10 +307,10 @@ impl<C: QueueConnection> Crew<C> {
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
         // First the leases: an attempt that is just about to write its answer sees it, or is found in its slot.
-        let leases: usize = self.lanes.iter().map(|lane| lane.revoke_leases()).sum();
+        self.lanes.iter().for_each(|lane| lane.revoke_leases());
         self.revoked.store(true, Ordering::Release);
         self.release_waiting();
-        let revoked: Vec<_> = self.slots.iter().filter_map(Slot::revoke_for_shutdown).collect();
+        let revoked: Vec<_> = self.slots().iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
             match Session::open(&self.pool, self.settings.pool_wait, self.limits) {
@@ -260,8 +324,7 @@ impl<C: QueueConnection> Crew<C> {
                 }
             }
         }
-        // Attempts in lease mode are counted by their leases, also while they write their answer.
-        leases.max(revoked.len())
+        revoked.len()
     }
 
     /// Ends the session of an attempt that lost its transaction.

@@ -51,7 +51,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
             Turn::Idle => self.learn(Came::Idle),
             Turn::Settled(Settled::Retried | Settled::Failed) => self.learn(Came::WithFailure { of: 1 }),
             Turn::Settled(_) => self.learn(Came::Well { claimed: 1, of: 1 }),
-            Turn::Interrupted | Turn::Lost | Turn::Trouble | Turn::Group(_) => {}
+            Turn::Interrupted | Turn::Lost | Turn::Suspect | Turn::GivenUp | Turn::Trouble | Turn::Group(_) => {}
         }
         turn
     }

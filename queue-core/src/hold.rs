@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::statement::Fence;
-use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
 /// What is known of one lease, by this process's monotonic clock.
@@ -24,8 +23,6 @@ struct State {
     /// Whether the handler has answered, and its answer is being written.
     settling: bool,
     ended: Option<Ended>,
-    /// What the heart has recorded on the row in the handler's stead.
-    recorded: Option<Settled>,
 }
 
 /// Why a lease is held no longer.
@@ -45,7 +42,7 @@ impl Hold {
     /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
         let deadline = far_from(claimed, Duration::MAX);
-        let state = State { confirmed: claimed, deadline, settling: false, ended: None, recorded: None };
+        let state = State { confirmed: claimed, deadline, settling: false, ended: None };
         Hold { lease, state: Mutex::new(state) }
     }
 
@@ -112,19 +109,9 @@ impl Hold {
         self.state().confirmed + self.lease
     }
 
-    /// Whether the handler is over its budget and nobody has recorded that yet.
-    pub(crate) fn is_to_be_recorded(&self) -> bool {
-        self.ended() == Some(Ended::OverBudget) && self.recorded().is_none()
-    }
-
-    /// Remembers what was recorded in the handler's stead.
-    pub(crate) fn set_recorded(&self, settled: Settled) {
-        self.state().recorded = Some(settled);
-    }
-
-    /// What was recorded in the handler's stead.
-    pub(crate) fn recorded(&self) -> Option<Settled> {
-        self.state().recorded
+    /// When the handler's time is over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.state().deadline
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -200,7 +187,7 @@ mod tests {
         let hold = || Hold::new(Instant::now(), Duration::from_secs(60));
         let late = hold();
         late.begin(Duration::ZERO);
-        assert!(late.is_to_be_recorded());
+        assert_eq!(late.ended(), Some(Ended::OverBudget));
         assert_eq!(late.answered(), Some(Ended::OverBudget));
         let asked = hold();
         asked.begin(Duration::from_secs(60));

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{Attempted, End, Plan, Rest, attempt};
+use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt, over_budget};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
+use crate::crash::strict::{Mark, unmark};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::failure_text::failure_text;
@@ -16,9 +17,9 @@ use crate::noise::Noise;
 use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
-use crate::slot::Slot;
+use crate::slot::{Held, Slot};
 use crate::statement::{Fence, QueueOn};
-use crate::verdict::{Rules, Settled};
+use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
 pub(crate) const CONCLUSIONS: u32 = 3;
@@ -36,6 +37,10 @@ pub(crate) enum Turn {
     Lost,
     /// Several rows were claimed; this became of them.
     Group(Tally),
+    /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
+    Suspect,
+    /// A handler returned long after its budget, which is recorded already.
+    GivenUp,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -47,6 +52,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// The type by which enqueuers announce a row of this queue.
     fn queue(&self) -> TypeId;
+
+    /// The queue's name in the records of what is in the air, if this lane keeps any: if a turn holds its transaction, and
+    /// so the process's turn to write, while the handler runs.
+    fn recorded_as(&self) -> Option<&str> {
+        None
+    }
 
     /// How long a handler may hold its transaction.
     fn budget(&self) -> Duration;
@@ -61,6 +72,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// says whether to go on.
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
 
+    /// Records that the handler of this row is over its budget, in place of the worker that it does not return to. A
+    /// row of another lane is given back.
+    fn give_up(&self, _link: &mut Link<C>, _slot: &Slot, _noise: &Noise, row: Held) -> Result<Turn, Held> {
+        Err(row)
+    }
+
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
 
@@ -69,24 +86,16 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
         false
     }
 
-    /// Whether a turn holds its transaction, and so the process's turn to write, while the handler runs.
-    fn writes_throughout(&self) -> bool {
-        true
-    }
-
     /// How long the heart may rest at most, where rows are held by leases.
     fn pulse(&self) -> Option<Duration> {
         None
     }
 
-    /// Extends the leases of this process, and records what became of handlers that are over their time. `is_stopping`:
-    /// rows that no worker has begun are given back.
+    /// Extends the leases of this process. `is_stopping`: rows that no worker has begun are given back.
     fn beat(&self, _link: &mut Link<C>, _noise: &Noise, _is_stopping: bool) {}
 
-    /// Ends the leases of all running handlers, for shutdown, and returns how many those are.
-    fn revoke_leases(&self) -> usize {
-        0
-    }
+    /// Ends the leases of all running handlers, for shutdown.
+    fn revoke_leases(&self) {}
 
     /// Gives back the rows whose leases were ended by shutdown.
     fn give_back_revoked(&self, _link: &mut Link<C>, _noise: &Noise) {}
@@ -153,6 +162,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         }
     }
 
+    /// Takes a mark off that was written before the handler ran, so that the rest of the attempt finds the row due.
+    fn unmark(&self, link: &mut Link<C>, noise: &Noise, key: &Q::Key, fence: Fence, mark: &Mark) {
+        for _ in 0..CONCLUSIONS {
+            let unmarked = link.session().and_then(|session| Ok(unmark::<Q, C>(session, key, fence, mark)?));
+            let Err(error) = unmarked else { return };
+            noise.warn(Q::ENTITY, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
+            link.close();
+        }
+    }
+
     /// Does the rest of an attempt, on a new session if the old one is in doubt.
     pub(crate) fn conclude(&self, link: &mut Link<C>, noise: &Noise, key: Q::Key, fence: Fence, rest: Rest) -> Turn {
         if let Rest::Postpone(cause) | Rest::FindOut(_, _, cause) = &rest {
@@ -200,6 +219,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         TypeId::of::<Q::Queue>()
     }
 
+    fn recorded_as(&self) -> Option<&str> {
+        Some(&self.key_prefix)
+    }
+
     fn budget(&self) -> Duration {
         self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
@@ -235,8 +258,24 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
                 self.pauses.end(&key);
                 Turn::Settled(settled)
             }
-            End::Unsettled(key, fence, rest) => self.conclude(link, noise, key, fence, rest),
+            End::Suspect => Turn::Suspect,
+            End::GivenUp => Turn::GivenUp,
+            End::Unsettled(key, fence, rest) => {
+                if let Some(mark) = slot.recorder().take_mark() {
+                    self.unmark(link, noise, &key, fence, &mark);
+                }
+                self.conclude(link, noise, key, fence, rest)
+            }
         }
+    }
+
+    fn give_up(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, row: Held) -> Result<Turn, Held> {
+        let HeldRow::<Q> { key, fence } = *row.downcast()?;
+        if let Some(mark) = slot.recorder().take_mark() {
+            self.unmark(link, noise, &key, fence, &mark);
+        }
+        let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget());
+        Ok(self.conclude(link, noise, key, fence, rest))
     }
 
     fn has_interrupted(&self) -> bool {

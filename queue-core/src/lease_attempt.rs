@@ -11,6 +11,7 @@ use crate::attempt::{Misfortune, Plan, Rest, Row, Work, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
+use crate::entity::Queueable;
 use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -24,7 +25,7 @@ use crate::noise::Noise;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
 use crate::slot::Slot;
-use crate::statement::{Change, QueueOn};
+use crate::statement::{Change, ErrorText, QueueOn};
 use crate::verdict::Settled;
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -41,6 +42,9 @@ impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
         self.handler.apply(entity, self.answer, message)
     }
 }
+
+/// A leased row, for whoever records that its handler is late.
+pub(crate) struct LateRow<Q: Queueable>(pub(crate) Arc<Held<Q::Key>>);
 
 /// What one transaction for the answer came to.
 enum Written {
@@ -99,7 +103,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
         };
         held.hold.begin(self.time_to_call());
+        slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(LateRow::<Q>(held.clone())));
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
+        if slot.leave() {
+            return Turn::GivenUp;
+        }
         fail_point!("lease-called");
         match held.hold.answered() {
             Some(Ended::Overtaken) => return Turn::Lost,
@@ -143,16 +151,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
     }
 
-    /// Records that the handler took too long, unless the heart has done so.
-    fn settle_late(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>) -> Turn {
-        if let Some(settled) = held.hold.recorded() {
-            return Turn::Settled(settled);
-        }
+    /// Records that the handler took too long.
+    pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> Turn {
         let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
-        match (self.settle_failure(link, noise, held, &failure), held.hold.recorded()) {
-            (Turn::Lost, Some(settled)) => Turn::Settled(settled),
-            (turn, _) => turn,
-        }
+        let turn = self.settle_failure(link, noise, held, &failure);
+        self.holds.remove(held);
+        turn
     }
 
     /// Writes until something is written, or the row's lease may have ended.
@@ -211,7 +215,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             key_prefix: &self.key_prefix,
             passed_over: &[],
         };
-        let row = Row { key: &held.key, fence: held.fence, before: held.before, tries: held.tries };
+        let Held { key, fence, before, tries, .. } = held;
+        let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep };
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
         slot.leave();
         if !session_is_sound {

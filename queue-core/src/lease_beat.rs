@@ -1,15 +1,13 @@
-//! What the heart does for the leases of one entity: it extends them, ends those of late handlers, and gives rows back.
+//! What the heart does for the leases of one entity: it extends them, and gives rows back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::attempt::Misfortune;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::conclude::{in_transaction, record};
+use crate::conclude::in_transaction;
 use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
-use crate::handler::Failure;
 use crate::hold::{Ended, Held};
 use crate::lease::LeaseHandler;
 use crate::lease_lane::LeaseLane;
@@ -71,34 +69,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             }
         }
         Ok(())
-    }
-
-    /// Records that handlers took too long. Their rows are no longer theirs, whether they return or not.
-    pub(crate) fn record_late_handlers(&self, link: &mut Link<C>, noise: &Noise) {
-        for held in self.holds.all() {
-            if !held.hold.is_to_be_recorded() {
-                continue;
-            }
-            noise.warn(Q::ENTITY, "a handler is over its time and loses its lease");
-            let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
-            let (settled, change) = self.rules.after_failure(held.tries, &failure);
-            let _writing = self.turn_to_write();
-            let recorded = link.session().and_then(|session| {
-                let settle = |connection: &mut C, change: &Change| Q::settle(connection, &held.key, held.fence, change);
-                Ok(record(&mut **session, &change, settle)?)
-            });
-            match recorded {
-                Ok(1) => held.hold.set_recorded(settled),
-                Ok(_) => {}
-                Err(error) => {
-                    // The row becomes due when its lease ends.
-                    noise.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
-                    link.close();
-                    continue;
-                }
-            }
-            self.holds.remove(&held);
-        }
     }
 
     /// Gives a row back as it was before it was claimed: due, with no try used.

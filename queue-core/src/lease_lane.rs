@@ -17,17 +17,18 @@ use crate::failure_text::failure_text;
 use crate::hold::{Ended, Holds};
 use crate::lane::{Lane, Turn, check_claim};
 use crate::lease::LeaseHandler;
+use crate::lease_attempt::LateRow;
 use crate::lease_claim::{Leased, Terms, claim_leases};
 use crate::noise::Noise;
 use crate::pauses::Pauses;
-use crate::poller::{ClaimStyle, PollerSettings};
 use crate::session::Link;
-use crate::slot::Slot;
+use crate::settings::{ClaimStyle, PollerSettings};
+use crate::slot::{self, Slot};
 use crate::statement::QueueOn;
 use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
-/// How many times the heart beats within a lease, and looks after a handler within its time.
+/// How many times the heart beats within a lease.
 const BEATS: u32 = 4;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
@@ -182,6 +183,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         }
     }
 
+    fn give_up(&self, link: &mut Link<C>, _slot: &Slot, noise: &Noise, row: slot::Held) -> Result<Turn, slot::Held> {
+        let LateRow::<Q>(held) = *row.downcast()?;
+        Ok(self.settle_late(link, noise, &held))
+    }
+
     fn has_interrupted(&self) -> bool {
         self.pauses.any()
     }
@@ -190,12 +196,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         !unpoisoned(self.ready.lock()).is_empty()
     }
 
-    fn writes_throughout(&self) -> bool {
-        false
-    }
-
     fn pulse(&self) -> Option<Duration> {
-        Some(self.length().min(self.time_to_call()) / BEATS)
+        Some(self.length() / BEATS)
     }
 
     fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {
@@ -205,11 +207,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
             }
         }
         self.extend_leases(link, noise);
-        self.record_late_handlers(link, noise);
     }
 
-    fn revoke_leases(&self) -> usize {
-        self.holds.all().iter().filter(|held| held.hold.end(Ended::Shutdown)).count()
+    fn revoke_leases(&self) {
+        for held in self.holds.all() {
+            held.hold.end(Ended::Shutdown);
+        }
     }
 
     fn give_back_revoked(&self, link: &mut Link<C>, noise: &Noise) {

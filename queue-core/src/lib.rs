@@ -15,6 +15,7 @@ mod attempt;
 pub mod backend;
 mod column;
 mod conclude;
+mod crash;
 mod crew;
 mod entity;
 mod error;
@@ -47,9 +48,11 @@ mod scout;
 mod selectable;
 mod selection;
 mod session;
+mod settings;
 mod slot;
 pub mod statement;
 mod status;
+mod substitute;
 mod verdict;
 mod wake;
 mod worker;
@@ -58,6 +61,7 @@ pub use self::column::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueState, QueueStateColumns,
     StatusText, TryCount,
 };
+pub use self::crash::CrashAccounting;
 pub use self::entity::{ColumnNames, Due, QueueTable, Queueable, Settings};
 pub use self::error::{Error, Finding};
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
@@ -65,11 +69,12 @@ pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
 pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
-pub use self::poller::{ClaimStyle, Poller, PollerHandle, PollerSettings, Shutdown, Tally};
+pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};
 #[doc(hidden)]
 pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
+pub use self::settings::{ClaimStyle, PollerSettings};
 pub use self::status::{Status, UnknownStatus};

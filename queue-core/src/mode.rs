@@ -7,7 +7,7 @@ use crate::group_lane::GroupLane;
 use crate::handler::Handler;
 use crate::lane::{BoxedLane, Served};
 use crate::lease::LeaseHandler;
-use crate::poller::PollerSettings;
+use crate::settings::PollerSettings;
 use crate::statement::QueueOn;
 
 /// One message, one transaction: the default. For short handlers whose effects are in the database.

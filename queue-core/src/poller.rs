@@ -1,6 +1,7 @@
 //! The poller: builder, start, handle, shutdown.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -10,6 +11,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{QueueConnection, SessionLimits};
+use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
 use crate::error::Error;
 use crate::heart::Heart;
@@ -17,75 +19,11 @@ use crate::lane::{Lane, Turn};
 use crate::mode::HandlerFor;
 use crate::scout::Scout;
 use crate::session::Session;
+use crate::settings::{ClaimStyle, PollerSettings};
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::Bell;
 use crate::worker::Worker;
-
-/// The poller's settings, with every default in one place.
-///
-/// ```
-/// use std::time::Duration;
-/// use queueable::PollerSettings;
-///
-/// let settings = PollerSettings::default();
-/// assert_eq!(settings.workers, 4);
-/// assert_eq!(settings.poll_interval, Duration::from_secs(1));
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct PollerSettings {
-    /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.
-    pub workers: usize,
-    /// How long an idle poller waits between two looks for due rows; a tenth of it is added at random, so that many
-    /// processes do not look in step. Default 1 second. Rows that were enqueued through this process, and rows whose
-    /// time is known to come earlier, are found earlier.
-    pub poll_interval: Duration,
-    /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
-    pub lock_wait: Duration,
-    /// How long the pool may take to give a connection. Default 5 seconds.
-    pub pool_wait: Duration,
-    /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default budget.
-    pub shutdown_grace: Duration,
-    /// How many bytes of a failure's text are stored. Default 8 KiB.
-    pub error_text_limit: usize,
-    /// Lease mode: how many rows one claim takes at most. The rows that its worker cannot begin at once wait for the other
-    /// workers of this poller, and are given back at shutdown. Default 1: more saves transactions, but rows may wait here
-    /// while another process is idle.
-    pub claim_batch: u32,
-    /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
-    pub claim_style: ClaimStyle,
-}
-
-/// How lease mode claims its rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ClaimStyle {
-    /// By a select that passes over the rows that others are claiming (`SKIP LOCKED`), where the server has it; else, and
-    /// on SQLite, as [`UpdateThenSelect`](ClaimStyle::UpdateThenSelect).
-    #[default]
-    Auto,
-    /// By an update that marks the rows and a select that finds them by the mark. Every database can do that; workers that
-    /// claim at the same time wait for one another.
-    UpdateThenSelect,
-}
-
-impl Default for PollerSettings {
-    fn default() -> Self {
-        PollerSettings {
-            workers: 4,
-            poll_interval: Duration::from_secs(1),
-            lock_wait: Duration::from_secs(5),
-            pool_wait: Duration::from_secs(5),
-            shutdown_grace: Duration::from_secs(30),
-            error_text_limit: 8 * 1024,
-            claim_batch: 1,
-            claim_style: ClaimStyle::Auto,
-        }
-    }
-}
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
 
@@ -122,6 +60,11 @@ impl<C: QueueConnection> Poller<C> {
     /// Each worker keeps one connection of the pool for as long as the poller runs, and the poller itself one more: the
     /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
     /// own and are closed, not given back.
+    ///
+    /// A handler that goes on past its budget loses its session, and its failure is recorded. The thread cannot be ended:
+    /// another worker takes its place, with one more connection of the pool, up to
+    /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
+    /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
     }
@@ -178,11 +121,29 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
+    pub fn max_stuck_workers(mut self, most: usize) -> Self {
+        self.settings.max_stuck_workers = Some(most);
+        self
+    }
+
+    /// Sets how rows are found out whose handler ends the whole process. The default is [`CrashAccounting::On`].
+    pub fn crash_accounting(mut self, accounting: CrashAccounting) -> Self {
+        self.settings.crash_accounting = accounting;
+        self
+    }
+
+    /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
+    pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.crash_directory = directory.into();
+        self
+    }
+
     /// Checks the live tables and the server, then starts the workers.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting that makes no sense, [`Error::Connect`] when the pool gives no connection, and
+    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used, [`Error::Connect`] when the pool gives no connection, and
     /// [`Error::Unsafe`] when a table or the server breaks a promise of the queue: it names each finding and the SQL
     /// that mends it.
     pub fn start(self) -> Result<PollerHandle, Error> {
@@ -207,25 +168,33 @@ impl<C: QueueConnection> Poller<C> {
 
     fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
         let Poller { pool, settings, served } = self;
-        check_settings(&settings, served.len())?;
+        if served.is_empty() {
+            let (setting, found) = ("the number of entities served", "0".to_owned());
+            return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
+        }
+        settings.check()?;
         let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
         check_entities(&lanes)?;
         check_pool(&settings, &lanes, pool.max_size())?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
-        check_tables(&pool, &settings, limits, &lanes)?;
-        let crew = Arc::new(Crew::new(pool, settings, limits, lanes));
+        let database = check_tables(&pool, &settings, limits, &lanes)?;
+        let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
+        let crashes = Crashes::open(&settings, &database, queues)?;
+        // Before the first claim: this process may be the one that starts in a crashed one's place.
+        crashes.adopt();
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, crashes));
         let bell = Bell::new();
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
         let scout = Scout::new(crew.clone(), bell.clone(), purpose == Purpose::UntilIdle);
-        handle.threads.push(spawn("queueable-scout".to_owned(), move || scout.run())?);
+        handle.threads.push(spawn(&crew, "queueable-scout".to_owned(), move || scout.run())?);
         if let Some(heart) = Heart::new(&crew) {
-            handle.threads.push(spawn("queueable-heart".to_owned(), move || heart.run())?);
+            handle.threads.push(spawn(&crew, "queueable-heart".to_owned(), move || heart.run())?);
         }
         for number in 0..crew.settings.workers {
-            let worker = Worker::new(crew.clone(), bell.clone(), number);
-            handle.threads.push(spawn(format!("queueable-{number}"), move || worker.run())?);
+            let worker = Worker::new(crew.clone(), bell.clone());
+            handle.threads.push(spawn(&crew, format!("queueable-{number}"), move || worker.run())?);
         }
         Ok(handle)
     }
@@ -246,35 +215,17 @@ enum Purpose {
     UntilIdle,
 }
 
-fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    thread::Builder::new().name(name).spawn(work).map_err(Error::Thread)
-}
-
-fn check_settings(settings: &PollerSettings, served: usize) -> Result<(), Error> {
-    let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
-    if served == 0 {
-        return wrong("the number of entities served", "0".to_owned(), "at least one `serve`");
-    }
-    if settings.workers == 0 {
-        return wrong("workers", "0".to_owned(), "at least 1");
-    }
-    if settings.poll_interval.is_zero() || settings.poll_interval > Duration::from_secs(600) {
-        return wrong("poll_interval", format!("{:?}", settings.poll_interval), "more than 0 and at most 10 minutes");
-    }
-    if settings.lock_wait < Duration::from_millis(1) || settings.lock_wait > Duration::from_secs(3600) {
-        return wrong("lock_wait", format!("{:?}", settings.lock_wait), "1 millisecond to 1 hour");
-    }
-    if settings.pool_wait < Duration::from_millis(1) || settings.pool_wait > Duration::from_secs(3600) {
-        return wrong("pool_wait", format!("{:?}", settings.pool_wait), "1 millisecond to 1 hour");
-    }
-    // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
-    if settings.error_text_limit > 1 << 20 {
-        return wrong("error_text_limit", settings.error_text_limit.to_string(), "at most 1 MiB");
-    }
-    if !(1..=1000).contains(&settings.claim_batch) {
-        return wrong("claim_batch", settings.claim_batch.to_string(), "1 to 1000");
-    }
-    Ok(())
+/// Starts a thread of the poller, which says by its [`Presence`](crate::crew::Presence) when it leaves.
+pub(crate) fn spawn<C: QueueConnection>(
+    crew: &Crew<C>,
+    name: String,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    crew.thread_starts();
+    thread::Builder::new().name(name).spawn(work).map_err(|error| {
+        crew.thread_left();
+        Error::Thread(error)
+    })
 }
 
 fn check_pool<C: QueueConnection>(
@@ -305,18 +256,19 @@ fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), 
     Ok(())
 }
 
+/// Returns the database's name.
 fn check_tables<C: QueueConnection>(
     pool: &Pool<ConnectionManager<C>>,
     settings: &PollerSettings,
     limits: SessionLimits,
     lanes: &[Box<dyn Lane<C>>],
-) -> Result<(), Error> {
+) -> Result<String, Error> {
     let mut session = Session::open(pool, settings.pool_wait, limits)?;
     let mut findings = Vec::new();
     for lane in lanes {
         findings.extend(lane.check(&mut session)?);
     }
-    if findings.is_empty() { Ok(()) } else { Err(Error::Unsafe(findings)) }
+    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }
 
 /// What a poller has done so far, as counts of rows.
@@ -359,7 +311,7 @@ impl Tally {
                 self.interrupted += rows.interrupted;
                 self.lost += rows.lost;
             }
-            Turn::Idle | Turn::Trouble => {}
+            Turn::Idle | Turn::Suspect | Turn::GivenUp | Turn::Trouble => {}
         }
     }
 }
@@ -403,7 +355,8 @@ impl PollerHandle {
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
         let Stopped { rolled_back, all_left } = self.control.stop(grace);
-        for thread in std::mem::take(&mut self.threads) {
+        let substitutes = self.control.take_substitutes();
+        for thread in std::mem::take(&mut self.threads).into_iter().chain(substitutes) {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
             if all_left || thread.is_finished() {
@@ -434,6 +387,7 @@ trait Controls: Send + Sync {
     fn tally(&self) -> Tally;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>>;
 }
 
 /// What stopping came to.
@@ -463,15 +417,19 @@ impl<C: QueueConnection> Controls for Control<C> {
         self.crew.release_waiting();
         let deadline = Instant::now().checked_add(grace);
         if self.crew.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: true };
+            return Stopped { rolled_back: 0, all_left: self.crew.is_empty() };
         }
         let rolled_back = self.crew.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        let all_left = self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left }
+        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.crew.is_empty() }
     }
 
     fn default_grace(&self) -> Duration {
         self.crew.settings.shutdown_grace
+    }
+
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
+        self.crew.take_substitutes()
     }
 }

@@ -8,6 +8,7 @@ use crate::crew::{Crew, Presence};
 use crate::failure_text::failure_text;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
+use crate::substitute::substitute;
 use crate::wake::{Bell, Rung};
 
 /// After an announced enqueue the scout looks after 1, 2, 4, .. milliseconds, up to half a second: whoever announced it
@@ -17,6 +18,9 @@ const LAST_GLANCE: Duration = Duration::from_millis(512);
 
 /// How long the scout leaves a lane alone whose due rows nobody could claim; it doubles up to the poll interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the scout waits at least between two looks for the records of dead processes.
+const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(100)).max(Duration::from_secs(2));
@@ -61,7 +65,12 @@ impl<C: QueueConnection> Scout<C> {
         let new = |_| Watch { next_look: now, glance: None, troubles: 0, nothing_due: false, turns_seen: 0 };
         let mut watches: Vec<_> = crew.lanes.iter().map(new).collect();
         let mut link = crew.scouts_link();
+        let mut next_adoption = now;
         while !crew.is_stopping() {
+            if next_adoption <= Instant::now() {
+                crew.crashes.adopt();
+                next_adoption = Instant::now() + crew.settings.poll_interval.max(SHORTEST_ADOPTION);
+            }
             for (lane, watch) in watches.iter_mut().enumerate() {
                 if watch.next_look <= Instant::now() {
                     watch.nothing_due = self.look(&mut link, lane, watch);
@@ -145,22 +154,24 @@ impl<C: QueueConnection> Scout<C> {
     /// Takes the transaction away from handlers that are over their budget.
     fn keep_budgets(&self, link: &mut Link<C>) {
         let now = Instant::now();
-        for slot in &self.crew.slots {
+        for slot in self.crew.slots() {
             let Some((entity, session)) = slot.revoke_if_over_budget(now) else { continue };
             self.crew.noise.warn(entity, "a handler is over its budget and loses its transaction");
-            let Some(session) = session else { continue };
-            match link.session() {
-                Ok(connection) => self.crew.end_session(connection, entity, session),
-                Err(error) => {
-                    let error = failure_text(&error, 500);
-                    self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+            if let Some(session) = session {
+                match link.session() {
+                    Ok(connection) => self.crew.end_session(connection, entity, session),
+                    Err(error) => {
+                        let error = failure_text(&error, 500);
+                        self.crew.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+                    }
                 }
             }
+            substitute(&self.crew, &self.bell, link, &slot);
         }
     }
 
     fn next_event(&self, watches: &[Watch]) -> Instant {
-        let deadlines = self.crew.slots.iter().filter_map(|slot| slot.deadline());
+        let deadlines = self.crew.slots().into_iter().filter_map(|slot| slot.deadline());
         let looks = watches.iter().map(|watch| watch.next_look);
         // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest budget, so
         // that it is late by one budget at most; in a quiet crew nothing begins before the scout says so.

@@ -1,23 +1,40 @@
 //! Where a worker says what it is running, so that others can take the transaction away from it.
 
-use std::sync::{Mutex, MutexGuard};
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::crash::Recorder;
+use crate::hold::{Ended, Hold};
 use crate::wake::unpoisoned;
 
 /// What one worker is running.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<Option<Run>>);
+pub(crate) struct Slot {
+    run: Mutex<Option<Run>>,
+    recorder: Recorder,
+    /// The worker's number at the process's door, see [`alone`](crate::crash::alone).
+    place: AtomicU64,
+    /// Whether another thread has taken this worker's place.
+    replaced: AtomicBool,
+}
 
 /// An attempt while it runs.
-#[derive(Debug, Clone, Copy)]
 struct Run {
     entity: &'static str,
     session: Option<i64>,
     started: Instant,
     budget: Duration,
     phase: Phase,
+    held: Option<Held>,
+    given_up: bool,
+    /// The hold on a leased row, which tells when the handler's time is over.
+    lease: Option<Arc<Hold>>,
 }
+
+/// The row of an attempt, as its lane knows it.
+pub(crate) type Held = Box<dyn Any + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -39,14 +56,76 @@ pub(crate) enum Revocation {
 }
 
 impl Slot {
-    /// Says that an attempt begins on this session.
-    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
-        *self.lock() = Some(Run { entity, session, started: Instant::now(), budget, phase: Phase::Running });
+    /// The slot of a worker.
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Slot { recorder, ..Slot::default() }
     }
 
-    /// Says that the attempt has ended.
-    pub(crate) fn leave(&self) {
-        *self.lock() = None;
+    /// Where the worker records what it is about to run, in case that ends the process.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Says that an attempt begins on this session.
+    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
+        let (started, phase) = (Instant::now(), Phase::Running);
+        *self.lock() = Some(Run { entity, session, started, budget, phase, held: None, given_up: false, lease: None });
+    }
+
+    /// Says that a handler runs under a lease, without a session.
+    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<Hold>, row: Held) {
+        self.enter(entity, None, Duration::MAX);
+        if let Some(run) = &mut *self.lock() {
+            (run.held, run.lease) = (Some(row), Some(lease));
+        }
+    }
+
+    /// Whether the handler runs under a lease, and holds no lock and no session.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.lock().as_ref().is_some_and(|run| run.lease.is_some())
+    }
+
+    /// Says which row the attempt holds, so that somebody else can record its failure should the handler not return.
+    pub(crate) fn hold(&self, row: Held) {
+        if let Some(run) = &mut *self.lock() {
+            run.held = Some(row);
+        }
+    }
+
+    /// Gives an attempt up that is over its budget: whoever gets the row records the failure.
+    pub(crate) fn give_up(&self) -> Option<Held> {
+        let mut slot = self.lock();
+        let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::OverBudget))?;
+        let held = run.held.take()?;
+        run.given_up = true;
+        Some(held)
+    }
+
+    /// Says that the attempt has ended. Returns whether it was given up before.
+    pub(crate) fn leave(&self) -> bool {
+        let run = self.lock().take();
+        self.recorder.land();
+        run.is_some_and(|run| run.given_up)
+    }
+
+    /// Says where at the process's door the worker is.
+    pub(crate) fn set_place(&self, place: u64) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Where at the process's door the worker is.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// Says that another thread takes the worker's place: it leaves when its handler has returned.
+    pub(crate) fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+    }
+
+    /// Whether another thread has taken the worker's place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
     }
 
     /// Tells whether the transaction was taken away, or is to be because the budget is over.
@@ -73,12 +152,20 @@ impl Slot {
 
     /// Takes the transaction away from an attempt that is over its budget; returns the entity and the session to end.
     pub(crate) fn revoke_if_over_budget(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
-        self.revoke(Revocation::OverBudget, |run| now.duration_since(run.started) > run.budget)
+        self.revoke(Revocation::OverBudget, |run| match &run.lease {
+            Some(lease) => lease.ended() == Some(Ended::OverBudget),
+            None => now.duration_since(run.started) > run.budget,
+        })
     }
 
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
-        self.revoke(Revocation::Shutdown, |_| true)
+        let revoked = self.revoke(Revocation::Shutdown, |_| true);
+        if revoked.is_some() {
+            // The process may end while the handler runs, and that is no crash.
+            self.recorder.land();
+        }
+        revoked
     }
 
     fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(&'static str, Option<i64>)> {
@@ -90,11 +177,14 @@ impl Slot {
 
     /// When the running attempt's budget ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.lock().as_ref().filter(|run| run.phase == Phase::Running).map(|run| run.started + run.budget)
+        self.lock().as_ref().filter(|run| run.phase == Phase::Running).map(|run| match &run.lease {
+            Some(lease) => lease.deadline(),
+            None => run.started + run.budget,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Run>> {
-        unpoisoned(self.0.lock())
+        unpoisoned(self.run.lock())
     }
 }
 
@@ -123,5 +213,21 @@ mod tests {
         while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
         assert_eq!(slot.revoked(), Some(Revocation::OverBudget));
         assert_eq!(slot.commit(), Err(Revocation::OverBudget));
+    }
+
+    #[test]
+    fn either_the_worker_or_whoever_gives_it_up_has_the_row() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        slot.hold(Box::new(42));
+        assert!(slot.give_up().is_none(), "it may still succeed");
+        assert!(!slot.leave());
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        slot.hold(Box::new(42));
+        while slot.revoked().is_none() {}
+        assert!(slot.give_up().is_some_and(|row| row.is::<i32>()));
+        assert!(slot.give_up().is_none());
+        assert!(slot.leave());
+        assert!(!slot.leave());
     }
 }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::QueueConnection;
+use crate::crash::alone;
 use crate::crew::{Crew, Presence};
 use crate::lane::Turn;
 use crate::retry::{Retry, RetryPolicy, jittered};
+use crate::session::Link;
+use crate::slot::Slot;
 use crate::wake::Bell;
 
 /// How a worker backs off from a database in trouble: from 50 milliseconds to 2 seconds, so that it is back within
@@ -18,15 +21,16 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duratio
 pub(crate) struct Worker<C: QueueConnection> {
     crew: Arc<Crew<C>>,
     bell: Arc<Bell>,
-    number: usize,
+    slot: Arc<Slot>,
 }
 
 impl<C: QueueConnection> Worker<C> {
-    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, number: usize) -> Self {
-        Worker { crew, bell, number }
+    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>) -> Self {
+        let slot = crew.new_slot();
+        Worker { crew, bell, slot }
     }
 
-    /// Takes turns until the poller stops.
+    /// Takes turns until the poller stops, or another thread has taken this one's place.
     pub(crate) fn run(self) {
         let crew = &*self.crew;
         // Before the link, so that it outlives it: a thread that has left holds no session.
@@ -34,37 +38,55 @@ impl<C: QueueConnection> Worker<C> {
         let mut link = crew.link();
         let mut troubles = 0;
         while let Some(leave) = crew.wait_for_work() {
-            let lane = &crew.lanes[leave.lane];
-            let writing = if lane.writes_throughout() { crew.turn_to_write() } else { None };
-            if crew.is_stopping() {
-                crew.end_turn(leave, Turn::Idle);
-                break;
+            let mut turn = self.take_turn(&mut link, leave.lane, false);
+            while turn == Turn::Suspect {
+                turn = self.take_turn(&mut link, leave.lane, true);
             }
-            let turn = catch_unwind(AssertUnwindSafe(|| {
-                lane.turn(&mut link, &crew.slots[self.number], &crew.noise, &|| {
-                    crew.found_work(leave.lane);
-                    !crew.is_stopping()
-                })
-            }))
-            .unwrap_or_else(|panic| {
-                // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
-                std::mem::forget(panic);
-                crew.noise.warn(lane.entity(), "an attempt panicked outside its handler");
-                crew.slots[self.number].leave();
-                link.close();
-                Turn::Trouble
-            });
-            drop(writing);
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
             let cooled = crew.end_turn(leave, turn);
             if cooled {
                 // The scout looks when the next row is due.
                 self.bell.cooled(leave.lane);
             }
+            if self.slot.is_replaced() {
+                break;
+            }
             if troubles > 0 {
                 let delay = BACKOFF.delay(troubles).unwrap_or_default();
                 crew.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
+        crew.remove_slot(&self.slot);
+    }
+
+    /// Takes one turn on a lane, alone in the process if that is asked for.
+    fn take_turn(&self, link: &mut Link<C>, lane: usize, alone: bool) -> Turn {
+        let (crew, slot) = (&*self.crew, &*self.slot);
+        // In this order: whoever waits to write is inside already.
+        // A call under a lease may take long, and a crash in it is told by the lease's end: nobody waits for it to be alone.
+        let _inside = if crew.lanes[lane].recorded_as().is_some() {
+            let Some(place) = alone::enter(alone, || crew.is_stopping()) else { return Turn::Idle };
+            slot.recorder().set_company(place.company());
+            slot.set_place(place.number());
+            Some((crew.turn_to_write(), place))
+        } else {
+            None
+        };
+        if crew.is_stopping() {
+            return Turn::Idle;
+        }
+        let claimed = || {
+            crew.found_work(lane);
+            !crew.is_stopping()
+        };
+        let turn = catch_unwind(AssertUnwindSafe(|| crew.lanes[lane].turn(link, slot, &crew.noise, &claimed)));
+        turn.unwrap_or_else(|panic| {
+            // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
+            std::mem::forget(panic);
+            crew.noise.warn(crew.lanes[lane].entity(), "an attempt panicked outside its handler");
+            let given_up = slot.leave();
+            link.close();
+            if given_up { Turn::GivenUp } else { Turn::Trouble }
+        })
     }
 }

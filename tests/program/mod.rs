@@ -56,6 +56,15 @@ impl Program {
         Self::spawn(command.args(arguments))
     }
 
+    /// Starts one test of this test's own program: a process that does by itself what no test survives.
+    pub(crate) fn of_this_test<V: AsRef<OsStr>>(
+        test: &str,
+        variables: impl IntoIterator<Item = (&'static str, V)>,
+    ) -> Self {
+        let program = env::current_exe().expect("a program knows where it is");
+        Self::spawn(Command::new(program).args(["--exact", test, "--nocapture"]).envs(variables))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let output = tempfile::tempdir().expect("the system's temporary directory is writable");
         let file = |name| File::create(output.path().join(name)).expect("the directory is writable");
@@ -98,8 +107,24 @@ impl Program {
 
     /// Asks the program to end, once it has said `text`.
     pub(crate) fn terminate_after(&mut self, text: &str) {
+        self.await_text(text);
+        self.signal("TERM");
+    }
+
+    /// Asks the program to end twice at the same moment, once it has said `text`.
+    pub(crate) fn terminate_twice_after(&mut self, text: &str) {
+        self.await_text(text);
+        // Both wait for it until it goes on. Two of one kind would be one.
+        ["STOP", "TERM", "INT", "CONT"].iter().for_each(|name| self.signal(name));
+    }
+
+    fn await_text(&mut self, text: &str) {
         self.until(text, |program| program.said().contains(text).then_some(()));
-        let sent = Command::new("kill").args(["-s", "TERM"]).arg(self.child.id().to_string()).status();
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 

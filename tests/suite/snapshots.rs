@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, RecallMark, Remove, RemoveAll, Settle, SettleMany, StateCondition, Take, Taken, Token,
+    Recall, RecallMark, Remove, RemoveAll, Retake, Settle, SettleMany, StateCondition, Take, Taken, Token,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -114,6 +114,19 @@ fn the_sql_of_a_group() {
     listing.add("settle the successes", &SettleMany::<Payment>::new(rows, &success));
     listing.add("recall the mark", &RecallMark::<Payment>::new(&7));
     listing.matches("group");
+}
+
+#[test]
+fn the_sql_of_strict_crash_accounts() {
+    let mark = Change {
+        next: Some(Next::In(Duration::from_secs(30))),
+        error: ErrorText::Set("this message is being handled".to_owned()),
+        ..Change::default()
+    };
+    let mut listing = Listing::default();
+    listing.add("mark", &Settle::<Payment>::new(&7, FENCE, &mark));
+    listing.add("retake", &Retake::<Payment, Backend>::new(&7, FENCE));
+    listing.matches("strict");
 }
 
 #[test]

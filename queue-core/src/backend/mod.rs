@@ -124,6 +124,9 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// Returns the number under which the server knows this session, so that another can end it. SQLite has none.
     fn session_id(&mut self) -> QueryResult<Option<i64>>;
 
+    /// Returns a name for the database, by which the processes that work on it know each other's crash records.
+    fn database_name(&mut self) -> QueryResult<String>;
+
     /// Ends another session of the same user; its transaction is rolled back by the server.
     fn end_session(&mut self, session: i64) -> QueryResult<()>;
 

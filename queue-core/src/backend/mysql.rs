@@ -97,6 +97,10 @@ impl QueueConnection for MysqlConnection {
         diesel::select(diesel::dsl::sql::<BigInt>("CONNECTION_ID()")).get_result(self).map(Some)
     }
 
+    fn database_name(&mut self) -> QueryResult<String> {
+        diesel::select(diesel::dsl::sql::<Text>("COALESCE(DATABASE(), '')")).get_result(self)
+    }
+
     fn end_session(&mut self, session: i64) -> QueryResult<()> {
         self.batch_execute(&format!("KILL CONNECTION {session}"))
     }

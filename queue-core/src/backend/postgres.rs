@@ -69,6 +69,12 @@ impl QueueConnection for PgConnection {
         diesel::select(pg_backend_pid()).get_result::<i32>(self).map(|id| Some(id.into()))
     }
 
+    fn database_name(&mut self) -> QueryResult<String> {
+        // With the schema, because the same table may be there once for each tenant.
+        diesel::select(diesel::dsl::sql::<Text>("concat_ws('.', current_database(), current_schema())"))
+            .get_result(self)
+    }
+
     fn end_session(&mut self, session: i64) -> QueryResult<()> {
         let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is no process id")))?;
         diesel::select(pg_terminate_backend(pid)).get_result::<bool>(self).map(drop)

@@ -67,6 +67,11 @@ impl QueueConnection for SqliteConnection {
         Ok(None)
     }
 
+    fn database_name(&mut self) -> QueryResult<String> {
+        let file = "(SELECT file FROM pragma_database_list WHERE name = 'main')";
+        diesel::select(diesel::dsl::sql::<Text>(file)).get_result(self)
+    }
+
     fn end_session(&mut self, _session: i64) -> QueryResult<()> {
         Ok(())
     }

@@ -10,6 +10,7 @@ mod look;
 mod mark;
 mod recall;
 mod remove;
+mod retake;
 mod select;
 mod settle;
 mod take;
@@ -30,6 +31,7 @@ pub use self::look::Look;
 pub use self::mark::RecallMark;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
+pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Take, Taken, Token};
@@ -90,6 +92,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
     fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
+    /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
+    fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -105,6 +109,7 @@ where
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
+    Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
@@ -189,6 +194,11 @@ where
 
     fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
         Ok(first(RecallMark::<Q>::new(key).load(connection)?).flatten())
+    }
+
+    fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
+        Ok(first(rows).map(Claimed::from))
     }
 }
 

@@ -1,0 +1,242 @@
+//! The accusations that this process has taken over from dead ones, until it claims the rows.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::flight::{Flight, SUFFIX};
+use super::owner;
+use super::record::{self, Entry};
+
+/// How many accusations are kept; the oldest are forgotten first.
+const KEPT: usize = 1000;
+
+/// For how long a dead process's record waits for somebody who serves its queue.
+const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The accusations, in memory and in a file of our own, so that a further crash loses none.
+#[derive(Debug)]
+pub(crate) struct Docket {
+    directory: PathBuf,
+    database: String,
+    queues: Vec<String>,
+    entries: Vec<Entry>,
+    file: Flight,
+    /// Files that concern other databases or queues.
+    others: HashSet<OsString>,
+}
+
+impl Docket {
+    /// Opens the docket of a poller that serves these queues.
+    pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
+        owner::create_directory(directory, shared)?;
+        Ok(Docket {
+            file: Flight::create(directory, database)?,
+            directory: directory.to_owned(),
+            database: database.to_owned(),
+            queues,
+            entries: Vec::new(),
+            others: HashSet::new(),
+        })
+    }
+
+    /// A new record file for a worker.
+    pub(crate) fn flight(&self) -> io::Result<Flight> {
+        Flight::create(&self.directory, &self.database)
+    }
+
+    /// Takes over what dead processes have left.
+    pub(crate) fn adopt(&mut self) -> io::Result<()> {
+        let own_file = fs::metadata(self.directory.join(self.file.name().unwrap_or_default()))?;
+        let mut names = HashSet::new();
+        for file in fs::read_dir(&self.directory)? {
+            let (name, path) = file.map(|file| (file.file_name(), file.path()))?;
+            if path.extension().is_none_or(|extension| extension != SUFFIX) || Some(&*name) == self.file.name() {
+                continue;
+            }
+            let ours = !self.others.contains(&name) && self.adopt_file(&path, &own_file).unwrap_or(false);
+            if !ours {
+                names.insert(name);
+            }
+        }
+        // A living process's file is asked again next time; only those of the dead never change.
+        self.others.retain(|name| names.contains(name));
+        Ok(())
+    }
+
+    /// Takes over one file, if it is a dead process's and concerns us. Returns whether it is to be looked at again.
+    fn adopt_file(&mut self, path: &Path, own_file: &fs::Metadata) -> io::Result<bool> {
+        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+        let metadata = file.metadata()?;
+        if !owner::same_user(&metadata, own_file) || file.try_lock().is_err() || !path.exists() {
+            return Ok(true);
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let Some(found) = record::read(&text, &self.database) else {
+            let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+            if age > STALE {
+                fs::remove_file(path)?;
+            }
+            self.others.extend(path.file_name().map(OsString::from));
+            return Ok(false);
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|entry| self.queues.iter().any(|queue| entry.is_of(queue)));
+        if !ours.is_empty() {
+            ours.into_iter().for_each(|entry| self.accuse(entry));
+            // Ours first: a crash between the two writes counts once too often, but not once too seldom.
+            self.file.write(&self.entries)?;
+        }
+        if others.is_empty() {
+            fs::remove_file(path)?;
+            return Ok(true);
+        }
+        self.leave(&mut file, &others)?;
+        self.others.extend(path.file_name().map(OsString::from));
+        Ok(false)
+    }
+
+    /// Leaves in a dead process's file what another poller has to know.
+    fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
+        let mut text = record::header(&self.database);
+        others.iter().for_each(|entry| entry.push(&mut text));
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())
+    }
+
+    fn accuse(&mut self, entry: Entry) {
+        match self.entries.iter_mut().find(|known| known.is_about(&entry)) {
+            Some(known) if known.fence == entry.fence => known.alone = known.alone.saturating_add(entry.alone),
+            Some(known) => *known = entry,
+            None => self.entries.push(entry),
+        }
+        if self.entries.len() > KEPT {
+            self.entries.remove(0);
+        }
+    }
+
+    /// What is said against a row that was claimed in this state.
+    pub(crate) fn against(&self, row: &Entry) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.is_about(row) && entry.fence == row.fence)
+    }
+
+    /// Forgets what was said against a row.
+    pub(crate) fn forget(&mut self, row: &Entry) -> io::Result<()> {
+        let before = self.entries.len();
+        self.entries.retain(|entry| !entry.is_about(row));
+        if self.entries.len() == before { Ok(()) } else { self.file.write(&self.entries) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::Fence;
+    use crate::status::Status;
+
+    const FENCE: Fence = Fence { status: Status::NotAttempted, try_count: 0 };
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            Place(std::env::temp_dir().join(format!("queueable-docket-test-{:x}", fastrand::u64(..))))
+        }
+
+        fn open(&self, queues: &[&str]) -> Docket {
+            let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
+            Docket::open(&self.0, false, "shop", queues).unwrap()
+        }
+
+        /// Leaves a file as a process does that has died.
+        fn die_with(&self, entries: &[Entry]) {
+            let mut text = record::header("shop");
+            entries.iter().for_each(|entry| entry.push(&mut text));
+            fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).unwrap();
+        }
+
+        fn files(&self) -> usize {
+            fs::read_dir(&self.0).unwrap().count()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn entry(queue: &str, key: &str, alone: bool) -> Entry {
+        Entry::new(queue, key, FENCE, alone)
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_taken_over_once_and_kept_for_the_next_crash() {
+        let place = Place::new();
+        let (mut one, mut other) = (place.open(&["a"]), place.open(&["a"]));
+        place.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
+        one.adopt().unwrap();
+        other.adopt().unwrap();
+        assert!(other.is_empty());
+        assert_eq!(one.against(&entry("a", "2", false)).map(|entry| entry.alone), Some(1));
+        assert_eq!(one.against(&entry("b", "1", false)), None);
+        place.die_with(&[entry("a", "2", true)]);
+        one.adopt().unwrap();
+        assert_eq!(one.against(&entry("a", "2", false)).map(|entry| entry.alone), Some(2));
+        let carried = fs::read(place.0.join(one.file.name().unwrap())).unwrap();
+        assert_eq!(record::read(&carried, "shop").unwrap(), one.entries);
+        one.forget(&entry("a", "2", false)).unwrap();
+        assert_eq!(one.against(&entry("a", "2", false)), None);
+        assert!(!one.is_empty());
+    }
+
+    #[test]
+    fn a_row_in_another_state_than_at_the_crash_is_not_accused() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        place.die_with(&[entry("a", "1", true)]);
+        docket.adopt().unwrap();
+        let later = Entry::new("a", "1", Fence { status: Status::Error, try_count: 1 }, false);
+        assert_eq!(docket.against(&later), None);
+    }
+
+    #[test]
+    fn a_living_process_a_queue_of_others_and_garbage_are_left_alone() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        let mut living = docket.flight().unwrap();
+        living.write(&[entry("a", "1", true)]).unwrap();
+        place.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
+        fs::write(place.0.join("garbage.flight"), b"\0\xff").unwrap();
+        fs::write(place.0.join("notes.txt"), b"mine").unwrap();
+        for _ in 0..2 {
+            docket.adopt().unwrap();
+            assert_eq!(docket.entries, [entry("a", "3", true)]);
+        }
+        assert_eq!(place.files(), 5);
+        let mut other = place.open(&["b"]);
+        other.adopt().unwrap();
+        assert_eq!(other.entries, [entry("b", "2", true)]);
+        drop(living);
+        assert_eq!(place.files(), 4);
+    }
+
+    #[test]
+    fn a_row_among_too_many_accused_is_forgotten_in_turn() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        for number in 0..KEPT + 5 {
+            docket.accuse(entry("a", &number.to_string(), false));
+        }
+        assert_eq!(docket.entries.len(), KEPT);
+        assert!(docket.against(&entry("a", "0", false)).is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! Crash accounting: a row whose handler ends the process is found out, although its transaction is gone with it.
+//!
+//! Each worker says in a file of its own what it is about to run (`flight.rs`); the file's lock ends with the process,
+//! and the next poller in that directory takes over what it says (`docket.rs`). When an accused row is claimed, the
+//! suspicion is written on the row itself (`suspicion.rs`), in a transaction of its own (`hearing.rs`). A suspect runs
+//! alone in its process (`alone.rs`); how it ends there tells the innocent from the guilty, which is set aside after
+//! three crashes. Where no file outlives the process, the suspicion is written before the handler runs (`strict.rs`).
+
+pub(crate) mod alone;
+mod docket;
+mod flight;
+pub(crate) mod hearing;
+mod owner;
+mod record;
+mod recorder;
+pub(crate) mod strict;
+mod suspicion;
+
+use std::env;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+
+use self::alone::Company;
+use self::docket::Docket;
+use self::flight::Flight;
+use self::record::Entry;
+pub(crate) use self::recorder::Recorder;
+use self::suspicion::Suspicion;
+use crate::error::Error;
+use crate::noise::Noise;
+use crate::settings::PollerSettings;
+use crate::statement::Fence;
+use crate::wake::unpoisoned;
+
+/// How a poller finds out rows whose handler ends the whole process: by an abort, a stack overflow, or for want of memory.
+///
+/// Such a row is rolled back with everything that its attempt wrote. Without accounts it would be due again, and end
+/// every process that takes it. With them it is set aside after three crashes: it becomes `FAILED`, and its error text
+/// says why. Rows that ran beside it are suspects: each runs once more, alone in its process, and is cleared.
+///
+/// The process must not have been ended by the handler: `kill -9` makes suspects too. A row that is alone in its
+/// process at two such kills after a first one is set aside, so let a service end by [`PollerHandle::shutdown`].
+///
+/// ```
+/// use queueable::{CrashAccounting, PollerSettings};
+///
+/// assert_eq!(PollerSettings::default().crash_accounting, CrashAccounting::On);
+/// ```
+///
+/// [`PollerHandle::shutdown`]: crate::PollerHandle::shutdown
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CrashAccounting {
+    /// Each worker notes in a small file of its own what it is about to run, and a process that starts later reads the
+    /// files of those that have died. It costs no statement, and a few microseconds for each message. The default.
+    #[default]
+    On,
+    /// The row itself is marked before its handler runs, for machines whose files do not outlive the process, as in many
+    /// containers. It costs one more transaction for each message (four statements), and after a crash the row waits for
+    /// its budget. A process that is ended while a handler runs, also by a shutdown whose grace is over, leaves a mark.
+    Strict,
+    /// Crashes are not counted.
+    Off,
+}
+
+/// Where pollers keep their records when nothing else is said.
+pub(crate) fn default_directory() -> PathBuf {
+    env::temp_dir().join("queueable")
+}
+
+/// What a poller knows of crashes.
+pub(crate) struct Crashes {
+    accounting: CrashAccounting,
+    docket: Option<Mutex<Docket>>,
+    noise: Noise,
+}
+
+/// What is to be done with a row that was claimed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// It is handled.
+    Handle,
+    /// It is a suspect, and the worker is not alone: give the claim up and come back alone.
+    ComeBackAlone,
+    /// Something was found out: write this text and give the claim up.
+    Mark(String),
+    /// It is set aside with this text.
+    SetAside(String),
+    /// This text is written and committed before the row is handled.
+    MarkAndHandle(String),
+}
+
+impl Crashes {
+    /// Opens the accounts of a poller that serves these queues of a database.
+    pub(crate) fn open(settings: &PollerSettings, database: &str, queues: Vec<String>) -> Result<Self, Error> {
+        let docket = match settings.crash_accounting {
+            CrashAccounting::On => Some(open_docket(settings, database, queues).map_err(|error| Error::Setting {
+                setting: "crash_directory",
+                found: format!("{} ({error})", settings.crash_directory.display()),
+                expected: "a directory in which this process can create and lock files; name another one, or set \
+                           crash_accounting to strict, which marks the rows instead, or to off",
+            })?),
+            CrashAccounting::Strict | CrashAccounting::Off => None,
+        };
+        Ok(Crashes { accounting: settings.crash_accounting, docket: docket.map(Mutex::new), noise: Noise::default() })
+    }
+
+    /// Accounts of nothing.
+    pub(crate) fn off() -> Self {
+        Crashes { accounting: CrashAccounting::Off, docket: None, noise: Noise::default() }
+    }
+
+    /// Takes over what dead processes have left.
+    pub(crate) fn adopt(&self) {
+        if let Some(mut docket) = self.docket() {
+            self.told(docket.adopt());
+        }
+    }
+
+    /// A worker's record file.
+    fn flight(&self) -> Option<Flight> {
+        self.told(self.docket()?.flight())
+    }
+
+    /// Says what is to be done with a row that was claimed in this state and with this error text.
+    fn weigh(
+        &self,
+        queue: &str,
+        key: &dyn std::fmt::Debug,
+        fence: Fence,
+        text: Option<&str>,
+        company: Company,
+    ) -> Course {
+        let known = Suspicion::of(text);
+        if let Some(docket) = self.docket().filter(|docket| !docket.is_empty()) {
+            let row = Entry::new(queue, &format!("{key:?}"), fence, false);
+            if let Some(accusation) = docket.against(&row) {
+                // In company it may have been a neighbour; a crash alone counts.
+                let crashes = known.map_or(0, |known| known.crashes).saturating_add(accusation.alone).max(1);
+                let suspicion = Suspicion { crashes, presumed: false };
+                return if suspicion.is_proven() {
+                    Course::SetAside(Suspicion::final_text(text))
+                } else {
+                    Course::Mark(suspicion.over(text))
+                };
+            }
+        }
+        match known {
+            Some(known) if known.is_proven() => Course::SetAside(Suspicion::final_text(text)),
+            Some(_) if company == Company::Others => Course::ComeBackAlone,
+            known if self.accounting == CrashAccounting::Strict => {
+                let crashes =
+                    known.map_or(0, |known| known.crashes).saturating_add(u32::from(company == Company::Nobody)).max(1);
+                Course::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
+            }
+            _ => Course::Handle,
+        }
+    }
+
+    /// Forgets what was said against a row.
+    fn forget(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence) {
+        if let Some(mut docket) = self.docket().filter(|docket| !docket.is_empty()) {
+            let forgotten = docket.forget(&Entry::new(queue, &format!("{key:?}"), fence, false));
+            self.told(forgotten);
+        }
+    }
+
+    fn docket(&self) -> Option<MutexGuard<'_, Docket>> {
+        self.docket.as_ref().map(|docket| unpoisoned(docket.lock()))
+    }
+
+    /// Work goes on without a record: a full disk is no reason to stop.
+    fn told<T>(&self, result: io::Result<T>) -> Option<T> {
+        result.map_err(|error| self.noise.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
+    }
+}
+
+fn open_docket(settings: &PollerSettings, database: &str, queues: Vec<String>) -> io::Result<Docket> {
+    let directory = &settings.crash_directory;
+    Docket::open(directory, *directory == default_directory(), database, queues)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+
+    const FENCE: Fence = Fence { status: Status::NotAttempted, try_count: 0 };
+
+    fn weigh(accounting: CrashAccounting, text: Option<&str>, company: Company) -> Course {
+        let crashes = Crashes { accounting, ..Crashes::off() };
+        crashes.weigh("payments.status", &1, FENCE, text, company)
+    }
+
+    #[test]
+    fn a_suspect_runs_alone_and_is_set_aside_when_it_is_proven() {
+        let text = |crashes| Suspicion { crashes, presumed: false }.over(Some("no route"));
+        for accounting in [CrashAccounting::On, CrashAccounting::Strict, CrashAccounting::Off] {
+            assert_eq!(weigh(accounting, Some(&text(1)), Company::Others), Course::ComeBackAlone);
+            let aside = Course::SetAside(Suspicion::final_text(Some("no route")));
+            assert_eq!(weigh(accounting, Some(&text(3)), Company::Others), aside);
+        }
+        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Nobody), Course::Handle);
+        // It would wait for ever for a handler that never returns.
+        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Stuck), Course::Handle);
+        assert_eq!(weigh(CrashAccounting::On, Some("no route"), Company::Others), Course::Handle);
+    }
+
+    #[test]
+    fn strict_marks_count_further_only_when_the_row_is_alone() {
+        let mark = |crashes| Course::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
+        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Others), mark(1));
+        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Nobody), mark(1));
+        let text = Suspicion { crashes: 1, presumed: true }.to_string();
+        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Nobody), mark(2));
+        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Stuck), mark(1));
+    }
+}

@@ -1,0 +1,79 @@
+//! A worker's part of the crash accounts: what it is about to run.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use super::alone::Company;
+use super::flight::Flight;
+use super::record::Entry;
+use super::strict::Mark;
+use super::{Course, Crashes};
+use crate::statement::Fence;
+use crate::wake::unpoisoned;
+
+/// What a worker records.
+pub(crate) struct Recorder {
+    crashes: Arc<Crashes>,
+    flight: Mutex<Option<Flight>>,
+    company: Mutex<Company>,
+    mark: Mutex<Option<Mark>>,
+}
+
+impl Recorder {
+    /// The recorder of one worker.
+    pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
+        let flight = Mutex::new(crashes.flight());
+        Recorder { flight, crashes, company: Mutex::default(), mark: Mutex::default() }
+    }
+
+    /// Says what else runs in this process until it is said again.
+    pub(crate) fn set_company(&self, company: Company) {
+        *unpoisoned(self.company.lock()) = company;
+    }
+
+    /// Says what is to be done with a row that was claimed in this state and with this error text.
+    pub(crate) fn weigh(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> Course {
+        self.crashes.weigh(queue, key, fence, text, self.company())
+    }
+
+    /// What was found out about the row is written on it, or cannot be.
+    pub(crate) fn forget(&self, queue: &str, key: &dyn Debug, fence: Fence) {
+        self.crashes.forget(queue, key, fence);
+    }
+
+    /// Records that these rows are about to be handled.
+    pub(crate) fn take_off<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
+        if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
+            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, self.company() == Company::Nobody);
+            let entries: Vec<_> = rows.into_iter().map(entry).collect();
+            self.crashes.told(flight.write(&entries));
+        }
+    }
+
+    /// Records that they were handled, however it ended.
+    pub(crate) fn land(&self) {
+        if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
+            self.crashes.told(flight.clear());
+        }
+    }
+
+    /// Says that the row bears a mark that an attempt without an end is to take off.
+    pub(super) fn set_mark(&self, mark: Mark) {
+        *unpoisoned(self.mark.lock()) = Some(mark);
+    }
+
+    /// The mark that the last claimed row bears, if its attempt has not ended in a word on the row.
+    pub(crate) fn take_mark(&self) -> Option<Mark> {
+        unpoisoned(self.mark.lock()).take()
+    }
+
+    fn company(&self) -> Company {
+        *unpoisoned(self.company.lock())
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder::new(Arc::new(Crashes::off()))
+    }
+}

@@ -1,0 +1,91 @@
+//! Strict accounts: the row is marked and the mark committed before its handler runs, and the mark is taken off again
+//! when the attempt ends without a word on the row.
+
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+
+use super::hearing::{Hearing, as_it_was, unmarkable, write};
+use crate::attempt::{Plan, Rest};
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::column::QueueState;
+use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
+
+/// A mark on a row, and the text that stood in its place.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    text: String,
+    before: ErrorText,
+}
+
+/// Marks the row, commits, and takes it again in a new transaction.
+pub(super) fn mark<Q, C>(
+    connection: &mut C,
+    plan: &Plan<'_, Q, C>,
+    key: &Q::Key,
+    fence: Fence,
+    text: String,
+    (_, state): (Q, QueueState),
+) -> Hearing<Q>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    // For as long as the handler may run, so that nobody takes the row between the two transactions. After a crash it
+    // waits for that long.
+    let change = Change { next: Some(Next::In(plan.budget)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    match write::<Q, C>(connection, key, fence, &change) {
+        Ok(()) => {}
+        Err(error) if C::classify(&error) != ErrorClass::Other => return Hearing::Lost(error),
+        Err(error) => return Hearing::Unsettled(unmarkable(plan, fence, error)),
+    }
+    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+    plan.slot.recorder().set_mark(Mark { text: text.clone(), before });
+    let retaken = connection.begin().and_then(|()| retake::<Q, C>(connection, key, fence, &text));
+    match retaken {
+        // The entity as it is now: the application may have changed it. The state as it was without the mark.
+        Ok(Some(Claimed { message, .. })) => {
+            let kept = as_it_was(state.last_attempt_error_message.as_deref());
+            Hearing::Handle(message.map(|(entity, _)| (entity, state)), kept)
+        }
+        // Somebody has stopped it, sent it again or removed it: it is theirs.
+        Ok(None) => Hearing::Unsettled(Rest::Leave),
+        Err(error) => Hearing::Unsettled(Rest::Postpone(error.to_string())),
+    }
+}
+
+/// Takes the mark off a row whose attempt ended without a word on it; the row is due.
+pub(crate) fn unmark<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &Mark) -> QueryResult<()>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+    connection.begin()?;
+    let result = retake::<Q, C>(connection, key, fence, &mark.text).and_then(|retaken| {
+        if retaken.is_some() {
+            Q::settle(connection, key, fence, &change)?;
+        }
+        C::TransactionManager::commit_transaction(connection)
+    });
+    if result.is_err() {
+        // The caller closes a connection that stays in doubt.
+        let _ = C::TransactionManager::rollback_transaction(connection);
+    }
+    result
+}
+
+/// Locks and reads the row if it is as it was marked.
+fn retake<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &str) -> QueryResult<Option<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let retaken = Q::retake(connection, key, fence)?;
+    Ok(retaken.filter(|claimed| match &claimed.message {
+        Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
+        // It was decoded a moment ago, so the application has changed it since, and not the queue.
+        Err(_) => true,
+    }))
+}

@@ -1,0 +1,129 @@
+//! Handlers that do not return: the server ends their sessions, and the work goes on without their threads.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use queueable::{HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, payments};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The amount whose handler does not return.
+const ENDLESS: i64 = 1;
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = impatient_queue, retry = fixed("1h"), budget = "300ms")]
+struct Impatient {
+    id: i64,
+    amount_cents: i64,
+}
+
+/// A poller with one worker, and what is seen of its handlers.
+struct Stage {
+    poller: Poller<Conn>,
+    /// The rows that a handler has begun, each with the name of its thread.
+    begun: Receiver<(i64, String)>,
+    /// Lets the endless handler return, when it is dropped.
+    release: Sender<()>,
+}
+
+impl Stage {
+    fn new(bank: &Bank, connections: u32) -> Self {
+        let (begin, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let (begin, released) = (Mutex::new(begin), Mutex::new(released));
+        let handler = move |payment: &Impatient, _: &mut Message<'_, Conn>| -> HandlerResult {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            let _ = begin.lock().unwrap().send((payment.id, name));
+            if payment.amount_cents == ENDLESS {
+                let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE);
+            }
+            Ok(Outcome::Done)
+        };
+        let mut settings = PollerSettings::default();
+        settings.workers = 1;
+        settings.pool_wait = Duration::from_millis(100);
+        let poller = Impatient::poller(bank.database.pool(connections), handler).settings(settings);
+        Stage { poller, begun, release }
+    }
+}
+
+fn enqueue(bank: &Bank) -> (i64, i64) {
+    let ids = bank.enqueue([ENDLESS, 2]);
+    let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(1);
+    diesel::update(payments::table.find(ids[0])).set(Impatient::due_at(long_ago)).execute(&mut bank.connect()).unwrap();
+    (ids[0], ids[1])
+}
+
+/// Waits until the row is in this state.
+fn await_status(bank: &Bank, id: i64, status: Status) {
+    let (_nobody, pace) = mpsc::channel::<()>();
+    let reached = (0..3000).any(|_| {
+        let _ = pace.recv_timeout(Duration::from_millis(10));
+        bank.state(id).status == status
+    });
+    assert!(reached, "{:?}", bank.state(id));
+}
+
+#[test]
+fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_place() {
+    let bank = Bank::new();
+    let (endless, other) = enqueue(&bank);
+    let Stage { poller, begun, release } = Stage::new(&bank, 3);
+    let handle = poller.start().unwrap();
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok((endless, "queueable-0".to_owned())));
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
+    let state = bank.state(endless);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget of 300ms"));
+    await_status(&bank, other, Status::Success);
+    // The handler is still there.
+    let shutdown = handle.shutdown(PATIENCE);
+    assert_eq!((shutdown.tally.retried, shutdown.tally.succeeded, shutdown.rolled_back), (1, 1, 0));
+    drop(release);
+    assert_eq!(bank.state(endless).try_count, 1);
+}
+
+#[test]
+fn a_poller_that_runs_until_idle_does_not_wait_for_a_handler_without_an_end() {
+    let bank = Bank::new();
+    enqueue(&bank);
+    let Stage { poller, release, .. } = Stage::new(&bank, 3);
+    let tally = poller.run_until_idle().unwrap();
+    assert_eq!((tally.retried, tally.succeeded), (1, 1));
+    drop(release);
+}
+
+#[test]
+fn a_worker_that_may_not_be_replaced_goes_on_when_its_handler_has_returned() {
+    let bank = Bank::new();
+    let (endless, other) = enqueue(&bank);
+    let Stage { poller, begun, release } = Stage::new(&bank, 3);
+    let handle = poller.max_stuck_workers(0).start().unwrap();
+    begun.recv_timeout(PATIENCE).unwrap();
+    await_status(&bank, endless, Status::Error);
+    drop(release);
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-0".to_owned())));
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.retried, tally.succeeded), (1, 1));
+}
+
+#[test]
+fn a_substitute_that_gets_no_connection_asks_again() {
+    let bank = Bank::new();
+    let (endless, other) = enqueue(&bank);
+    // One for the worker, one for the poller.
+    let Stage { poller, begun, release } = Stage::new(&bank, 2);
+    let handle = poller.start().unwrap();
+    begun.recv_timeout(PATIENCE).unwrap();
+    await_status(&bank, endless, Status::Error);
+    drop(release);
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
+    assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 1);
+}

@@ -1,0 +1,367 @@
+//! Rows that end the process that handles them, and their neighbours.
+//!
+//! What ends is a process of its own: this program again, with one test of its own and the rest of its orders in the
+//! environment.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{CrashAccounting, Error, HandlerResult, Message, Outcome, PollerSettings, Queueable, Status};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::db::{self, Conn};
+use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+use crate::suite::main_job::program::{Ended, Program};
+
+/// The amount that ends the process.
+const DEADLY: i64 = -1;
+
+/// The same rows, with a budget that a test can wait for.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = hasty_queue, retry = fixed("1h"), budget = "3s")]
+struct Hasty {
+    id: i64,
+    company_id: i64,
+    amount_cents: i64,
+}
+
+/// What a process is to do.
+#[derive(Clone, Serialize, Deserialize)]
+struct Orders {
+    url: String,
+    settings: PollerSettings,
+    /// How many handlers are to have begun before the first ends.
+    company: usize,
+    /// Whether the handlers never end by themselves.
+    hang: bool,
+    /// Where the handlers leave notes that no crash undoes.
+    notes: PathBuf,
+}
+
+const ORDERS: &str = "QUEUEABLE_CRASH_ORDERS";
+
+#[test]
+fn a_process_of_its_own() {
+    // Among the other tests it has no orders.
+    let Ok(orders) = env::var(ORDERS) else { return };
+    let orders: Orders = serde_json::from_str(&orders).unwrap();
+    let workers = u32::try_from(orders.settings.workers).unwrap();
+    let pool = Pool::builder().max_size(workers + 2).build(ConnectionManager::<Conn>::new(&orders.url)).unwrap();
+    let mut session = pool.get().unwrap();
+    let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
+    let settings = handler.orders.settings.clone();
+    let handle =
+        Hasty::poller(pool, move |payment: &Hasty, message: &mut Message<'_, Conn>| handler.handle(payment, message))
+            .settings(settings)
+            .start()
+            .unwrap();
+    let (_nobody, pace) = mpsc::channel::<()>();
+    while Payment::queue().pending().count(&mut session).unwrap() > 0 {
+        let _ = pace.recv_timeout(Duration::from_millis(20));
+    }
+    handle.shutdown(Duration::from_secs(10));
+}
+
+/// The handler in such a process.
+struct Notary {
+    orders: Orders,
+    barrier: Barrier,
+    begun: AtomicUsize,
+}
+
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static SUSPECT_INSIDE: AtomicBool = AtomicBool::new(false);
+
+impl Notary {
+    fn handle(&self, payment: &Hasty, message: &mut Message<'_, Conn>) -> HandlerResult {
+        let text = message.queue_state().last_attempt_error_message.as_deref();
+        let suspected = text.is_some_and(|text| text.contains("(crash "));
+        let others = INSIDE.fetch_add(1, Ordering::SeqCst);
+        SUSPECT_INSIDE.fetch_or(suspected, Ordering::SeqCst);
+        if SUSPECT_INSIDE.load(Ordering::SeqCst) && others > 0 {
+            self.note("suspect in company", payment);
+        }
+        if suspected {
+            self.note("suspect", payment);
+        }
+        if self.begun.fetch_add(1, Ordering::SeqCst) < self.orders.company {
+            self.barrier.wait();
+        }
+        if self.orders.hang {
+            self.note("hangs", payment);
+            let (_nobody, never) = mpsc::channel::<()>();
+            let _ = never.recv();
+        }
+        if payment.amount_cents == DEADLY {
+            self.note("ends the process", payment);
+            std::process::abort();
+        }
+        let Hasty { id, company_id, amount_cents } = *payment;
+        let booked = book(&Payment { id, company_id, amount_cents }, message);
+        SUSPECT_INSIDE.fetch_and(!suspected, Ordering::SeqCst);
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        booked
+    }
+
+    fn note(&self, what: &str, payment: &Hasty) {
+        let mut notes = OpenOptions::new().append(true).create(true).open(&self.orders.notes).unwrap();
+        notes.write_all(format!("{what}: {}\n", payment.id).as_bytes()).unwrap();
+    }
+}
+
+/// A bank whose payments are handled by processes that may end.
+struct Scene {
+    bank: Bank,
+    directory: TempDir,
+    orders: Orders,
+}
+
+impl Scene {
+    fn new(accounting: CrashAccounting, workers: usize) -> Self {
+        let (bank, directory) = (Bank::new(), tempfile::tempdir().unwrap());
+        let mut settings = PollerSettings::default();
+        settings.workers = workers;
+        settings.crash_accounting = accounting;
+        settings.crash_directory = directory.path().join("records");
+        settings.poll_interval = Duration::from_millis(100);
+        let (url, notes) = (bank.database.url().to_owned(), directory.path().join("notes"));
+        Scene { bank, orders: Orders { url, settings, company: 1, hang: false, notes }, directory }
+    }
+
+    /// Enqueues a deadly payment, which is due longest, and others; returns their ids.
+    fn enqueue(&self, others: i64) -> (i64, Vec<i64>) {
+        let mut ids = self.bank.enqueue([DEADLY].into_iter().chain(1..=others));
+        let deadly = ids.remove(0);
+        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(1);
+        diesel::update(payments::table.find(deadly))
+            .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
+            .execute(&mut self.bank.connect())
+            .unwrap();
+        (deadly, ids)
+    }
+
+    fn start(&self, orders: &Orders) -> Program {
+        let orders = serde_json::to_string(orders).unwrap();
+        Program::of_this_test("suite::crash::a_process_of_its_own", [(ORDERS, orders)])
+    }
+
+    /// Runs one process; returns whether it ended by itself.
+    fn run(&self, company: usize) -> bool {
+        is_over(self.start(&Orders { company, ..self.orders.clone() }).end())
+    }
+
+    /// Runs one process after the other until one ends by itself; returns how many crashed.
+    fn run_until_over(&self) -> usize {
+        (0..10).find(|_| self.run(1)).expect("the processes crash for ever")
+    }
+
+    /// The ids in the notes of one kind.
+    fn noted(&self, what: &str) -> Vec<i64> {
+        let notes = fs::read_to_string(&self.orders.notes).unwrap_or_default();
+        notes.lines().filter_map(|line| line.strip_prefix(what)?.strip_prefix(": ")?.parse().ok()).collect()
+    }
+
+    fn assert_set_aside(&self, deadly: i64) {
+        let state = self.bank.state(deadly);
+        assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 0, None));
+        let text = state.last_attempt_error_message.unwrap();
+        assert!(text.contains("the process ended 3 times while this message was handled"), "{text}");
+    }
+
+    fn assert_cleared(&self, others: &[i64]) {
+        assert_eq!(self.bank.booked(), others, "each once");
+        for id in others {
+            let state = self.bank.state(*id);
+            assert_eq!((state.status, state.try_count), (Status::Success, 1));
+            assert_eq!(state.last_attempt_error_message, None);
+        }
+        assert_eq!(self.noted("suspect in company"), [0; 0]);
+    }
+
+    fn records(&self) -> usize {
+        files(&self.directory.path().join("records"))
+    }
+}
+
+fn is_over(ended: Ended) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    const SIGABRT: i32 = 6;
+    assert!(ended.status.success() || ended.status.signal() == Some(SIGABRT), "{ended:?}");
+    ended.status.success()
+}
+
+fn files(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+/// How many handlers run at the same time: SQLite has one writer.
+fn at_once(workers: usize) -> usize {
+    if db::NAME == "sqlite" { 1 } else { workers }
+}
+
+#[test]
+fn a_row_that_aborts_one_worker_is_set_aside_after_three_crashes_and_999_succeed() {
+    let scene = Scene::new(CrashAccounting::On, 1);
+    let (deadly, others) = scene.enqueue(999);
+    assert_eq!(scene.run_until_over(), 3);
+    scene.assert_set_aside(deadly);
+    scene.assert_cleared(&others);
+    assert_eq!(scene.noted("ends the process"), [deadly; 3]);
+    assert_eq!(scene.records(), 0, "nothing is left of what is over");
+}
+
+#[test]
+fn a_row_that_aborts_four_workers_is_set_aside_after_three_crashes_and_its_neighbours_are_cleared() {
+    let scene = Scene::new(CrashAccounting::On, 4);
+    let (deadly, others) = scene.enqueue(999);
+    let company = at_once(4);
+    assert!(!scene.run(company));
+    assert_eq!(scene.run_until_over(), 2);
+    scene.assert_set_aside(deadly);
+    scene.assert_cleared(&others);
+    let neighbours = scene.noted("suspect").into_iter().filter(|id| *id != deadly).count();
+    assert_eq!(neighbours, company - 1, "each ran once more, alone");
+}
+
+#[test]
+fn a_row_that_was_set_aside_and_is_sent_again_is_not_set_aside_at_once() {
+    let scene = Scene::new(CrashAccounting::On, 1);
+    let (deadly, _) = scene.enqueue(0);
+    scene.run_until_over();
+    scene.assert_set_aside(deadly);
+    let session = &mut scene.bank.connect();
+    for send in
+        [(|session| Payment::queue().all_rows().resend(session)) as fn(&mut Conn) -> Result<usize, Error>, |session| {
+            Payment::queue().all_rows().retry_now(session)
+        }]
+    {
+        assert_eq!(send(session).unwrap(), 1);
+        assert_eq!(scene.run_until_over(), 3);
+        scene.assert_set_aside(deadly);
+    }
+    Payment::queue().all_rows().resend(session).unwrap();
+    scene.bank.run(book);
+    let state = scene.bank.state(deadly);
+    assert_eq!((state.status, state.last_attempt_error_message), (Status::Success, None));
+}
+
+#[test]
+fn strict_accounts_set_the_row_aside_too_and_need_no_directory() {
+    for workers in [1, 4] {
+        let scene = Scene::new(CrashAccounting::Strict, workers);
+        let (deadly, others) = scene.enqueue(20);
+        assert!(!scene.run(at_once(workers)));
+        assert_eq!(scene.run_until_over(), 2);
+        scene.assert_set_aside(deadly);
+        scene.assert_cleared(&others);
+        assert!(!scene.orders.settings.crash_directory.exists());
+    }
+}
+
+#[test]
+fn strict_accounts_leave_no_mark_on_a_row_whose_attempt_ended() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2, 3, 4]);
+    let first = AtomicBool::new(true);
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        assert_eq!(message.queue_state().last_attempt_error_message, None, "the handler sees what was there before");
+        match payment.amount_cents {
+            1 => Err(queueable::Failure::retry("no route")),
+            2 => Ok(Outcome::again_in(Duration::from_secs(3600))),
+            3 if first.swap(false, Ordering::Relaxed) => Err(diesel::result::Error::BrokenTransactionManager.into()),
+            _ => book(payment, message),
+        }
+    };
+    let tally = bank.poller(handler).crash_accounting(CrashAccounting::Strict).run_until_idle().unwrap();
+    assert_eq!((tally.retried, tally.again, tally.succeeded, tally.interrupted), (1, 1, 2, 1));
+    let texts = ids.iter().map(|id| bank.state(*id).last_attempt_error_message);
+    assert_eq!(texts.collect::<Vec<_>>(), [Some("no route".to_owned()), None, None, None]);
+    assert_eq!(bank.booked(), ids[2..]);
+}
+
+#[test]
+fn without_accounts_the_row_ends_every_process_and_nothing_is_written() {
+    let scene = Scene::new(CrashAccounting::Off, 1);
+    let (deadly, others) = scene.enqueue(1);
+    let before = scene.bank.state(deadly);
+    for _ in 0..4 {
+        assert!(!scene.run(1));
+    }
+    assert_eq!(scene.bank.state(deadly), before);
+    assert_eq!(scene.bank.state(others[0]).last_attempt_error_message, None);
+    assert!(!scene.orders.settings.crash_directory.exists());
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_refused_at_the_start() {
+    let bank = Bank::new();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for unusable in [file.clone(), file.join("inside")] {
+        let refused = bank.poller(book).crash_directory(&unusable).start().unwrap_err().to_string();
+        let path = unusable.display().to_string();
+        for expected in ["crash_directory is", &path, "name another", "strict", "off"] {
+            assert!(refused.contains(expected), "`{expected}` is not in: {refused}");
+        }
+        for other in [CrashAccounting::Strict, CrashAccounting::Off] {
+            bank.poller(book).crash_directory(&unusable).crash_accounting(other).run_until_idle().unwrap();
+        }
+    }
+}
+
+#[test]
+fn processes_that_share_a_directory_find_the_row_together() {
+    let scene = Scene::new(CrashAccounting::On, 2);
+    let (deadly, others) = scene.enqueue(200);
+    let mut crashes = 0;
+    while scene.bank.state(deadly).status != Status::Failed {
+        let both = [scene.start(&scene.orders), scene.start(&scene.orders)];
+        crashes += both.map(Program::end).map(is_over).iter().filter(|over| !**over).count();
+        assert!(crashes < 20, "they never find it");
+    }
+    scene.run_until_over();
+    scene.assert_set_aside(deadly);
+    scene.assert_cleared(&others);
+}
+
+#[test]
+fn an_application_with_another_database_is_not_accused() {
+    let mut scene = Scene::new(CrashAccounting::On, 1);
+    let (deadly, _) = scene.enqueue(0);
+    let other = Scene::new(CrashAccounting::On, 1);
+    let (same_key, _) = other.enqueue(0);
+    assert_eq!(deadly, same_key);
+    assert!(!scene.run(1));
+    let poller = other.bank.poller(book).crash_directory(&scene.orders.settings.crash_directory);
+    assert_eq!(poller.run_until_idle().unwrap().succeeded, 1);
+    // It has left what it found.
+    scene.orders.company = 1;
+    assert_eq!(scene.run_until_over(), 2);
+    scene.assert_set_aside(deadly);
+}
+
+#[test]
+fn innocent_rows_that_are_killed_with_their_process_succeed_later() {
+    let scene = Scene::new(CrashAccounting::On, 4);
+    let ids = scene.bank.enqueue(1..=8);
+    let hanging = Orders { hang: true, ..scene.orders.clone() };
+    for kill in 1..=2 {
+        let mut program = scene.start(&hanging);
+        program.await_answer("a handler hangs", || (scene.noted("hangs").len() >= kill).then_some(()));
+        program.kill();
+    }
+    assert_eq!(scene.run_until_over(), 0);
+    scene.assert_cleared(&ids);
+    assert!(!scene.noted("suspect").is_empty());
+}

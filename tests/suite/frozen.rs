@@ -1,0 +1,88 @@
+//! A process that is frozen for longer than a handler may take, and thawed when nobody expects it any more.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{HandlerResult, Message, Queueable, Status};
+
+use crate::db::{self, Conn};
+use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::main_job::program::Program;
+
+const BUDGET: Duration = Duration::from_secs(2);
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_queue, retry = fixed("1h"), budget = "2s")]
+struct Brief {
+    id: i64,
+    company_id: i64,
+    amount_cents: i64,
+}
+
+const URL: &str = "QUEUEABLE_FROZEN_URL";
+const DIRECTORY: &str = "QUEUEABLE_FROZEN_DIRECTORY";
+
+/// Books a payment, and returns only when there is a file that says so.
+fn book_and_wait(payment: &Brief, message: &mut Message<'_, Conn>) -> HandlerResult {
+    let directory = PathBuf::from(env::var_os(DIRECTORY).expect("it runs in a process of its own"));
+    let booked = book_brief(payment, message);
+    fs::write(directory.join("begun"), "")?;
+    let (_nobody, pace) = mpsc::channel::<()>();
+    while !directory.join("release").exists() {
+        let _ = pace.recv_timeout(Duration::from_millis(1));
+    }
+    booked
+}
+
+fn book_brief(payment: &Brief, message: &mut Message<'_, Conn>) -> HandlerResult {
+    let Brief { id, company_id, amount_cents } = *payment;
+    book(&Payment { id, company_id, amount_cents }, message)
+}
+
+#[test]
+fn a_process_of_its_own() {
+    // Among the other tests it has nothing to do.
+    let Ok(url) = env::var(URL) else { return };
+    let pool = Pool::builder().max_size(2).build(ConnectionManager::<Conn>::new(url)).unwrap();
+    let tally = Brief::poller(pool, book_and_wait).workers(1).run_until_idle().unwrap();
+    assert_eq!(tally.succeeded, 0, "it was over its budget");
+}
+
+#[test]
+fn a_worker_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
+    let (bank, directory) = (Bank::new(), tempfile::tempdir().unwrap());
+    let id = bank.enqueue([1])[0];
+    let place = directory.path().to_str().unwrap();
+    let variables = [(URL, bank.database.url()), (DIRECTORY, place)];
+    let mut program = Program::of_this_test("suite::frozen::a_process_of_its_own", variables);
+    program.await_answer("the handler has begun", || directory.path().join("begun").exists().then_some(()));
+    program.signal("STOP");
+    let elsewhere = db::NAME != "sqlite";
+    if elsewhere {
+        // The server ends the frozen session; until then the row counts as due, and is waited for.
+        let tally = Brief::poller(bank.pool(1), book_brief).workers(1).run_until_idle().unwrap();
+        assert_eq!(tally.succeeded, 1);
+    } else {
+        // Nobody can end it: it keeps the write lock.
+        let (_nobody, time) = mpsc::channel::<()>();
+        let _ = time.recv_timeout(BUDGET);
+    }
+    fs::write(directory.path().join("release"), "").unwrap();
+    program.signal("CONT");
+    program.end().well();
+    let state = bank.state(id);
+    if elsewhere {
+        assert_eq!((state.status, state.try_count), (Status::Success, 1));
+        assert_eq!(bank.booked(), [id]);
+    } else {
+        assert_eq!((state.status, state.try_count), (Status::Error, 1));
+        assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget"));
+        assert_eq!(bank.booked(), [0; 0]);
+    }
+}
