@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -159,9 +159,11 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     }
 }
 
-/// The comparison's span is the column's, so that a type without an order is complained about there.
+/// The comparison stands where the column is named, so that a type without an order is complained about there. Its names
+/// are the derive's own: written by a macro of the user's, the column has a span in which there is no `self`.
 fn compare_in_group((column, field): (&Ident, &Ident)) -> TokenStream {
-    let compared = quote_spanned!(column.span()=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
+    let span = Span::call_site().located_at(column.span());
+    let compared = quote_spanned!(span=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
     quote! {
         fn compare_in_group(&self, __other: &Self) -> ::core::cmp::Ordering {
             #compared
@@ -191,7 +193,7 @@ fn retry_policy(retry: &Retry) -> TokenStream {
     };
     let span = match retry {
         Retry::Custom(policy) => policy.span(),
-        _ => proc_macro2::Span::mixed_site(),
+        _ => Span::mixed_site(),
     };
     let arc = quote_spanned!(span=> ::std::sync::Arc::new(#policy));
     quote! {
