@@ -52,6 +52,18 @@ fn a_shutdown_follows_a_signal_from_outside() {
 }
 
 #[test]
+fn mails_are_sent_in_groups() {
+    let said = Program::run("emails", NONE).well();
+    // 104 mails: every 13th recipient does not exist, every 7th mailbox is full once.
+    assert!(said.contains("96 mails are sent, 8 were refused for good"), "{said}");
+    assert!(said.contains("check: table and mail server agree"), "{said}");
+    refused(Program::run("emails", ["--database-url", "no/such/file.sqlite"]), &["cannot open the database no/such"]);
+    let place = Place::new();
+    place.execute("CREATE TABLE unsent_emails (id INTEGER PRIMARY KEY)");
+    refused(Program::run("emails", ["--database-url", &place.database]), &["it needs an empty database"]);
+}
+
+#[test]
 fn the_main_job_books_the_default_file() {
     let place = Place::new();
     let report = report(place.run(["--json"]));

@@ -6,6 +6,7 @@ pub(crate) mod bank;
 mod check;
 pub(crate) mod chinook;
 mod columns;
+mod emails;
 mod explain;
 mod harness;
 mod held;
