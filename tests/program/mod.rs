@@ -99,8 +99,23 @@ impl Program {
     /// Asks the program to end, once it has said `text`.
     pub(crate) fn terminate_after(&mut self, text: &str) {
         self.until(text, |program| program.said().contains(text).then_some(()));
-        let sent = Command::new("kill").args(["-s", "TERM"]).arg(self.child.id().to_string()).status();
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name: `STOP` freezes the program, `CONT` thaws it.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
+    }
+
+    /// Waits for a line that begins with `text` and returns what follows there.
+    pub(crate) fn line_after(&mut self, text: &str) -> String {
+        self.until(text, |program| {
+            let said = program.said();
+            // Only a whole line is told from its beginning.
+            let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            lines.find_map(|line| line.strip_prefix(text)).map(str::to_owned)
+        })
     }
 
     fn said(&self) -> String {

@@ -24,3 +24,4 @@ mod serde;
 mod shutdown;
 mod snapshots;
 mod takeover;
+mod webhooks;
