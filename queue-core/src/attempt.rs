@@ -3,6 +3,7 @@
 //! What cannot be written inside the message's transaction, because that transaction is gone, is left to
 //! [`conclude`](crate::conclude::conclude), which writes it in one of its own, under the same fence.
 
+use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::Queueable;
 use crate::failure_text::failure_text;
-use crate::handler::{Failure, Handler, Message, Outcome, Panicked};
+use crate::handler::{Failure, HandlerResult, Message, Outcome, Panicked};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
 use crate::statement::{Change, Claimed, Fence, QueueOn};
@@ -21,7 +22,7 @@ use crate::verdict::{Rules, Settled, tries_before};
 
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, Q: Queueable, C> {
-    pub(crate) handler: &'a dyn Handler<Q, C>,
+    pub(crate) handler: &'a dyn Fn(&Q, &mut Message<'_, C>) -> HandlerResult,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: Duration,
     pub(crate) slot: &'a Slot,
@@ -62,7 +63,7 @@ pub(crate) enum Rest {
 
 /// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
 #[derive(Debug, thiserror::Error)]
-enum Misfortune {
+pub(crate) enum Misfortune {
     #[error("the row cannot be decoded")]
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("a statement of the handler failed and the handler went on as if it had not")]
@@ -110,7 +111,41 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let mut attempt = Attempt { session, plan, key: &key, fence, tries, session_is_sound: true };
+    let (result, session_is_sound) =
+        settle_claimed(session, plan, Row { key: &key, fence, before: fence, tries }, message);
+    plan.slot.leave();
+    let end = match result {
+        Ok(settled) => End::Settled(key, settled),
+        Err(rest) => End::Unsettled(key, fence, rest),
+    };
+    Attempted { end, session_is_sound }
+}
+
+/// A row whose lock this transaction holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a, K> {
+    pub(crate) key: &'a K,
+    /// The state that every write names.
+    pub(crate) fence: Fence,
+    /// The state in which it was claimed: under a lease it is not the one that the row has now.
+    pub(crate) before: Fence,
+    /// The number of this attempt.
+    pub(crate) tries: u32,
+}
+
+/// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
+/// is left to do, and whether the session may be used on.
+pub(crate) fn settle_claimed<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    row: Row<'_, Q::Key>,
+    message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+) -> (Result<Settled, Rest>, bool)
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound
         && match &result {
@@ -119,12 +154,7 @@ where
             Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
             Err(_) => false,
         };
-    plan.slot.leave();
-    let end = match result {
-        Ok(settled) => End::Settled(key, settled),
-        Err(rest) => End::Unsettled(key, fence, rest),
-    };
-    Attempted { end, session_is_sound }
+    (result, session_is_sound)
 }
 
 fn begin_and_claim<Q, C>(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>>
@@ -144,15 +174,13 @@ where
 struct Attempt<'a, Q: Queueable, C: QueueConnection> {
     session: &'a mut Session<C>,
     plan: &'a Plan<'a, Q, C>,
-    key: &'a Q::Key,
-    fence: Fence,
-    tries: u32,
+    row: Row<'a, Q::Key>,
     session_is_sound: bool,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
-    fn run(&mut self, message: DecodedMessage<Q>) -> Result<Settled, Rest> {
+    fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
         let (settled, change) = self.handle_and_decide(message)?;
         self.settle(settled, &change)?;
         self.commit(settled, &change)
@@ -160,11 +188,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
     /// error's `Drop`, the error's `source`. A panic there would leave the row due, and first in line for ever.
-    fn handle_and_decide(&mut self, message: DecodedMessage<Q>) -> Result<(Settled, Change), Rest> {
+    fn handle_and_decide(
+        &mut self,
+        message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+    ) -> Result<(Settled, Change), Rest> {
         let decided = catch_unwind(AssertUnwindSafe(|| {
-            Ok(match self.handle(message)? {
-                Ok(outcome) => self.plan.rules.after_outcome(self.fence, self.tries, outcome),
-                Err(failure) => self.plan.rules.after_failure(self.tries, &failure),
+            let answer = match message {
+                Ok(message) => {
+                    let (entity, state) = message.borrow();
+                    self.handle(entity, state)?
+                }
+                Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
+            };
+            Ok(match answer {
+                Ok(outcome) => self.plan.rules.after_outcome(self.row.before, self.row.tries, outcome),
+                Err(failure) => self.plan.rules.after_failure(self.row.tries, &failure),
             })
         }));
         decided.unwrap_or_else(|panic| {
@@ -175,21 +213,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
     /// still locked.
-    fn handle(&mut self, message: DecodedMessage<Q>) -> Result<Result<Outcome, Failure>, Rest> {
-        let (entity, state) = match message {
-            Ok(decoded) => decoded,
-            Err(error) => return Ok(Err(Failure::retry(Misfortune::Undecodable(error)))),
-        };
+    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Rest> {
         self.execute("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
-        let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.key);
+        let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
         let mut message = Message {
             connection: &mut **self.session,
-            state: &state,
-            try_number: self.tries,
+            state,
+            try_number: self.row.tries,
             idempotency_key: &idempotency_key,
         };
         let handler = self.plan.handler;
-        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(&entity, &mut message)));
+        let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }
@@ -234,8 +268,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Writes the row's new state: fenced, and exactly one row.
     fn settle(&mut self, settled: Settled, change: &Change) -> Result<(), Rest> {
         let written = match settled {
-            Settled::Deleted => Q::remove(self.session, self.key, self.fence),
-            _ => Q::settle(self.session, self.key, self.fence, change),
+            Settled::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
+            _ => Q::settle(self.session, self.row.key, self.row.fence, change),
         };
         match written {
             Ok(1) => Ok(()),
@@ -257,8 +291,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         if C::classify(&error) == ErrorClass::ConnectionLost {
             let reached = (settled != Settled::Deleted).then(|| Fence {
-                status: change.status.unwrap_or(self.fence.status),
-                try_count: change.try_count.unwrap_or(self.fence.try_count),
+                status: change.status.unwrap_or(self.row.fence.status),
+                try_count: change.try_count.unwrap_or(self.row.fence.try_count),
             });
             return Err(Rest::FindOut(settled, reached, error.to_string()));
         }
@@ -291,12 +325,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     fn record(&self, failure: &Failure) -> Rest {
-        let (settled, change) = self.plan.rules.after_failure(self.tries, failure);
+        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure);
         Rest::Record(settled, change)
     }
 }
 
-type DecodedMessage<Q> = Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>;
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 fn is_failure(settled: Settled) -> bool {
     matches!(settled, Settled::Retried | Settled::Failed)

@@ -46,27 +46,41 @@ where
             Ok(Conclusion::Interrupted)
         }
         Rest::Record(settled, change) => {
-            let changed = record::<Q, C>(connection, key, fence, change)?;
+            let changed =
+                record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))?;
             Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
         }
-        Rest::FindOut(settled, reached, _) => {
-            // Under the lock: the lost session may still be about to commit.
-            let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
-            Ok(match now {
-                now if now == *reached => Conclusion::Settled(*settled),
-                Some(now) if now == fence => Conclusion::Interrupted,
-                _ => Conclusion::Overtaken,
-            })
-        }
+        Rest::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
     }
 }
 
-/// Records a failure; if its text cannot be stored: as plain ASCII, then a fixed text, then none.
-fn record<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize>
+/// Finds out what came of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
+pub(crate) fn find_out<Q, C>(
+    connection: &mut C,
+    key: &Q::Key,
+    fence: Fence,
+    settled: Settled,
+    reached: Option<Fence>,
+) -> QueryResult<Conclusion>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
+    // Under the lock: the lost session may still be about to commit.
+    let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
+    Ok(match now {
+        now if now == reached => Conclusion::Settled(settled),
+        Some(now) if now == fence => Conclusion::Interrupted,
+        _ => Conclusion::Overtaken,
+    })
+}
+
+/// Records a failure; if its text cannot be stored: as plain ASCII, then a fixed text, then none. `settle` writes it.
+pub(crate) fn record<C: QueueConnection>(
+    connection: &mut C,
+    change: &Change,
+    settle: impl Fn(&mut C, &Change) -> QueryResult<usize>,
+) -> QueryResult<usize> {
     let mut texts = vec![change.error.clone()];
     if let ErrorText::Set(text) = &change.error {
         texts.push(ErrorText::Set(ascii_only(text)));
@@ -76,7 +90,7 @@ where
     let mut result = Ok(0);
     for error in texts {
         let change = Change { error, ..change.clone() };
-        result = in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change));
+        result = in_transaction(connection, |connection| settle(connection, &change));
         match &result {
             Err(error) if C::classify(error) == ErrorClass::Other => {}
             _ => break,
@@ -85,7 +99,7 @@ where
     result
 }
 
-fn in_transaction<C: QueueConnection, T>(
+pub(crate) fn in_transaction<C: QueueConnection, T>(
     connection: &mut C,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
 ) -> QueryResult<T> {

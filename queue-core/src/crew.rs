@@ -34,6 +34,7 @@ pub(crate) struct Crew<C: QueueConnection> {
     counts: Counts,
     turns: AtomicU64,
     threads_left: AtomicUsize,
+    revoked: AtomicBool,
 }
 
 /// Which lanes have work.
@@ -68,6 +69,7 @@ struct Counts {
     again: AtomicU64,
     skipped: AtomicU64,
     interrupted: AtomicU64,
+    lost: AtomicU64,
 }
 
 impl<C: QueueConnection> Crew<C> {
@@ -84,8 +86,11 @@ impl<C: QueueConnection> Crew<C> {
             writer: Mutex::new(()),
             counts: Counts::default(),
             turns: AtomicU64::new(0),
-            // The workers and the scout.
-            threads_left: AtomicUsize::new(settings.workers + 1),
+            // The workers, the scout, and the heart where there are leases.
+            threads_left: AtomicUsize::new(
+                settings.workers + 1 + usize::from(lanes.iter().any(|lane| lane.pulse().is_some())),
+            ),
+            revoked: AtomicBool::new(false),
             slots: (0..settings.workers).map(|_| Slot::default()).collect(),
             noise: Noise::default(),
             stopping: AtomicBool::new(false),
@@ -146,7 +151,13 @@ impl<C: QueueConnection> Crew<C> {
     /// Says that a turn found a row: there may be more, so another worker is woken.
     pub(crate) fn found_work(&self, lane: usize) {
         let mut board = unpoisoned(self.board.lock());
-        board.lanes[lane].fruitless = 0;
+        let heat = &mut board.lanes[lane];
+        heat.fruitless = 0;
+        if self.lanes[lane].has_more_claimed() {
+            // Another worker may have found nothing more to claim meanwhile, and cooled the lane.
+            heat.hot = true;
+            heat.sparks += 1;
+        }
         drop(board);
         self.work.notify_one();
     }
@@ -204,12 +215,28 @@ impl<C: QueueConnection> Crew<C> {
         self.ended.notify_all();
     }
 
-    /// A worker or the scout has left.
+    /// A worker, the scout or the heart has left.
     fn thread_left(&self) {
         let board = unpoisoned(self.board.lock());
         self.threads_left.fetch_sub(1, Ordering::AcqRel);
         drop(board);
         self.ended.notify_all();
+    }
+
+    /// Sleeps, but not past the moment at which the poller stops or a thread leaves.
+    pub(crate) fn rest(&self, pause: Duration) {
+        let board = unpoisoned(self.board.lock());
+        drop(self.ended.wait_timeout(board, pause));
+    }
+
+    /// Whether the calling thread is the last one.
+    pub(crate) fn is_last(&self) -> bool {
+        self.threads_left.load(Ordering::Acquire) == 1
+    }
+
+    /// Whether the grace of a shutdown is over, and running handlers are left behind.
+    pub(crate) fn has_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
     }
 
     /// Waits until every thread has left, but not past the deadline; returns whether they have.
@@ -227,6 +254,10 @@ impl<C: QueueConnection> Crew<C> {
 
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
+        // First the leases: an attempt that is just about to write its answer sees it, or is found in its slot.
+        let leases: usize = self.lanes.iter().map(|lane| lane.revoke_leases()).sum();
+        self.revoked.store(true, Ordering::Release);
+        self.release_waiting();
         let revoked: Vec<_> = self.slots.iter().filter_map(Slot::revoke_for_shutdown).collect();
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
@@ -241,7 +272,8 @@ impl<C: QueueConnection> Crew<C> {
                 }
             }
         }
-        revoked.len()
+        // Attempts in lease mode are counted by their leases, also while they write their answer.
+        leases.max(revoked.len())
     }
 
     /// Ends the session of an attempt that lost its transaction.
@@ -274,6 +306,7 @@ impl Counts {
             Turn::Settled(Settled::Again) => &self.again,
             Turn::Settled(Settled::Skipped) => &self.skipped,
             Turn::Interrupted => &self.interrupted,
+            Turn::Lost => &self.lost,
             Turn::Idle | Turn::Trouble => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
@@ -287,6 +320,7 @@ impl Counts {
             again: self.again.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
             interrupted: self.interrupted.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
         }
     }
 }

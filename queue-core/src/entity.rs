@@ -131,7 +131,7 @@ pub trait Queueable: Sized {
     type KeyColumns: 'static;
 
     /// The value of the primary key, or a tuple of them in the order of the columns.
-    type Key: Clone + Debug + Send + 'static;
+    type Key: Clone + Debug + Send + Sync + 'static;
 
     /// The condition `key columns = value`.
     type IsKey;

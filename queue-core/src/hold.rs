@@ -1,8 +1,10 @@
-//! A worker's hold on a leased row, shared by the handler, the heartbeat and the lane.
+//! The holds of this process on leased rows, shared by handlers, workers and the heart.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::statement::Fence;
+use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
 /// What is known of one lease, by this process's monotonic clock.
@@ -19,7 +21,11 @@ struct State {
     confirmed: Instant,
     /// When the handler's time is over.
     deadline: Instant,
+    /// Whether the handler has answered, and its answer is being written.
+    settling: bool,
     ended: Option<Ended>,
+    /// What the heart has recorded on the row in the handler's stead.
+    recorded: Option<Settled>,
 }
 
 /// Why a lease is held no longer.
@@ -36,15 +42,35 @@ pub(crate) enum Ended {
 }
 
 impl Hold {
-    /// A lease that was claimed by a statement sent at `claimed`, for a handler that may take `budget` from now.
-    pub(crate) fn new(claimed: Instant, lease: Duration, budget: Duration) -> Self {
-        let deadline = far_from(Instant::now(), budget);
-        Hold { lease, state: Mutex::new(State { confirmed: claimed, deadline, ended: None }) }
+    /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
+    pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
+        let deadline = far_from(claimed, Duration::MAX);
+        let state = State { confirmed: claimed, deadline, settling: false, ended: None, recorded: None };
+        Hold { lease, state: Mutex::new(state) }
     }
 
-    /// Begins the handler's time anew: the row may have waited for a worker.
+    /// Begins the handler's time.
     pub(crate) fn begin(&self, budget: Duration) {
         self.state().deadline = far_from(Instant::now(), budget);
+    }
+
+    /// Ends the handler's time: it has answered. Returns why the lease is held no longer, if so.
+    pub(crate) fn answered(&self) -> Option<Ended> {
+        let ended = self.ended();
+        let mut state = self.state();
+        state.settling = true;
+        // The scout of the budget may have come between the two.
+        state.ended.or(ended)
+    }
+
+    /// Moves the end of the handler's time, if it lies before `by` from now.
+    pub(crate) fn extend(&self, by: Duration) -> Result<(), Ended> {
+        if let Some(why) = self.ended() {
+            return Err(why);
+        }
+        let mut state = self.state();
+        state.deadline = state.deadline.max(far_from(Instant::now(), by));
+        Ok(())
     }
 
     /// Says that a statement sent at `sent` has extended the lease.
@@ -65,7 +91,7 @@ impl Hold {
     pub(crate) fn ended(&self) -> Option<Ended> {
         let mut state = self.state();
         let now = Instant::now();
-        if state.ended.is_none() && now >= state.deadline {
+        if state.ended.is_none() && !state.settling && now >= state.deadline {
             state.ended = Some(Ended::OverBudget);
         }
         if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
@@ -74,24 +100,31 @@ impl Hold {
         state.ended
     }
 
-    /// Moves the end of the handler's time, if it lies before `by` from now.
-    pub(crate) fn extend(&self, by: Duration) -> Result<(), Ended> {
-        if let Some(why) = self.ended() {
-            return Err(why);
-        }
-        let mut state = self.state();
-        state.deadline = state.deadline.max(far_from(Instant::now(), by));
-        Ok(())
+    /// Whether the heart is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
+    pub(crate) fn wants_a_beat(&self) -> bool {
+        let wanted = matches!(self.ended(), None | Some(Ended::Unconfirmed));
+        let state = self.state();
+        wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
 
-    /// When the lease was confirmed last.
-    pub(crate) fn confirmed(&self) -> Instant {
-        self.state().confirmed
+    /// Until when the lease holds at least, by this process's clock.
+    pub(crate) fn holds_until(&self) -> Instant {
+        self.state().confirmed + self.lease
     }
 
-    /// When the handler's time is over.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.state().deadline
+    /// Whether the handler is over its budget and nobody has recorded that yet.
+    pub(crate) fn is_to_be_recorded(&self) -> bool {
+        self.ended() == Some(Ended::OverBudget) && self.recorded().is_none()
+    }
+
+    /// Remembers what was recorded in the handler's stead.
+    pub(crate) fn set_recorded(&self, settled: Settled) {
+        self.state().recorded = Some(settled);
+    }
+
+    /// What was recorded in the handler's stead.
+    pub(crate) fn recorded(&self) -> Option<Settled> {
+        self.state().recorded
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,8 +132,82 @@ impl Hold {
     }
 }
 
+/// A row that this process has leased.
+#[derive(Debug)]
+pub(crate) struct Held<K> {
+    pub(crate) key: K,
+    /// The state in which it was claimed.
+    pub(crate) before: Fence,
+    /// When it was due, as far as that is known.
+    pub(crate) due: Option<crate::instant::Instant>,
+    /// The state in which it is now, which every write names.
+    pub(crate) fence: Fence,
+    /// The number of this attempt.
+    pub(crate) tries: u32,
+    pub(crate) hold: Arc<Hold>,
+}
+
+/// The rows of one entity that this process has leased.
+pub(crate) struct Holds<K>(Mutex<Vec<Arc<Held<K>>>>);
+
+impl<K> Holds<K> {
+    pub(crate) fn new() -> Self {
+        Holds(Mutex::default())
+    }
+
+    pub(crate) fn add(&self, held: Arc<Held<K>>) {
+        self.rows().push(held);
+    }
+
+    /// Forgets a row: its lease is nobody's to extend any more.
+    pub(crate) fn remove(&self, held: &Arc<Held<K>>) {
+        self.rows().retain(|other| !Arc::ptr_eq(other, held));
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Held<K>>> {
+        self.rows().clone()
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Vec<Arc<Held<K>>>> {
+        unpoisoned(self.0.lock())
+    }
+}
+
 /// The instant after a duration that may be longer than the clock reaches.
 fn far_from(now: Instant, duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     now + duration.min(FAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_lease_without_a_sign_of_life_ends_the_hold_for_good() {
+        let lease = Duration::from_secs(60);
+        let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
+        let hold = Hold::new(long_ago, lease);
+        assert!(hold.wants_a_beat());
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
+        hold.confirm(Instant::now());
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed), "the handler may have given up already");
+        assert_eq!(hold.extend(lease), Err(Ended::Unconfirmed));
+    }
+
+    #[test]
+    fn a_handler_over_its_budget_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
+        let hold = || Hold::new(Instant::now(), Duration::from_secs(60));
+        let late = hold();
+        late.begin(Duration::ZERO);
+        assert!(late.is_to_be_recorded());
+        assert_eq!(late.answered(), Some(Ended::OverBudget));
+        let asked = hold();
+        asked.begin(Duration::from_secs(60));
+        assert_eq!(asked.extend(Duration::from_secs(600)), Ok(()));
+        assert_eq!(asked.ended(), None);
+        assert_eq!(asked.answered(), None);
+        asked.begin(Duration::ZERO);
+        assert_eq!(asked.ended(), None, "what is being written is not taken back");
+    }
 }

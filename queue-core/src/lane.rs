@@ -31,6 +31,8 @@ pub(crate) enum Turn {
     Settled(Settled),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
+    /// The row belonged to somebody else when the attempt ended.
+    Lost,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,
 }
@@ -57,6 +59,58 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
+
+    /// Whether rows are claimed that no worker has begun.
+    fn has_more_claimed(&self) -> bool {
+        false
+    }
+
+    /// Whether a turn holds its transaction, and so the process's turn to write, while the handler runs.
+    fn writes_throughout(&self) -> bool {
+        true
+    }
+
+    /// How long the heart may rest at most, where rows are held by leases.
+    fn pulse(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Extends the leases of this process, and records what became of handlers that are over their time. `is_stopping`:
+    /// rows that no worker has begun are given back.
+    fn beat(&self, _link: &mut Link<C>, _noise: &Noise, _is_stopping: bool) {}
+
+    /// Ends the leases of all running handlers, for shutdown, and returns how many those are.
+    fn revoke_leases(&self) -> usize {
+        0
+    }
+
+    /// Gives back the rows whose leases were ended by shutdown.
+    fn give_back_revoked(&self, _link: &mut Link<C>, _noise: &Noise) {}
+}
+
+/// Compares the live table with what a queue needs whose claim passes over rows that others hold.
+pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let mut findings = connection.check(&Q::target()?)?;
+    let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
+    if !<C::Backend as QueueBackend>::ONE_WRITER && !connection.skips_locked_rows()? {
+        findings.push(finding(
+            "the server has no SKIP LOCKED, without which a worker waits for every other".to_owned(),
+            "upgrade it to MariaDB 10.6 or MySQL 8.0.1, or work the queue in lease mode",
+        ));
+    }
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
+    // lock them.
+    match Q::try_claim(connection) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(finding(
+            format!("its rows cannot be claimed: {error}"),
+            "make the struct and its `table!` say what the table has, or migrate the table",
+        )),
+        tried => tried?,
+    }
+    Ok(findings)
 }
 
 /// A lane on its way into a poller.
@@ -77,7 +131,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
         let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
         Ok(Served {
             handler,
-            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit },
+            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit, leased: false },
             key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
             pauses: Pauses::new(),
         })
@@ -135,21 +189,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let mut findings = connection.check(&Q::target()?)?;
-        if !findings.is_empty() {
-            return Ok(findings);
-        }
-        // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
-        // lock them.
-        match Q::try_claim(connection) {
-            Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(Finding {
-                entity: Q::ENTITY.to_owned(),
-                problem: format!("its rows cannot be claimed: {error}"),
-                mend: "make the struct and its `table!` say what the table has, or migrate the table".to_owned(),
-            }),
-            tried => tried?,
-        }
-        Ok(findings)
+        check_claim::<Q, C>(connection)
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
@@ -158,7 +198,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let plan = Plan {
-            handler: &*self.handler,
+            handler: &|entity, message| self.handler.handle(entity, message),
             rules: &self.rules,
             budget: self.budget(),
             slot,

@@ -1,34 +1,145 @@
-//! One entity in lease mode inside a poller.
+//! One entity in lease mode inside a poller: what it has claimed, and who works on it.
 
 use std::any::TypeId;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use crate::backend::QueueConnection;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
-use crate::lane::{Lane, Turn};
+use crate::failpoint::fail_point;
+use crate::failure_text::failure_text;
+use crate::hold::{Ended, Holds};
+use crate::lane::{Lane, Turn, check_claim};
 use crate::lease::LeaseHandler;
+use crate::lease_claim::{Leased, Terms, claim_leases};
 use crate::noise::Noise;
-use crate::poller::PollerSettings;
+use crate::pauses::Pauses;
+use crate::poller::{ClaimStyle, PollerSettings};
 use crate::session::Link;
 use crate::slot::Slot;
 use crate::statement::QueueOn;
+use crate::verdict::{Rules, Settled};
+use crate::wake::unpoisoned;
 
-/// An entity, its handler and its settings.
-pub(crate) struct LeaseLane<Q, C, H> {
-    handler: H,
-    entity: PhantomData<fn(Q, C)>,
+/// How many times the heart beats within a lease, and looks after a handler within its time.
+const BEATS: u32 = 4;
+
+/// An entity, its handler, its settings, and the rows that it has leased.
+pub(crate) struct LeaseLane<Q: Queueable, C, H> {
+    pub(crate) handler: H,
+    pub(crate) rules: Rules,
+    pub(crate) key_prefix: String,
+    pub(crate) holds: Holds<Q::Key>,
+    pub(crate) pauses: Pauses<Q::Key>,
+    batch: u32,
+    style: ClaimStyle,
+    skips_locked_rows: AtomicBool,
+    ready: Mutex<VecDeque<Ready<Q>>>,
+    writer: Mutex<()>,
+    connection: PhantomData<fn(C)>,
 }
 
-impl<Q, C, H> LeaseLane<Q, C, H> {
-    pub(crate) fn new(handler: H, _settings: &PollerSettings) -> Result<Self, Error> {
-        Ok(LeaseLane { handler, entity: PhantomData })
+/// What a claim has brought and no worker has taken yet.
+enum Ready<Q: Queueable> {
+    Leased(Leased<Q>),
+    /// The claim has settled the row already: it is only to be counted.
+    Settled(Settled),
+}
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+    pub(crate) fn new(handler: H, settings: &PollerSettings) -> Result<Self, Error> {
+        let target = Q::target()?;
+        let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
+        Ok(LeaseLane {
+            handler,
+            rules: Rules {
+                settings: Q::SETTINGS,
+                retry: Q::retry_policy(),
+                error_text_limit: settings.error_text_limit,
+                leased: true,
+            },
+            key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
+            holds: Holds::new(),
+            pauses: Pauses::new(),
+            batch: settings.claim_batch,
+            style: settings.claim_style,
+            skips_locked_rows: AtomicBool::new(false),
+            ready: Mutex::default(),
+            writer: Mutex::new(()),
+            connection: PhantomData,
+        })
+    }
+
+    /// For how long a claimed row is this process's own without a sign of life.
+    pub(crate) fn length(&self) -> Duration {
+        self.rules.settings.lease
+    }
+
+    /// How long the handler's call may take.
+    pub(crate) fn time_to_call(&self) -> Duration {
+        self.rules.settings.budget.unwrap_or(self.length())
+    }
+
+    /// Waits for the lane's turn to write, where the database has one writer: its lock is unfair.
+    pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
+        <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+    }
+
+    /// Takes the rows that no worker has begun.
+    pub(crate) fn take_unstarted(&self) -> Vec<Leased<Q>> {
+        let mut ready = unpoisoned(self.ready.lock());
+        let leased = |ready| if let Ready::Leased(leased) = ready { Some(leased) } else { None };
+        ready.drain(..).filter_map(leased).collect()
+    }
+
+    /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
+    fn next(&self, link: &mut Link<C>, noise: &Noise) -> Result<Ready<Q>, Turn> {
+        if let Some(ready) = unpoisoned(self.ready.lock()).pop_front() {
+            return Ok(ready);
+        }
+        let terms = Terms {
+            rules: &self.rules,
+            lease: self.length(),
+            limit: self.batch,
+            skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
+            passed_over: &self.pauses.passed_over(),
+        };
+        let writing = self.turn_to_write();
+        let claimed = link.session().and_then(|session| Ok(claim_leases::<Q, C>(session, &terms)?));
+        drop(writing);
+        let harvest = claimed.map_err(|error| {
+            noise.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(&error, 500)));
+            link.close();
+            Turn::Trouble
+        })?;
+        fail_point!("lease-claimed");
+        if harvest.is_empty() {
+            return Err(Turn::Idle);
+        }
+        for key in &harvest.unwritable {
+            noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: a trigger keeps it from changing"));
+            self.pauses.set_aside(key);
+        }
+        let mut ready = unpoisoned(self.ready.lock());
+        for (key, settled) in harvest.settled {
+            tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled by the claim");
+            ready.push_back(Ready::Settled(settled));
+        }
+        for leased in harvest.leased {
+            self.holds.add(leased.held.clone());
+            ready.push_back(Ready::Leased(leased));
+        }
+        ready.pop_front().ok_or(Turn::Interrupted)
     }
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> for LeaseLane<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> for LeaseLane<Q, C, H> {
     fn entity(&self) -> &'static str {
         Q::ENTITY
     }
@@ -37,24 +148,73 @@ impl<Q: QueueOn<C>, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> for Lease
         TypeId::of::<Q::Queue>()
     }
 
+    /// Of the transactions: the handler's own time is kept by its lease.
     fn budget(&self) -> Duration {
-        Q::SETTINGS.lease
+        <C::Backend as QueueBackend>::DEFAULT_BUDGET
     }
 
-    fn check(&self, _connection: &mut C) -> QueryResult<Vec<Finding>> {
-        Ok(Vec::new())
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        let skips = self.style == ClaimStyle::Auto && connection.skips_locked_rows()?;
+        self.skips_locked_rows.store(skips, Ordering::Relaxed);
+        if skips || <C::Backend as QueueBackend>::ONE_WRITER {
+            return check_claim::<Q, C>(connection);
+        }
+        connection.check(&Q::target()?)
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
         Q::look(connection)
     }
 
-    fn turn(&self, _link: &mut Link<C>, _slot: &Slot, _noise: &Noise, _claimed: &dyn Fn() -> bool) -> Turn {
-        let _ = &self.handler;
-        Turn::Idle
+    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
+        let ready = match self.next(link, noise) {
+            Ok(ready) => ready,
+            Err(turn) => return turn,
+        };
+        let goes_on = claimed();
+        match ready {
+            Ready::Settled(settled) => Turn::Settled(settled),
+            Ready::Leased(leased) if goes_on => self.work(link, slot, noise, leased),
+            Ready::Leased(leased) => {
+                unpoisoned(self.ready.lock()).push_front(Ready::Leased(leased));
+                Turn::Idle
+            }
+        }
     }
 
     fn has_interrupted(&self) -> bool {
+        self.pauses.any()
+    }
+
+    fn has_more_claimed(&self) -> bool {
+        !unpoisoned(self.ready.lock()).is_empty()
+    }
+
+    fn writes_throughout(&self) -> bool {
         false
+    }
+
+    fn pulse(&self) -> Option<Duration> {
+        Some(self.length().min(self.time_to_call()) / BEATS)
+    }
+
+    fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {
+        if is_stopping {
+            for leased in self.take_unstarted() {
+                self.give_back(link, noise, &leased.held);
+            }
+        }
+        self.extend_leases(link, noise);
+        self.record_late_handlers(link, noise);
+    }
+
+    fn revoke_leases(&self) -> usize {
+        self.holds.all().iter().filter(|held| held.hold.end(Ended::Shutdown)).count()
+    }
+
+    fn give_back_revoked(&self, link: &mut Link<C>, noise: &Noise) {
+        for held in self.holds.all() {
+            self.give_back(link, noise, &held);
+        }
     }
 }

@@ -64,7 +64,7 @@ where
 
 impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
 where
-    Q: QueueOn<C>,
+    Q: QueueOn<C> + Send,
     C: QueueConnection,
     H: LeaseHandler<Q, C> + 'static,
 {

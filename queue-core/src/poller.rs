@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::Crew;
 use crate::error::Error;
+use crate::heart::Heart;
 use crate::lane::Lane;
 use crate::mode::HandlerFor;
 use crate::scout::Scout;
@@ -48,6 +49,26 @@ pub struct PollerSettings {
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
+    /// Lease mode: how many rows one claim takes at most. The rows that its worker cannot begin at once wait for the other
+    /// workers of this poller, and are given back at shutdown. Default 1: more saves transactions, but rows may wait here
+    /// while another process is idle.
+    pub claim_batch: u32,
+    /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
+    pub claim_style: ClaimStyle,
+}
+
+/// How lease mode claims its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ClaimStyle {
+    /// By a select that passes over the rows that others are claiming (`SKIP LOCKED`), where the server has it; else, and
+    /// on SQLite, as [`UpdateThenSelect`](ClaimStyle::UpdateThenSelect).
+    #[default]
+    Auto,
+    /// By an update that marks the rows and a select that finds them by the mark. Every database can do that; workers that
+    /// claim at the same time wait for one another.
+    UpdateThenSelect,
 }
 
 impl Default for PollerSettings {
@@ -59,6 +80,8 @@ impl Default for PollerSettings {
             pool_wait: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
+            claim_batch: 1,
+            claim_style: ClaimStyle::Auto,
         }
     }
 }
@@ -142,6 +165,18 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Sets how many rows one claim takes at most in lease mode. The default is 1.
+    pub fn claim_batch(mut self, rows: u32) -> Self {
+        self.settings.claim_batch = rows;
+        self
+    }
+
+    /// Sets how rows are claimed in lease mode.
+    pub fn claim_style(mut self, style: ClaimStyle) -> Self {
+        self.settings.claim_style = style;
+        self
+    }
+
     /// Checks the live tables and the server, then starts the workers.
     ///
     /// # Errors
@@ -171,9 +206,10 @@ impl<C: QueueConnection> Poller<C> {
 
     fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
         let Poller { pool, settings, served } = self;
-        check_settings(&settings, served.len(), pool.max_size())?;
+        check_settings(&settings, served.len())?;
         let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
         check_entities(&lanes)?;
+        check_pool(&settings, &lanes, pool.max_size())?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
         check_tables(&pool, &settings, limits, &lanes)?;
@@ -183,6 +219,9 @@ impl<C: QueueConnection> Poller<C> {
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
         let scout = Scout::new(crew.clone(), bell.clone(), purpose == Purpose::UntilIdle);
         handle.threads.push(spawn("queueable-scout".to_owned(), move || scout.run())?);
+        if let Some(heart) = Heart::new(&crew) {
+            handle.threads.push(spawn("queueable-heart".to_owned(), move || heart.run())?);
+        }
         for number in 0..crew.settings.workers {
             let worker = Worker::new(crew.clone(), bell.clone(), number);
             handle.threads.push(spawn(format!("queueable-{number}"), move || worker.run())?);
@@ -210,7 +249,7 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
     thread::Builder::new().name(name).spawn(work).map_err(Error::Thread)
 }
 
-fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> Result<(), Error> {
+fn check_settings(settings: &PollerSettings, served: usize) -> Result<(), Error> {
     let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
     if served == 0 {
         return wrong("the number of entities served", "0".to_owned(), "at least one `serve`");
@@ -231,12 +270,26 @@ fn check_settings(settings: &PollerSettings, served: usize, pool_size: u32) -> R
     if settings.error_text_limit > 1 << 20 {
         return wrong("error_text_limit", settings.error_text_limit.to_string(), "at most 1 MiB");
     }
-    if usize::try_from(pool_size).is_ok_and(|size| size <= settings.workers) {
-        return wrong(
-            "the pool's max_size",
-            pool_size.to_string(),
-            "more than the number of workers: each keeps a connection, and the poller one more",
-        );
+    if !(1..=1000).contains(&settings.claim_batch) {
+        return wrong("claim_batch", settings.claim_batch.to_string(), "1 to 1000");
+    }
+    Ok(())
+}
+
+fn check_pool<C: QueueConnection>(
+    settings: &PollerSettings,
+    lanes: &[Box<dyn Lane<C>>],
+    pool_size: u32,
+) -> Result<(), Error> {
+    let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
+    let needed = settings.workers + 1 + usize::from(has_leases);
+    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+        let expected = if has_leases {
+            "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
+        } else {
+            "more than the number of workers: each keeps a connection, and the poller one more"
+        };
+        return Err(Error::Setting { setting: "the pool's max_size", found: pool_size.to_string(), expected });
     }
     Ok(())
 }
@@ -281,6 +334,8 @@ pub struct Tally {
     pub skipped: u64,
     /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
     pub interrupted: u64,
+    /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
+    pub lost: u64,
 }
 
 /// What a shutdown came to.

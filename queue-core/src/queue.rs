@@ -30,6 +30,10 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 /// enqueued, which [`Queue::resume`] must leave alone.
 const STOPPED: &str = "stopped";
 
+/// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
+/// run now.
+const PENDING_AND_FREE: [StateCondition; 2] = [StateCondition::Pending, StateCondition::NotLeased];
+
 /// The rows of a queue that an operation concerns.
 ///
 /// It begins with [`Queueable::queue`]. Conditions add up; then comes the operation, which says how many rows it read or
@@ -220,7 +224,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
 
 impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished
-    /// and skipped rows are left alone, and so are rows that are not queued.
+    /// and skipped rows are left alone, and so are rows that are not queued, and those that a worker holds under a lease.
     ///
     /// # Errors
     ///
@@ -232,10 +236,11 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
         let anew = Change { status: Some(Status::NotAttempted), try_count: Some(0), ..now.clone() };
         let failed = [StateCondition::In(&[Status::Failed]), StateCondition::NotPending];
-        self.change_in_turn(connection.as_queue_connection(), &[(&[StateCondition::Pending], now), (&failed, anew)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&PENDING_AND_FREE, now), (&failed, anew)])
     }
 
-    /// Moves the next attempt of pending rows to a given time, later or earlier.
+    /// Moves the next attempt of pending rows to a given time, later or earlier. Rows that a worker holds under a lease are
+    /// left alone.
     ///
     /// # Errors
     ///
@@ -245,10 +250,11 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         let change = Change { next: Some(Next::At(time.into())), ..Change::default() };
-        self.change_in_turn(connection.as_queue_connection(), &[(&[StateCondition::Pending], change)])
+        self.change_in_turn(connection.as_queue_connection(), &[(&PENDING_AND_FREE, change)])
     }
 
-    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row
+    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row that a
+    /// worker holds under a lease is worked to the end of the attempt, and not retried. A row
     /// without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
     ///
     /// # Errors
@@ -305,7 +311,8 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         )
     }
 
-    /// Says that rows are not to be processed: they become `SKIPPED`. Rows with `SUCCESS` are left alone; rows that were
+    /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from
+    /// it, and what its call answers is not written. Rows with `SUCCESS` are left alone; rows that were
     /// never enqueued are skipped too, which keeps them out of later bulk operations.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(crate) settings: Settings,
     pub(crate) retry: Arc<dyn RetryPolicy>,
     pub(crate) error_text_limit: usize,
+    /// Whether rows are worked under a lease and not under a lock: somebody may have stopped one meanwhile.
+    pub(crate) leased: bool,
 }
 
 impl Rules {
@@ -37,6 +39,7 @@ impl Rules {
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Clear,
+            unless_stopped: self.leased,
             ..Change::default()
         };
         match outcome {
@@ -78,6 +81,7 @@ impl Rules {
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Set(error),
+            unless_stopped: self.leased,
             ..Change::default()
         };
         (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
@@ -90,7 +94,7 @@ pub(crate) fn tries_before(fence: Fence) -> u32 {
     if fence.status.is_terminal() { 0 } else { u32::try_from(fence.try_count).unwrap_or(0) }
 }
 
-fn stored(tries: u32) -> i32 {
+pub(crate) fn stored(tries: u32) -> i32 {
     i32::try_from(tries).unwrap_or(i32::MAX)
 }
 

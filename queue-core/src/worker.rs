@@ -35,7 +35,7 @@ impl<C: QueueConnection> Worker<C> {
         let mut troubles = 0;
         while let Some(leave) = crew.wait_for_work() {
             let lane = &crew.lanes[leave.lane];
-            let writing = crew.turn_to_write();
+            let writing = if lane.writes_throughout() { crew.turn_to_write() } else { None };
             if crew.is_stopping() {
                 crew.end_turn(leave, Turn::Idle);
                 break;

@@ -71,6 +71,12 @@ pub trait QueueBackend:
     /// be claimed, and fail to decode for ever.
     const EXACTLY: (&'static str, &'static str);
 
+    /// What stands before, between and after two expressions to join their texts.
+    const CONCATENATION: (&'static str, &'static str, &'static str);
+
+    /// Whether an update itself can be ordered and limited; elsewhere a subquery picks its rows.
+    const UPDATE_HAS_LIMIT: bool;
+
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
     const ONE_WRITER: bool;
@@ -117,6 +123,10 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
 
     /// Says what an error means.
     fn classify(error: &Error) -> ErrorClass;
+
+    /// Tells whether a claim can pass over rows that others hold (`SKIP LOCKED`): MariaDB can from 10.6, MySQL from 8.0.1.
+    /// SQLite cannot, and need not: it has one writer.
+    fn skips_locked_rows(&mut self) -> QueryResult<bool>;
 
     /// Runs `change` in a transaction of its own (a savepoint inside an open one) in which no statement waits longer
     /// than `wait` for a lock. `change` is told whether the transaction is its own.

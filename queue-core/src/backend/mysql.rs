@@ -33,6 +33,8 @@ impl QueueBackend for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
+    const UPDATE_HAS_LIMIT: bool = true;
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
@@ -114,6 +116,11 @@ impl QueueConnection for MysqlConnection {
         }
     }
 
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        let version: String = diesel::select(diesel::dsl::sql::<Text>("VERSION()")).get_result(self)?;
+        Ok(skips_locked_rows(&version))
+    }
+
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
@@ -175,6 +182,18 @@ fn classify_message(message: &str) -> ErrorClass {
     }
 }
 
+/// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read gets the benefit of the doubt.
+fn skips_locked_rows(version: &str) -> bool {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return true };
+    let patch = numbers.next().unwrap_or(0);
+    if version.to_ascii_lowercase().contains("mariadb") {
+        (major, minor) >= (10, 6)
+    } else {
+        (major, minor, patch) >= (8, 0, 1)
+    }
+}
+
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {
     format!("SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
 }
@@ -232,5 +251,15 @@ mod tests {
         assert_eq!(classify_message(limit), ErrorClass::Other);
         assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
         assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
+    }
+
+    #[test]
+    fn the_versions_with_skip_locked_are_known() {
+        assert!(skips_locked_rows("10.11.6-MariaDB-0+deb12u1"));
+        assert!(skips_locked_rows("11.4.2-MariaDB"));
+        assert!(!skips_locked_rows("10.5.23-MariaDB"));
+        assert!(skips_locked_rows("8.0.36"));
+        assert!(!skips_locked_rows("8.0.0-dmr"));
+        assert!(!skips_locked_rows("5.7.44-log"));
     }
 }

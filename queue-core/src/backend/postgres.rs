@@ -36,6 +36,8 @@ impl QueueBackend for Pg {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+    const UPDATE_HAS_LIMIT: bool = false;
     const ONE_WRITER: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
@@ -107,6 +109,10 @@ impl QueueConnection for PgConnection {
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
+    }
+
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        Ok(true)
     }
 
     fn with_lock_wait<T>(

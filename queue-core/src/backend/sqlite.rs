@@ -38,6 +38,8 @@ impl QueueBackend for Sqlite {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+    const UPDATE_HAS_LIMIT: bool = false;
     const ONE_WRITER: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
@@ -87,6 +89,10 @@ impl QueueConnection for SqliteConnection {
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
+    }
+
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        Ok(false)
     }
 
     fn with_lock_wait<T>(

@@ -19,6 +19,8 @@ pub struct Change {
     pub status: Option<Status>,
     /// When the row is due next.
     pub next: Option<Next>,
+    /// Whether a row that was stopped while its lease was held stays stopped: nothing makes it due then.
+    pub unless_stopped: bool,
     /// The number of recorded attempts.
     pub try_count: Option<i32>,
     /// Whether one is added to the number of recorded attempts, instead of setting it.
@@ -75,10 +77,19 @@ impl Change {
         }
         if let Some(next) = &self.next {
             column(&mut out, names.next_attempt_time)?;
+            let unless_stopped = self.unless_stopped && *next != Next::Never;
+            if unless_stopped {
+                out.push_sql("CASE WHEN ");
+                out.push_identifier(names.next_attempt_time)?;
+                out.push_sql(" IS NULL THEN NULL ELSE ");
+            }
             match next {
                 Next::Never => out.push_sql("NULL"),
                 Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
                 Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+            }
+            if unless_stopped {
+                out.push_sql(" END");
             }
         }
         if let Some(try_count) = &self.try_count {

@@ -167,10 +167,18 @@ where
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
 {
     /// Writes all up to the end of the condition.
-    fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB::QueryBuilder: Default,
+    {
+        self.push_columns(out.reborrow())?;
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
+    }
+
+    /// Writes `SELECT key, state, entity`.
+    pub(super) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
@@ -184,8 +192,7 @@ where
         out.push_sql(", ");
         push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
         out.push_sql(", ");
-        self.selection.walk_ast(out.reborrow())?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
+        self.selection.walk_ast(out)
     }
 }
 
@@ -201,6 +208,16 @@ where
     T::TABLE.walk_ast(out.reborrow())?;
     push_index_hint::<T, DB>(out, DB::INDEX_HINT)?;
     out.push_sql(" WHERE ");
+    push_due_rows::<T, DB>(out, until)
+}
+
+/// Writes `next_attempt_time <= until AND status IN (..)`.
+pub(super) fn push_due_rows<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");
     out.push_sql(until);

@@ -65,6 +65,8 @@ pub enum StateCondition {
     Pending,
     /// It has none.
     NotPending,
+    /// No worker holds a lease on it: its status is not `IN_PROGRESS`, or the lease has ended.
+    NotLeased,
     /// Its next attempt time has come.
     Due,
     /// Its next attempt time lies in the future.
@@ -87,6 +89,14 @@ impl StateCondition {
             StateCondition::NotIn(statuses) => push_status_in::<T, DB>(out, " NOT IN (", statuses),
             StateCondition::Pending => push_test::<T, NextAttemptTime, DB>(out, &[" IS NOT NULL"]),
             StateCondition::NotPending => push_test::<T, NextAttemptTime, DB>(out, &[" IS NULL"]),
+            StateCondition::NotLeased => {
+                out.push_sql("(");
+                push_status_in::<T, DB>(out, " NOT IN (", &[Status::InProgress])?;
+                out.push_sql(" OR ");
+                push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME])?;
+                out.push_sql(")");
+                Ok(())
+            }
             StateCondition::Due => push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME]),
             StateCondition::Scheduled => push_test::<T, NextAttemptTime, DB>(out, &[" > ", DB::STATEMENT_TIME]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),

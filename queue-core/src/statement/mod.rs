@@ -11,6 +11,7 @@ mod recall;
 mod remove;
 mod select;
 mod settle;
+mod take;
 
 use std::time::Duration;
 
@@ -29,8 +30,10 @@ pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
+pub use self::take::{LEASE_EXPIRED, Take, Taken, Token};
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, NowPlus};
 
 /// An entity whose queue can be worked on a connection of type `C`.
 ///
@@ -53,6 +56,16 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
     fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+
+    /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
+    /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
+    /// rolled back.
+    fn take(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        passed_over: &[Self::Key],
+    ) -> QueryResult<Option<Vec<Claimed<Self>>>>;
 
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
@@ -81,6 +94,9 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    Token: for<'q> LoadQuery<'q, C, Option<Instant>>,
+    Take<Q>: ExecuteDsl<C>,
+    Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
@@ -115,6 +131,26 @@ where
     fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = Claim::<Q, C::Backend>::new().some(limit, passed_over).load(connection)?;
         Ok(rows.into_iter().map(Claimed::from).collect())
+    }
+
+    fn take(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        passed_over: &[Q::Key],
+    ) -> QueryResult<Option<Vec<Claimed<Q>>>> {
+        // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
+        let spread = (lease / 4).min(Duration::from_secs(1)).as_millis().max(1);
+        let random = Duration::from_millis(fastrand::u64(..u64::try_from(spread).unwrap_or(1)))
+            + Duration::from_micros(fastrand::u64(..1000));
+        let token: Option<Instant> = first(Token(NowPlus(lease + random)).load(connection)?).flatten();
+        let Some(token) = token else { return Err(crate::backend::refused("the database told no time".to_owned())) };
+        let taken = ExecuteDsl::execute(Take::<Q>::new(token, limit, passed_over), connection)?;
+        if taken == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
+        Ok((rows.len() == taken).then(|| rows.into_iter().map(Claimed::from).collect()))
     }
 
     fn try_claim(connection: &mut C) -> QueryResult<()> {

@@ -93,11 +93,6 @@ impl Schema for MysqlConnection {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
-        let version: String = diesel::select(diesel::dsl::sql::<Text>("VERSION()")).get_result(self)?;
-        if !skips_locked_rows(&version) {
-            let mend = "upgrade the server to MariaDB 10.6 or MySQL 8.0.1".to_owned();
-            findings.push(finding(target, format!("the server {version} has no SKIP LOCKED"), mend));
-        }
         Ok(findings)
     }
 }
@@ -190,18 +185,6 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
     Ok(found.and_then(|found| found.engine))
 }
 
-/// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read gets the benefit of the doubt.
-fn skips_locked_rows(version: &str) -> bool {
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
-    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return true };
-    let patch = numbers.next().unwrap_or(0);
-    if version.to_ascii_lowercase().contains("mariadb") {
-        (major, minor) >= (10, 6)
-    } else {
-        (major, minor, patch) >= (8, 0, 1)
-    }
-}
-
 /// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
 fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
@@ -223,19 +206,4 @@ fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<
     };
     connection.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
     result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_versions_with_skip_locked_are_known() {
-        assert!(skips_locked_rows("10.11.6-MariaDB-0+deb12u1"));
-        assert!(skips_locked_rows("11.4.2-MariaDB"));
-        assert!(!skips_locked_rows("10.5.23-MariaDB"));
-        assert!(skips_locked_rows("8.0.36"));
-        assert!(!skips_locked_rows("8.0.0-dmr"));
-        assert!(!skips_locked_rows("5.7.44-log"));
-    }
 }

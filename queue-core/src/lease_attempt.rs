@@ -1,0 +1,243 @@
+//! One leased message: call without a transaction; then, in a short one, lock, compare, apply, settle, commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+
+use crate::attempt::{Misfortune, Plan, Rest, Row, settle_claimed};
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::column::QueueState;
+use crate::conclude::{Conclusion, find_out, record};
+use crate::error::Error;
+use crate::failpoint::fail_point;
+use crate::failure_text::failure_text;
+use crate::handler::{Failure, Panicked};
+use crate::hold::{Ended, Held};
+use crate::lane::{Lane, Turn};
+use crate::lease::{Lease, LeaseHandler};
+use crate::lease_claim::Leased;
+use crate::lease_lane::LeaseLane;
+use crate::noise::Noise;
+use crate::retry::{Retry, RetryPolicy, jittered};
+use crate::session::Link;
+use crate::slot::Slot;
+use crate::statement::{Change, QueueOn};
+use crate::verdict::Settled;
+
+/// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
+const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
+
+/// What one transaction for the answer came to.
+enum Written {
+    /// The row's new state is committed.
+    Settled(Settled),
+    /// The row is in another state than this attempt has left it in: nothing was written.
+    Overtaken,
+    /// The poller shuts down, and the row is given back.
+    Revoked,
+    /// Nothing was written, for a reason that may pass.
+    NotYet(String),
+    /// The attempt failed, and that is to be recorded in another transaction.
+    Failed(Settled, Change),
+}
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+    /// Works on a leased message to its end.
+    pub(crate) fn work(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, leased: Leased<Q>) -> Turn {
+        let Leased { held, message } = leased;
+        let _span =
+            tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
+        if held.hold.ended().is_some() {
+            // It has waited for a worker for too long: half its lease is over, and the handler would be told so at once.
+            self.give_back(link, noise, &held);
+            return Turn::Interrupted;
+        }
+        // The user's code runs outside the handler too: the entity's, the answer's and the error's `Drop`.
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, message)));
+        let turn = turn.unwrap_or_else(|panic| {
+            link.close();
+            self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
+        });
+        self.holds.remove(&held);
+        match turn {
+            Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
+            Turn::Lost => {
+                noise.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
+            }
+            _ => {}
+        }
+        turn
+    }
+
+    fn call_and_settle(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        noise: &Noise,
+        held: &Arc<Held<Q::Key>>,
+        message: (Q, QueueState),
+    ) -> Turn {
+        let lease = Lease {
+            hold: held.hold.clone(),
+            state: message.1.clone(),
+            try_number: held.tries,
+            idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
+        };
+        held.hold.begin(self.time_to_call());
+        let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
+        fail_point!("lease-called");
+        match held.hold.answered() {
+            Some(Ended::Overtaken) => return Turn::Lost,
+            Some(Ended::Shutdown) => return Turn::Interrupted,
+            Some(Ended::OverBudget) => return self.settle_late(link, noise, held),
+            // Perhaps the row is still ours. Its state will tell.
+            Some(Ended::Unconfirmed) | None => {}
+        }
+        match answer {
+            Ok(Ok(answer)) => self.settle_answer(link, slot, noise, held, &message, &answer),
+            Ok(Err(failure)) => self.settle_failure(link, noise, held, &failure),
+            Err(panic) => self.settle_failure(link, noise, held, &Failure::retry(Panicked::new(panic))),
+        }
+    }
+
+    /// Applies the answer and settles, again and again until it is written or the lease ends.
+    fn settle_answer(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        noise: &Noise,
+        held: &Held<Q::Key>,
+        message: &(Q, QueueState),
+        answer: &H::Answer,
+    ) -> Turn {
+        self.persist(noise, held, || {
+            let writing = self.turn_to_write();
+            let written = self.apply(link, slot, held, message, answer);
+            drop(writing);
+            match written {
+                Ok(Written::Failed(settled, change)) => self.record(link, held, settled, &change),
+                written => written,
+            }
+            .inspect_err(|_| link.close())
+        })
+    }
+
+    /// Records a failure, again and again until it is written or the lease ends.
+    fn settle_failure(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>, failure: &Failure) -> Turn {
+        let (settled, change) = self.rules.after_failure(held.tries, failure);
+        self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
+    }
+
+    /// Records that the handler took too long, unless the heart has done so.
+    fn settle_late(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>) -> Turn {
+        if let Some(settled) = held.hold.recorded() {
+            return Turn::Settled(settled);
+        }
+        let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
+        match (self.settle_failure(link, noise, held, &failure), held.hold.recorded()) {
+            (Turn::Lost, Some(settled)) => Turn::Settled(settled),
+            (turn, _) => turn,
+        }
+    }
+
+    /// Writes until something is written, or the row's lease may have ended.
+    fn persist(&self, noise: &Noise, held: &Held<Q::Key>, mut write: impl FnMut() -> Result<Written, Error>) -> Turn {
+        let until = held.hold.holds_until();
+        for tries in 1.. {
+            let cause = match write() {
+                Ok(Written::Settled(settled)) => {
+                    self.pauses.end(&held.key);
+                    return Turn::Settled(settled);
+                }
+                Ok(Written::Overtaken) => return Turn::Lost,
+                Ok(Written::Revoked) => return Turn::Interrupted,
+                Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
+                Ok(Written::NotYet(cause)) => cause,
+                Err(error) => failure_text(&error, 500),
+            };
+            noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
+            let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
+            if Instant::now() + pause >= until || held.hold.ended() == Some(Ended::Shutdown) {
+                break;
+            }
+            thread::sleep(pause);
+        }
+        // The row becomes due when its lease ends.
+        Turn::Trouble
+    }
+
+    /// One transaction: lock the row and see that it is still ours, apply, settle, commit.
+    fn apply(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        held: &Held<Q::Key>,
+        message: &(Q, QueueState),
+        answer: &H::Answer,
+    ) -> Result<Written, Error> {
+        let session = link.session()?;
+        session.begin()?;
+        if Q::recall(session, &held.key)? != Some(held.fence) {
+            C::TransactionManager::rollback_transaction(&mut **session)?;
+            return Ok(Written::Overtaken);
+        }
+        fail_point!("lease-locked");
+        slot.enter(Q::ENTITY, session.id(), self.budget());
+        if held.hold.ended() == Some(Ended::Shutdown) {
+            slot.leave();
+            C::TransactionManager::rollback_transaction(&mut **session)?;
+            return Ok(Written::Revoked);
+        }
+        let plan = Plan {
+            handler: &|entity, message| self.handler.apply(entity, answer, message),
+            rules: &self.rules,
+            budget: self.budget(),
+            slot,
+            key_prefix: &self.key_prefix,
+            passed_over: &[],
+        };
+        let row = Row { key: &held.key, fence: held.fence, before: held.before, tries: held.tries };
+        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
+        slot.leave();
+        if !session_is_sound {
+            link.close();
+        }
+        fail_point!("lease-applied");
+        match result {
+            Ok(settled) => Ok(Written::Settled(settled)),
+            Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
+            Err(Rest::Record(settled, change)) => Ok(Written::Failed(settled, change)),
+            Err(Rest::Leave) => Ok(Written::Revoked),
+            Err(Rest::FindOut(settled, reached, cause)) => {
+                let session = link.session()?;
+                Ok(match find_out::<Q, C>(session, &held.key, held.fence, settled, reached)? {
+                    Conclusion::Settled(settled) => Written::Settled(settled),
+                    Conclusion::Overtaken => Written::Overtaken,
+                    Conclusion::Interrupted => Written::NotYet(cause),
+                })
+            }
+        }
+    }
+
+    /// Records a failure in a transaction of its own.
+    fn record(
+        &self,
+        link: &mut Link<C>,
+        held: &Held<Q::Key>,
+        settled: Settled,
+        change: &Change,
+    ) -> Result<Written, Error> {
+        let _writing = self.turn_to_write();
+        let session = link.session()?;
+        let settle = |connection: &mut C, change: &Change| Q::settle(connection, &held.key, held.fence, change);
+        match record(&mut **session, change, settle) {
+            Ok(1) => Ok(Written::Settled(settled)),
+            Ok(_) => Ok(Written::Overtaken),
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Written::NotYet(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What the heart does for the leases of one entity: it extends them, ends those of late handlers, and gives rows back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::attempt::Misfortune;
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::conclude::{in_transaction, record};
+use crate::error::Error;
+use crate::failpoint::fail_point;
+use crate::failure_text::failure_text;
+use crate::handler::Failure;
+use crate::hold::{Ended, Held};
+use crate::lease::LeaseHandler;
+use crate::lease_lane::LeaseLane;
+use crate::noise::Noise;
+use crate::session::Link;
+use crate::statement::{Change, Next, QueueOn};
+
+/// How many leases one statement extends at most.
+const TOGETHER: usize = 100;
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+    /// Extends the leases that were not confirmed lately.
+    pub(crate) fn extend_leases(&self, link: &mut Link<C>, noise: &Noise) {
+        let held: Vec<_> = self.holds.all().into_iter().filter(|held| held.hold.wants_a_beat()).collect();
+        for held in held.chunks(TOGETHER) {
+            if let Err(error) = self.extend(link, noise, held) {
+                // Half a lease without success, and the handlers are told.
+                noise.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                link.close();
+                return;
+            }
+        }
+    }
+
+    fn extend(&self, link: &mut Link<C>, noise: &Noise, held: &[Arc<Held<Q::Key>>]) -> Result<(), Error> {
+        fail_point!("heartbeat");
+        let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
+        let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
+        let writing = self.turn_to_write();
+        let session = link.session()?;
+        let sent = Instant::now();
+        let together = in_transaction(&mut **session, |connection| Q::settle_many(connection, &rows, &change));
+        drop(writing);
+        fail_point!("heartbeat-sent");
+        match together {
+            Ok(changed) if changed == held.len() => {
+                held.iter().for_each(|held| held.hold.confirm(sent));
+                return Ok(());
+            }
+            // Somebody has changed or locked one of them: which one?
+            Ok(_) => {}
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => {}
+            Err(error) => return Err(error.into()),
+        }
+        for held in held {
+            let _writing = self.turn_to_write();
+            let session = link.session()?;
+            let sent = Instant::now();
+            match in_transaction(&mut **session, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
+                Ok(1) => held.hold.confirm(sent),
+                Ok(_) => {
+                    held.hold.end(Ended::Overtaken);
+                    self.holds.remove(held);
+                }
+                Err(error) if C::classify(&error) == ErrorClass::Conflict => {
+                    noise.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that handlers took too long. Their rows are no longer theirs, whether they return or not.
+    pub(crate) fn record_late_handlers(&self, link: &mut Link<C>, noise: &Noise) {
+        for held in self.holds.all() {
+            if !held.hold.is_to_be_recorded() {
+                continue;
+            }
+            noise.warn(Q::ENTITY, "a handler is over its time and loses its lease");
+            let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
+            let (settled, change) = self.rules.after_failure(held.tries, &failure);
+            let _writing = self.turn_to_write();
+            let recorded = link.session().and_then(|session| {
+                let settle = |connection: &mut C, change: &Change| Q::settle(connection, &held.key, held.fence, change);
+                Ok(record(&mut **session, &change, settle)?)
+            });
+            match recorded {
+                Ok(1) => held.hold.set_recorded(settled),
+                Ok(_) => {}
+                Err(error) => {
+                    // The row becomes due when its lease ends.
+                    noise.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                    link.close();
+                    continue;
+                }
+            }
+            self.holds.remove(&held);
+        }
+    }
+
+    /// Gives a row back as it was before it was claimed: due, with no try used.
+    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) {
+        let change = Change {
+            status: Some(held.before.status),
+            next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),
+            try_count: Some(held.before.try_count),
+            unless_stopped: true,
+            ..Change::default()
+        };
+        let _writing = self.turn_to_write();
+        let given = link.session().and_then(|session| {
+            let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
+            Ok(in_transaction(&mut **session, settle)?)
+        });
+        if let Err(error) = given {
+            // The row becomes due when its lease ends.
+            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(&error, 500)));
+            link.close();
+        }
+        self.holds.remove(held);
+    }
+}

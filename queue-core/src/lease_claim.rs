@@ -1,0 +1,244 @@
+//! Claims due rows under a lease: one short transaction, after which they are `IN_PROGRESS` and their attempt is counted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+
+use crate::attempt::Misfortune;
+use crate::backend::QueueConnection;
+use crate::column::QueueState;
+use crate::entity::Queueable;
+use crate::handler::Failure;
+use crate::hold::{Held, Hold};
+use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn};
+use crate::status::Status;
+use crate::verdict::{Rules, Settled, stored, tries_before};
+
+/// How often a claim is begun anew whose token was another's too.
+const DRAWS: u32 = 5;
+
+/// How rows are claimed.
+pub(crate) struct Terms<'a, K> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) lease: Duration,
+    /// How many rows are claimed at most.
+    pub(crate) limit: u32,
+    pub(crate) skips_locked_rows: bool,
+    /// The rows that are left alone although they are due.
+    pub(crate) passed_over: &'a [K],
+}
+
+/// A leased row with its message.
+pub(crate) struct Leased<Q: Queueable> {
+    pub(crate) held: Arc<Held<Q::Key>>,
+    pub(crate) message: (Q, QueueState),
+}
+
+/// What a claim came to.
+pub(crate) struct Harvest<Q: Queueable> {
+    pub(crate) leased: Vec<Leased<Q>>,
+    /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
+    pub(crate) settled: Vec<(Q::Key, Settled)>,
+    /// Rows that cannot be written.
+    pub(crate) unwritable: Vec<Q::Key>,
+}
+
+impl<Q: Queueable> Harvest<Q> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leased.is_empty() && self.settled.is_empty() && self.unwritable.is_empty()
+    }
+}
+
+/// Claims the rows that are due longest.
+///
+/// An answer to COMMIT that is lost leaves them to their lease's end: nobody can tell such a row from one that another
+/// worker has claimed as the same attempt.
+pub(crate) fn claim_leases<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
+    let harvest = in_one_commit(connection, terms, claim)?;
+    match harvest {
+        Some(harvest) => Ok(harvest),
+        // One of the rows cannot be written: alone it is found out.
+        None => {
+            let one_by_one = Terms { limit: 1, ..*terms };
+            Ok(in_one_commit(connection, &one_by_one, claim)?.unwrap_or_else(nothing))
+        }
+    }
+}
+
+type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Queueable>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
+
+/// Runs a claim in a transaction. `None`: it was given up, and nothing is changed.
+fn in_one_commit<Q, C>(
+    connection: &mut C,
+    terms: &Terms<'_, Q::Key>,
+    claim: ClaimIn<Q, C>,
+) -> QueryResult<Option<Harvest<Q>>>
+where
+    C: QueueConnection,
+    Q: Queueable,
+{
+    let sent = Instant::now();
+    connection.begin()?;
+    let harvest = claim(connection, terms, sent)?;
+    if harvest.as_ref().is_some_and(|harvest| !harvest.leased.is_empty() || !harvest.settled.is_empty()) {
+        C::TransactionManager::commit_transaction(connection)?;
+    } else {
+        C::TransactionManager::rollback_transaction(connection)?;
+    }
+    Ok(harvest)
+}
+
+fn nothing<Q: Queueable>() -> Harvest<Q> {
+    Harvest { leased: Vec::new(), settled: Vec::new(), unwritable: Vec::new() }
+}
+
+/// Locks rows, passing over those that others hold, and writes the lease on them.
+fn lock_and_lease<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut harvest = nothing();
+    let mut plain = Vec::new();
+    for Claimed { key, fence, message } in Q::claim_some(connection, terms.limit, terms.passed_over)? {
+        let before = tries_before(fence);
+        let expired = fence.status == Status::InProgress;
+        let leased = Change {
+            status: Some(Status::InProgress),
+            next: Some(Next::In(terms.lease)),
+            try_count: Some(stored(before + 1)),
+            error: if expired { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep },
+            ..Change::default()
+        };
+        let decided = match message {
+            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(before)),
+            Ok(message) => Ok(message),
+            Err(error) => Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)))),
+        };
+        match decided {
+            Err((settled, change)) => match Q::settle(connection, &key, fence, &change)? {
+                1 => harvest.settled.push((key, settled)),
+                _ => harvest.unwritable.push(key),
+            },
+            Ok(mut message) => {
+                let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
+                if !is_plain && Q::settle(connection, &key, fence, &leased)? != 1 {
+                    harvest.unwritable.push(key);
+                    continue;
+                }
+                let due = message.1.next_attempt_time.map(Into::into);
+                message.1 = QueueState {
+                    status: Status::InProgress,
+                    next_attempt_time: None,
+                    try_count: stored(before + 1),
+                    last_attempt_error_message: match leased.error {
+                        ErrorText::Set(text) => Some(text),
+                        _ => message.1.last_attempt_error_message,
+                    },
+                    ..message.1
+                };
+                let held = hold(key, fence, due, before + 1, sent, terms.lease);
+                if is_plain {
+                    plain.push((held.key.clone(), fence));
+                }
+                harvest.leased.push(Leased { held, message });
+            }
+        }
+    }
+    let change = Change {
+        status: Some(Status::InProgress),
+        next: Some(Next::In(terms.lease)),
+        another_try: true,
+        ..Change::default()
+    };
+    let rows: Vec<_> = plain.iter().map(|(key, fence)| (key, *fence)).collect();
+    if Q::settle_many(connection, &rows, &change)? == rows.len() {
+        return Ok(Some(harvest));
+    }
+    if terms.limit > 1 {
+        return Ok(None);
+    }
+    Ok(Some(Harvest { unwritable: plain.into_iter().map(|(key, _)| key).collect(), ..nothing() }))
+}
+
+/// Writes the lease on rows first, and reads afterwards which ones those were.
+fn take<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut taken = None;
+    for draw in 0..DRAWS {
+        if draw > 0 {
+            C::TransactionManager::rollback_transaction(connection)?;
+            connection.begin()?;
+        }
+        taken = Q::take(connection, terms.lease, terms.limit, terms.passed_over)?;
+        if taken.is_some() {
+            break;
+        }
+    }
+    let Some(rows) = taken else { return Ok(None) };
+    let mut harvest = nothing();
+    for Claimed { key, fence, message } in rows {
+        let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
+        let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
+        let expired = text == Some(&expired_in(tries - 1));
+        // The update has overwritten how the row was; this is as good for whoever gives it back.
+        let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
+        let before = Fence { status, try_count: stored(tries - 1) };
+        let decided = match message {
+            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
+            Ok(message) => Ok(message),
+            Err(error) => Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)))),
+        };
+        match decided {
+            Err((settled, change)) => match Q::settle(connection, &key, fence, &change)? {
+                1 => harvest.settled.push((key, settled)),
+                _ => harvest.unwritable.push(key),
+            },
+            Ok(mut message) => {
+                message.1.next_attempt_time = None;
+                let held = hold(key, before, None, tries, sent, terms.lease);
+                harvest.leased.push(Leased { held, message });
+            }
+        }
+    }
+    Ok(Some(harvest))
+}
+
+fn hold<K>(
+    key: K,
+    before: Fence,
+    due: Option<crate::instant::Instant>,
+    tries: u32,
+    sent: Instant,
+    lease: Duration,
+) -> Arc<Held<K>> {
+    let fence = Fence { status: Status::InProgress, try_count: stored(tries) };
+    Arc::new(Held { key, before, due, fence, tries, hold: Arc::new(Hold::new(sent, lease)) })
+}
+
+fn expired_in(attempt: u32) -> String {
+    format!("{LEASE_EXPIRED}{attempt}")
+}
+
+/// The state of a row whose last attempt never ended, and was the last one that its settings allow.
+fn given_up(tries: u32) -> (Settled, Change) {
+    let change = Change {
+        status: Some(Status::Failed),
+        next: Some(Next::Never),
+        try_count: Some(stored(tries)),
+        attempted: true,
+        error: ErrorText::Set(expired_in(tries)),
+        ..Change::default()
+    };
+    (Settled::Failed, change)
+}

@@ -1,0 +1,218 @@
+//! Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of
+//! what it has changed.
+//!
+//! The update writes one and the same lease's end on all its rows, and a random part of it makes that end a token: the
+//! select finds the rows by it. Two claims may draw the same token; then the select finds more rows than the update has
+//! changed, and the claim is begun anew.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Nullable;
+use diesel::{RunQueryDsl, Selectable};
+
+use super::claim::{Claim, push_due_rows, push_index_hint, push_oldest};
+use super::condition::{StateCondition, push_column};
+use crate::backend::QueueBackend;
+use crate::column::{NextAttemptTime, StatusText};
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, NowPlus, TimestampUtc};
+use crate::status::Status;
+
+/// The statuses with which an attempt begins anew.
+const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
+
+/// What the text of a row begins with whose last attempt never ended. The attempt's number follows.
+pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
+
+/// The lease's end, by the database's clock.
+pub struct Token(pub NowPlus);
+
+/// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
+pub struct Take<Q: Queueable> {
+    token: Instant,
+    limit: u32,
+    excepted: Vec<Q::IsKey>,
+}
+
+impl<Q: Queueable> Take<Q> {
+    /// Takes rows with none of these keys.
+    pub fn new(token: Instant, limit: u32, except: &[Q::Key]) -> Self {
+        Take { token, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
+    }
+}
+
+/// The select of the rows that bear a token.
+pub struct Taken<Q: Selectable<DB>, DB: Backend> {
+    claim: Claim<Q, DB>,
+    token: Instant,
+}
+
+impl<Q: Selectable<DB>, DB: Backend> Taken<Q, DB> {
+    /// Selects the rows that were taken with this token.
+    pub fn new(token: Instant) -> Self {
+        Taken { claim: Claim::new(), token }
+    }
+}
+
+impl<DB: QueueBackend> QueryFragment<DB> for Token {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        self.0.walk_ast(out)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Take<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::IsKey: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        if DB::UPDATE_HAS_LIMIT {
+            push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
+        }
+        self.push_set(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        if DB::UPDATE_HAS_LIMIT {
+            return self.push_due(out);
+        }
+        out.push_sql("(");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(") IN (SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.push_due(out.reborrow())?;
+        out.push_sql(DB::CLAIM_LOCK);
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable> Take<Q> {
+    /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned: the status comes last, and the
+    /// number of attempts after the text that names it.
+    fn push_set<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        Instant: ToSql<TimestampUtc, DB>,
+    {
+        let names = <Q::Queue as QueueTable>::COLUMNS;
+        out.push_sql(" SET ");
+        out.push_identifier(names.last_attempt_error_message)?;
+        out.push_sql(" = CASE WHEN ");
+        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+        let (before, between, after) = DB::CONCATENATION;
+        out.push_sql(" THEN ");
+        out.push_sql(before);
+        out.push_sql("'");
+        out.push_sql(LEASE_EXPIRED);
+        out.push_sql("'");
+        out.push_sql(between);
+        out.push_identifier(names.try_count)?;
+        out.push_sql(after);
+        out.push_sql(" ELSE ");
+        out.push_identifier(names.last_attempt_error_message)?;
+        out.push_sql(" END, ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" = CASE WHEN ");
+        FINISHED.push::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(" THEN 1 ELSE ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" + 1 END, ");
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<TimestampUtc, _>(&self.token)?;
+        out.push_sql(", ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::InProgress.as_str());
+        out.push_sql("'");
+        Ok(())
+    }
+
+    /// Writes the condition of the due rows, their order and their number.
+    fn push_due<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        Q::IsKey: QueryFragment<DB>,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    {
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)?;
+        for is_key in &self.excepted {
+            out.push_sql(" AND NOT (");
+            is_key.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        push_oldest::<Q::Queue, DB>(&mut out, self.limit)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Taken<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.claim.push_columns(out.reborrow())?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<TimestampUtc, _>(&self.token)?;
+        out.push_sql(" AND ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::InProgress.as_str());
+        out.push_sql("'");
+        Ok(())
+    }
+}
+
+impl Query for Token {
+    type SqlType = Nullable<TimestampUtc>;
+}
+
+impl<Q, DB> Query for Taken<Q, DB>
+where
+    Q: Selectable<DB>,
+    DB: Backend,
+    Claim<Q, DB>: Query,
+{
+    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+}
+
+impl QueryId for Token {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable> QueryId for Take<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB> {
+    type QueryId = PhantomData<fn() -> (Q, DB)>;
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<C> RunQueryDsl<C> for Token {}
+impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}

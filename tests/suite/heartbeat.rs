@@ -1,0 +1,247 @@
+//! Lease mode: who holds a lease, for how long, and what becomes of an attempt whose transaction meets a mishap.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use queueable::backend::QueueConnection;
+use queueable::{Failure, Lease, LeaseHandler, Message, Outcome, Poller, Queueable, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, ledger, payment_queue, payments};
+use crate::suite::lease::{Charge, Gate, apply, poller};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A payment under a lease that is short enough to see it extended.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(lease = "2s", retry = fixed("1h"))]
+struct Brief {
+    id: i64,
+    amount_cents: i64,
+}
+
+/// A payment whose call may take less than its lease.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(lease = "60s", budget = "100ms", retry = fixed("1h"))]
+struct Hurried {
+    #[allow(dead_code, reason = "the key is selected with it")]
+    id: i64,
+}
+
+fn brief(bank: &Bank, handler: impl LeaseHandler<Brief, Conn> + 'static) -> Poller<Conn> {
+    Brief::poller(bank.pool(2), handler).workers(1)
+}
+
+fn book(brief: &Brief, receipt: &i64, message: &mut Message<'_, Conn>) -> queueable::HandlerResult {
+    diesel::insert_into(ledger::table)
+        .values((ledger::payment_id.eq(brief.id), ledger::amount_cents.eq(receipt)))
+        .execute(message.connection())?;
+    Ok(Outcome::Done)
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether the row is not due yet, by the database's clock.
+fn is_leased(connection: &mut Conn, id: i64) -> bool {
+    let held = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now)).count();
+    held.get_result::<i64>(connection).unwrap() == 1
+}
+
+#[test]
+fn the_lease_is_extended_for_as_long_as_the_call_runs() {
+    let bank = Arc::new(Bank::new());
+    let id = bank.enqueue([100])[0];
+    let seen = bank.clone();
+    let handler = (
+        move |brief: &Brief, lease: &Lease| {
+            // Longer than a lease, and longer than the budget, which is the lease unless more is asked for.
+            lease.extend(Duration::from_secs(600))?;
+            let first = seen.state(brief.id).next_attempt_time;
+            until("the lease ends later than at first by more than its length", || {
+                seen.state(brief.id).next_attempt_time.unwrap() > first.unwrap() + Duration::from_secs(2)
+            });
+            assert!(!lease.lease_lost());
+            Ok(brief.amount_cents)
+        },
+        book,
+    );
+    let tally = brief(&bank, handler).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.lost), (1, 0));
+    assert_eq!(bank.booked(), [id]);
+    assert_eq!(bank.state(id).try_count, 1);
+}
+
+#[test]
+fn a_call_is_told_before_anybody_else_can_take_its_row() {
+    let bank = Arc::new(Bank::new());
+    let id = bank.enqueue([100])[0];
+    let seen = bank.clone();
+    let handler = (
+        move |charge: &Brief, lease: &Lease| {
+            // The heart does not get through to the row.
+            let mut holder = seen.connect();
+            let mut reader = seen.connect();
+            AnsiTransactionManager::begin_transaction(&mut holder)?;
+            diesel::update(payments::table.find(charge.id)).set(payments::company_id.eq(2)).execute(&mut holder)?;
+            until("the call is told", || lease.lease_lost());
+            assert!(is_leased(&mut reader, charge.id), "the row is still this attempt's own");
+            assert!(lease.extend(Duration::from_secs(1)).is_err());
+            AnsiTransactionManager::rollback_transaction(&mut holder)?;
+            lease.extend(Duration::from_secs(1))?;
+            Ok(charge.amount_cents)
+        },
+        book,
+    );
+    let tally = brief(&bank, handler).run_until_idle().unwrap();
+    assert_eq!((tally.retried, tally.lost), (1, 0));
+    let text = bank.state(id).last_attempt_error_message.unwrap();
+    assert!(text.starts_with("the lease is lost: half of it has passed"), "{text}");
+}
+
+#[test]
+fn a_call_over_its_budget_is_a_failure_with_a_text_of_its_own_before_it_returns() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let inside = gate.clone();
+    let handler = (
+        move |_: &Hurried, _: &Lease| {
+            drop(inside.1.wait_while(inside.0.lock().unwrap(), |open| !*open).unwrap());
+            Ok(())
+        },
+        |_: &Hurried, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let handle = Hurried::poller(bank.pool(2), handler).workers(1).start().unwrap();
+    until("the failure is recorded", || bank.state(id).status == Status::Error);
+    let state = bank.state(id);
+    assert_eq!(
+        (state.try_count, state.last_attempt_error_message.as_deref()),
+        (1, Some("the handler took longer than its budget of 100ms"))
+    );
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.retried, tally.succeeded, tally.lost), (1, 0, 0));
+    assert_eq!(bank.state(id).status, Status::Error);
+}
+
+#[test]
+fn a_conflict_while_the_answer_is_applied_repeats_no_call_and_uses_no_try() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let (calls, applies) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (called, applied) = (calls.clone(), applies.clone());
+    let handler = (
+        move |charge: &Charge, _: &Lease| {
+            called.fetch_add(1, Ordering::SeqCst);
+            Ok(charge.amount_cents)
+        },
+        move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
+            apply(charge, receipt, message)?;
+            if applied.fetch_add(1, Ordering::SeqCst) < 3 {
+                // What the three databases say.
+                let text = Box::new("deadlock detected; Deadlock found; database is locked".to_owned());
+                return Err(DieselError::DatabaseError(DatabaseErrorKind::Unknown, text).into());
+            }
+            Ok(Outcome::Done)
+        },
+    );
+    let tally = poller(&bank, handler).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.lost), (1, 0));
+    assert_eq!((calls.load(Ordering::SeqCst), applies.load(Ordering::SeqCst)), (1, 4));
+    assert_eq!(bank.booked(), [id]);
+    assert_eq!(bank.state(id).try_count, 1);
+}
+
+#[test]
+fn a_session_that_is_lost_while_the_answer_is_applied_repeats_no_call() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let killer = Mutex::new(bank.connect());
+    let (calls, applies) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (called, applied) = (calls.clone(), applies.clone());
+    let handler = (
+        move |charge: &Charge, _: &Lease| {
+            called.fetch_add(1, Ordering::SeqCst);
+            Ok(charge.amount_cents)
+        },
+        move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
+            let first = applied.fetch_add(1, Ordering::SeqCst) == 0;
+            apply(charge, receipt, message)?;
+            // SQLite has no session that could be ended.
+            if let (true, Some(session)) = (first, message.connection().session_id()?) {
+                killer.lock().unwrap().end_session(session)?;
+            }
+            Ok(Outcome::Done)
+        },
+    );
+    let tally = poller(&bank, handler).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.lost), (1, 0));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(bank.booked(), [id]);
+}
+
+#[test]
+fn a_finishing_part_that_ends_its_transaction_is_found_out() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let handler = (
+        |charge: &Charge, _: &Lease| Ok(charge.amount_cents),
+        |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
+            apply(charge, receipt, message)?;
+            use diesel::connection::SimpleConnection;
+            message.connection().batch_execute("ROLLBACK")?;
+            Ok(Outcome::Done)
+        },
+    );
+    let tally = poller(&bank, handler).run_until_idle().unwrap();
+    assert_eq!((tally.retried, tally.succeeded), (1, 0));
+    assert!(bank.booked().is_empty());
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("ended the message's transaction"));
+}
+
+#[test]
+fn a_failure_whose_text_cannot_be_stored_is_recorded_all_the_same() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let handler = (|_: &Charge, _: &Lease| Err::<i64, _>(Failure::retry("a\0b \u{1F4B8}")), apply);
+    assert_eq!(poller(&bank, handler).run_until_idle().unwrap().retried, 1);
+    assert_eq!(bank.state(id).status, Status::Error);
+}
+
+#[test]
+fn another_worker_takes_the_row_of_one_that_shows_no_life() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let (gate, first) = Gate::new();
+    let handle = poller(&bank, (first, apply)).start().unwrap();
+    gate.entered();
+    // As if the first had been frozen until its lease was over.
+    diesel::update(payments::table.find(id))
+        .set(payment_queue::next_attempt_time.eq(queueable::Now))
+        .execute(&mut bank.connect())
+        .unwrap();
+    let second = (|charge: &Charge, _: &Lease| Ok(charge.amount_cents), apply);
+    assert_eq!(poller(&bank, second).run_until_idle().unwrap().succeeded, 1);
+    gate.open();
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.succeeded, tally.lost), (0, 1));
+    assert_eq!(bank.booked(), [id]);
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::Success, 2));
+}
