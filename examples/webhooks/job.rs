@@ -75,18 +75,20 @@ fn set_up(connection: &mut Conn) -> Result<()> {
 }
 
 fn enqueue(connection: &mut Conn, options: &Options) -> QueryResult<()> {
-    let endpoint = options.endpoint();
+    let interval = Duration::from_secs(options.over.into()) / options.webhooks.into();
+    let new = |place: u32| {
+        let id = i64::from(place) + 1;
+        (
+            webhooks::id.eq(id),
+            webhooks::url.eq(Kind::of(id, options.seed).url(options.endpoint(), id)),
+            webhooks::payload.eq(format!("{{\"order\":{id}}}")),
+            Webhook::due_in(interval * place),
+        )
+    };
     connection.transaction(|connection| {
-        let ids: Vec<i64> = (1..=i64::from(options.webhooks)).collect();
-        for some in ids.chunks(1000) {
-            let due: Vec<_> = some
-                .iter()
-                .map(|id| {
-                    let url = Kind::of(*id, options.seed).url(endpoint, *id);
-                    let payload = format!("{{\"order\":{id}}}");
-                    (webhooks::id.eq(*id), webhooks::url.eq(url), webhooks::payload.eq(payload), Webhook::due_now())
-                })
-                .collect();
+        let places: Vec<u32> = (0..options.webhooks.into()).collect();
+        for some in places.chunks(1000) {
+            let due: Vec<_> = some.iter().copied().map(new).collect();
             diesel::insert_into(webhooks::table).values(due).execute(connection)?;
         }
         Ok(())

@@ -52,6 +52,10 @@ struct Options {
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
     webhooks: u16,
 
+    /// Within how many seconds they become due, one after the other
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    over: u16,
+
     /// How many webhooks are posted at the same time
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
