@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, Remove, RemoveAll, Settle, StateCondition,
+    Recall, Remove, RemoveAll, Settle, SettleMany, StateCondition, Take, Taken, Token,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -68,6 +68,27 @@ fn the_sql_of_an_attempt() {
     listing.add("remove", &Remove::<Payment>::new(&7, FENCE));
     listing.add("recall", &Recall::<Payment>::new(&7));
     listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_of_a_lease() {
+    let leased = Change {
+        status: Some(Status::InProgress),
+        next: Some(Next::In(Duration::from_secs(60))),
+        another_try: true,
+        ..Change::default()
+    };
+    let extended = Change { next: Some(Next::In(Duration::from_secs(60))), unless_stopped: true, ..Change::default() };
+    let rows = [(&7, FENCE), (&8, FENCE)];
+    let token = Instant::from(DateTime::UNIX_EPOCH);
+    let mut listing = Listing::default();
+    listing.add("claim", &Claim::<Payment, Backend>::new().some(10, &[]));
+    listing.add("lease", &SettleMany::<Payment>::new(rows, &leased));
+    listing.add("extend", &SettleMany::<Payment>::new(rows, &extended));
+    listing.add("without SKIP LOCKED: token", &Token(Duration::from_secs(60)));
+    listing.add("without SKIP LOCKED: take", &Take::<Payment>::new(token, 10, &[7]));
+    listing.add("without SKIP LOCKED: taken", &Taken::<Payment, Backend>::new(token));
+    listing.matches("lease");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Take, Taken, Token};
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::entity::{QueueTable, Queueable};
-use crate::instant::{Instant, NowPlus};
+use crate::instant::Instant;
 
 /// An entity whose queue can be worked on a connection of type `C`.
 ///
@@ -143,7 +143,7 @@ where
         let spread = (lease / 4).min(Duration::from_secs(1)).as_millis().max(1);
         let random = Duration::from_millis(fastrand::u64(..u64::try_from(spread).unwrap_or(1)))
             + Duration::from_micros(fastrand::u64(..1000));
-        let token: Option<Instant> = first(Token(NowPlus(lease + random)).load(connection)?).flatten();
+        let token: Option<Instant> = first(Token(lease + random).load(connection)?).flatten();
         let Some(token) = token else { return Err(crate::backend::refused("the database told no time".to_owned())) };
         let taken = ExecuteDsl::execute(Take::<Q>::new(token, limit, passed_over), connection)?;
         if taken == 0 {

@@ -6,6 +6,7 @@
 //! changed, and the claim is begun anew.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -19,7 +20,7 @@ use super::condition::{StateCondition, push_column};
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
 use crate::entity::{QueueTable, Queueable};
-use crate::instant::{Instant, NowPlus, TimestampUtc};
+use crate::instant::{Instant, TimestampUtc, push_now_plus};
 use crate::status::Status;
 
 /// The statuses with which an attempt begins anew.
@@ -29,7 +30,7 @@ const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::F
 pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
 
 /// The lease's end, by the database's clock.
-pub struct Token(pub NowPlus);
+pub struct Token(pub Duration);
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Queueable> {
@@ -61,7 +62,7 @@ impl<Q: Selectable<DB>, DB: Backend> Taken<Q, DB> {
 impl<DB: QueueBackend> QueryFragment<DB> for Token {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        self.0.walk_ast(out)
+        push_now_plus(out, self.0)
     }
 }
 
