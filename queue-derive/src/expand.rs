@@ -159,11 +159,11 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     }
 }
 
-/// The comparison stands where the column is named, so that a type without an order is complained about there. Its names
-/// are the derive's own: written by a macro of the user's, the column has a span in which there is no `self`.
+/// The comparison's span is the column's, so that a type without an order is complained about there.
 fn compare_in_group((column, field): (&Ident, &Ident)) -> TokenStream {
-    let span = Span::call_site().located_at(column.span());
-    let compared = quote_spanned!(span=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
+    // Its place only: an attribute that a macro of the user's wrote has another hygiene, in which `self` is unknown.
+    let place = Span::call_site().located_at(column.span());
+    let compared = quote_spanned!(place=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
     quote! {
         fn compare_in_group(&self, __other: &Self) -> ::core::cmp::Ordering {
             #compared
