@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use queueable::{
     ClaimStyle, Failure, HandlerResult, Lease, LeaseHandler, Message, Outcome, Poller, Queueable, Status, Tally,
@@ -400,6 +401,36 @@ fn a_transaction_queue_on_the_same_table_finds_no_leased_row() {
     assert_eq!(bank.run(crate::suite::bank::book), Tally::default());
     gate.open();
     assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
+}
+
+#[test]
+fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
+    for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
+        let bank = Bank::new();
+        let ids = bank.enqueue([1, 2]);
+        let mut holder = bank.connect();
+        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        let later = queueable::Instant::from(Utc::now() + TimeDelta::hours(1));
+        diesel::update(payments::table.find(ids[0]))
+            .set(payment_queue::next_attempt_time.eq(later))
+            .execute(&mut holder)
+            .unwrap();
+        // It is due still for everybody else.
+        let poller = poller(&bank, (call, apply)).claim_style(style);
+        let (started, handle) = mpsc::channel();
+        let starting = std::thread::spawn(move || started.send(poller.start().unwrap()));
+        // On SQLite even the start waits for the writer.
+        let early = handle.recv_timeout(Duration::from_millis(500)).ok();
+        AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+        let handle = early.unwrap_or_else(|| handle.recv().unwrap());
+        starting.join().unwrap().unwrap();
+        while bank.booked().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
+        assert_eq!(bank.booked(), [ids[1]], "the condition is looked at again under the lock");
+        assert_eq!(bank.state(ids[0]).status, Status::NotAttempted);
+    }
 }
 
 /// A call that waits until the test lets it go.

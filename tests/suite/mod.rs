@@ -20,6 +20,7 @@ mod misconduct;
 pub(crate) mod names;
 mod operations;
 mod poller;
+mod pools;
 mod retry;
 mod scout;
 mod serde;
