@@ -5,10 +5,10 @@
 //! cargo run --example emails --features mysql -- --database-url mysql://me@127.0.0.1/empty
 //! ```
 //!
-//! The article ("how to simulate a queue with a MySQL table") claims ten rows by an `UPDATE` that writes
-//! `CONNECTION_ID()` into a column `owner`, reads them back, and needs a timer that looks through the process list for owners
-//! that are gone. The table is taken as it is, but nobody needs `owner`: ten rows are locked, passing over those that others
-//! have locked, and the lock ends with the session that holds it.
+//! The article, <http://outofmemory.cn/zaji/8602287.html> ("how to simulate a queue with a MySQL table"), claims ten rows by
+//! an `UPDATE` that writes `CONNECTION_ID()` into a column `owner`, reads them back, and needs a timer that looks through the
+//! process list for owners that are gone. The table is taken as it is, but nobody needs `owner`: ten rows are locked, passing
+//! over those that others have locked, and the lock ends with the session that holds it.
 //!
 //! Group mode is for much small work: ten mails share one commit. What is in the database happens once. What is outside
 //! happens *at least* once: a process that dies within the group, or a commit that fails, sends all mails of that group
