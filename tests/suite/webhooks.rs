@@ -95,7 +95,7 @@ fn freeze_in_a_call(program: &mut Program, session: &mut Conn) -> i64 {
     loop {
         program.await_answer("a slow call runs", || (count(session, &in_a_call).unwrap() > 0).then_some(()));
         session.batch_execute(begin).unwrap();
-        program.signal("STOP");
+        program.freeze();
         session.batch_execute("ROLLBACK").unwrap();
         let held = sql::<BigInt>(&format!("SELECT id FROM webhooks WHERE {SLOW}{unlocked}")).load(session).unwrap();
         match held.first() {
