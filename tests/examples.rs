@@ -97,6 +97,32 @@ fn assert_ended_at_once(ended: &Ended) {
 }
 
 #[test]
+fn mails_are_sent_in_groups() {
+    let said = Program::run("emails", NONE).well();
+    // 104 mails: every 13th recipient does not exist, every 7th mailbox is full once.
+    assert!(said.contains("96 mails are sent, 8 were refused for good"), "{said}");
+    assert!(said.contains("check: table and mail server agree"), "{said}");
+    refused(Program::run("emails", ["--database-url", "no/such/file.sqlite"]), &["cannot open the database no/such"]);
+    let place = Place::new();
+    place.execute("CREATE TABLE unsent_emails (id INTEGER PRIMARY KEY)");
+    refused(Program::run("emails", ["--database-url", &place.database]), &["it needs an empty database"]);
+}
+
+#[test]
+fn webhooks_are_posted_under_a_lease() {
+    let said = Program::run("webhooks", NONE).well();
+    assert!(said.contains("SUCCESS              171") && said.contains("FAILED                29"), "{said}");
+    assert!(said.contains("check: table and endpoint agree"), "{said}");
+    assert!(said.contains("171 answers are written"), "{said}");
+    refused(Program::run("webhooks", ["--only", "work"]), &["give --database-url"]);
+    refused(Program::run("webhooks", ["--only", "check", "--database-url", "x"]), &["give --endpoint"]);
+    refused(Program::run("webhooks", ["--database-url", "no/such/file.sqlite"]), &["cannot open the database no/such"]);
+    let place = Place::new();
+    place.execute("CREATE TABLE webhooks (id INTEGER PRIMARY KEY)");
+    refused(Program::run("webhooks", ["--database-url", &place.database]), &["it needs an empty database"]);
+}
+
+#[test]
 fn the_main_job_books_the_default_file() {
     let place = Place::new();
     let report = report(place.run(["--json"]));

@@ -30,7 +30,8 @@ use crate::error::panic_text;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` on `{C}`",
-    note = "implement `Handler<{Q}, {C}>` for it, or pass a closure `|entity: &{Q}, message: &mut Message<'_, {C}>| -> HandlerResult`"
+    note = "implement `Handler<{Q}, {C}>` for it, or pass a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| \
+            Ok(Outcome::Done)`"
 )]
 pub trait Handler<Q, C>: Send + Sync {
     /// Processes the message.

@@ -57,7 +57,12 @@ pub enum LeaseMode {}
 /// There is nothing to implement by hand. `M` is the entity's mode.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not serve `{Q}`, whose mode is `{M}`",
-    note = "implement `Handler` for it, or, for an entity with `#[queue(lease = ..)]`, `LeaseHandler`"
+    label = "this is no handler in `{M}` on `{C}`",
+    note = "in `TransactionMode`, the default, and in `GroupMode`, `#[queue(group = ..)]`, a handler implements \
+            `Handler<{Q}, {C}>` or is a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| Ok(Outcome::Done)`",
+    note = "in `LeaseMode`, `#[queue(lease = ..)]`, it implements `LeaseHandler<{Q}, {C}>` or is two closures: \
+            `(|entity: &{Q}, lease: &Lease| Ok(answer), |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| \
+            Ok(Outcome::Done))`"
 )]
 pub trait HandlerFor<Q: Queueable, C: QueueConnection, M = <Q as Queueable>::Mode>: Sized + Send {
     #[doc(hidden)]

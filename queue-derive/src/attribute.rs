@@ -69,10 +69,15 @@ impl Attributes {
             "budget" => self.budget = Some(item.parse(value::budget)?),
             "lease" => self.lease = Some(item.parse(value::lease)?),
             "group" => {
-                let group = if item.is_list() { item.parse_list(value::group)? } else { item.parse(value::group)? };
+                let group =
+                    if item.is_list() { item.parse_list(value::group_list)? } else { item.parse(value::group)? };
                 self.group = Some(Written { value: group, span: item.key.span() });
             }
             "group_by" => self.group_by = Some(item.parse(value::group_by)?),
+            "optimistic" => {
+                let message = "`optimistic` belongs to the group\nhelp: write `group(50, optimistic)`";
+                return Err(Error::new(item.key.span(), message));
+            }
             _ => return Err(suggest::unknown("key", &item.key, &[&SETTINGS[..], &COLUMNS].concat())),
         }
         Ok(())

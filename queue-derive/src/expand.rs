@@ -193,7 +193,7 @@ fn retry_policy(retry: &Retry) -> TokenStream {
     };
     let span = match retry {
         Retry::Custom(policy) => policy.span(),
-        _ => proc_macro2::Span::mixed_site(),
+        _ => Span::mixed_site(),
     };
     let arc = quote_spanned!(span=> ::std::sync::Arc::new(#policy));
     quote! {

@@ -15,12 +15,6 @@ const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The longest name of a column: PostgreSQL cuts longer ones off, MySQL allows one byte more.
 pub(crate) const MAX_NAME_BYTES: usize = 63;
 
-/// The longest lease.
-const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The largest group: beyond it nothing is gained, and more is lost with each failure.
-const MAX_GROUP: u32 = 1000;
-
 const STRATEGIES: [&str; 5] = ["none", "fixed", "linear", "exponential", "custom"];
 
 /// The value of `retry`.
@@ -181,16 +175,22 @@ fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
 /// The shortest lease: a heartbeat has to reach the database several times within it.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 
+/// The longest lease: so long the row of a killed worker waits.
+const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Reads for how long a claimed row belongs to its worker.
 pub(crate) fn lease(input: ParseStream<'_>) -> Result<Written<Duration>> {
+    let literal = input.fork().parse::<LitStr>();
     let lease = duration(input)?;
-    if !(MIN_LEASE..=MAX_LEASE).contains(&lease.value) {
-        return Err(Error::new(
-            lease.span,
-            "expected a lease of 100ms to 1d, how fast a dead worker's row is taken over",
-        ));
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease.value) {
+        return Ok(lease);
     }
-    Ok(lease)
+    let found = literal.map(|literal| literal.value()).unwrap_or_default();
+    let message = format!(
+        "expected a lease from `100ms` to `1d`, found `{found}`\n\
+         note: the row of a worker that was killed is taken over when its lease has ended"
+    );
+    Err(Error::new(lease.span, message))
 }
 
 /// How rows share a transaction.
@@ -199,15 +199,26 @@ pub(crate) struct Group {
     pub(crate) optimistic: bool,
 }
 
-/// Reads the size of a group, and, after a comma, whether it is optimistic.
+/// The largest group: beyond it nothing is gained, and more is lost with each failure.
+const MAX_GROUP: u32 = 1000;
+
+/// Reads the size of a group.
 pub(crate) fn group(input: ParseStream<'_>) -> Result<Group> {
-    let size = whole_number(input, 2, MAX_GROUP)?;
+    Ok(Group { size: whole_number(input, 2, MAX_GROUP)?, optimistic: false })
+}
+
+/// Reads the size of a group and, after a comma, whether it is optimistic.
+pub(crate) fn group_list(input: ParseStream<'_>) -> Result<Group> {
+    let group = group(input)?;
+    if input.is_empty() {
+        return Ok(group);
+    }
     if !input.peek(Token![,]) {
-        return Ok(Group { size, optimistic: false });
+        return Err(unexpected(input, "`,` or `)`"));
     }
     input.parse::<Token![,]>()?;
     if input.is_empty() {
-        return Ok(Group { size, optimistic: false });
+        return Ok(group);
     }
     if !input.peek(Ident::peek_any) {
         return Err(unexpected(input, "`optimistic`"));
@@ -217,7 +228,7 @@ pub(crate) fn group(input: ParseStream<'_>) -> Result<Group> {
         return Err(unknown("word", &word, &["optimistic"]));
     }
     input.parse::<Option<Token![,]>>()?;
-    Ok(Group { size, optimistic: true })
+    Ok(Group { optimistic: true, ..group })
 }
 
 /// Reads the column in whose order a group is handled.

@@ -128,6 +128,33 @@ impl Program {
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 
+    /// Freezes the program, and returns when every thread of it has stopped: one that is inside a call of the system still
+    /// gets what it has asked for, a lock for instance. `CONT` thaws it.
+    pub(crate) fn freeze(&mut self) {
+        self.signal("STOP");
+        let threads = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let has_stopped = |thread: PathBuf| {
+            // The state follows the name, which stands in parentheses.
+            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        self.until("every thread has stopped", |_| {
+            // A system without such a list is taken at its word.
+            let Ok(threads) = fs::read_dir(&threads) else { return Some(()) };
+            threads.flatten().all(|thread| has_stopped(thread.path())).then_some(())
+        });
+    }
+
+    /// Waits for a line that begins with `text` and returns what follows there.
+    pub(crate) fn line_after(&mut self, text: &str) -> String {
+        self.until(text, |program| {
+            let said = program.said();
+            // Only a whole line is told from its beginning.
+            let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            lines.find_map(|line| line.strip_prefix(text)).map(str::to_owned)
+        })
+    }
+
     fn said(&self) -> String {
         fs::read_to_string(self.output.path().join("stdout")).expect("the program writes text")
     }

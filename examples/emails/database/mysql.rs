@@ -1,0 +1,16 @@
+//! The job on MySQL and MariaDB.
+
+use diesel::ConnectionResult;
+use diesel::prelude::*;
+
+type Conn = MysqlConnection;
+
+const TABLES: &str = include_str!("../tables/mysql.sql");
+
+fn connect(url: &str) -> ConnectionResult<Conn> {
+    Conn::establish(url)
+}
+
+#[allow(clippy::duplicate_mod, reason = "one job, compiled for each kind of connection")]
+#[path = "../job.rs"]
+pub(super) mod job;

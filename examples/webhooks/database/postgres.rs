@@ -1,0 +1,16 @@
+//! The job on PostgreSQL.
+
+use diesel::ConnectionResult;
+use diesel::prelude::*;
+
+type Conn = PgConnection;
+
+const TABLES: &str = include_str!("../tables/postgres.sql");
+
+fn connect(url: &str) -> ConnectionResult<Conn> {
+    Conn::establish(url)
+}
+
+#[allow(clippy::duplicate_mod, reason = "one job, compiled for each kind of connection")]
+#[path = "../job.rs"]
+pub(super) mod job;

@@ -1,0 +1,17 @@
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{Lease, Queueable};
+
+diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+#[queue(lease = "60s")]
+struct Payment {
+    id: i64,
+    amount_cents: i64,
+}
+
+fn main() {
+    let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(":memory:")).unwrap();
+    Payment::poller(pool, |_: &Payment, _: &Lease| Ok(()));
+}

@@ -1,0 +1,25 @@
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{HandlerResult, Message, Outcome, Queueable};
+
+diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+struct Payment {
+    id: i64,
+    amount_cents: i64,
+}
+
+struct OtherConnection;
+struct Book;
+
+impl queueable::Handler<Payment, OtherConnection> for Book {
+    fn handle(&self, _: &Payment, _: &mut Message<'_, OtherConnection>) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+fn main() {
+    let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(":memory:")).unwrap();
+    Payment::poller(pool, Book);
+}
