@@ -134,8 +134,8 @@ fn a_group_is_as_large_as_it_may_be_but_has_no_more_savepoints_than_the_database
         watching.sees(large.id);
         book(&large.payment(), message)
     });
-    let bounds = [200, <<Conn as diesel::Connection>::Backend as QueueBackend>::MOST_SAVEPOINTS];
-    assert_eq!(watch.sizes().into_iter().max(), bounds.into_iter().min().and_then(|most| usize::try_from(most).ok()));
+    let most = [200, <<Conn as diesel::Connection>::Backend as QueueBackend>::MOST_SAVEPOINTS].into_iter().min();
+    assert_eq!(watch.sizes().into_iter().max(), most.and_then(|most| usize::try_from(most).ok()));
     assert_eq!(bank.booked().len(), 500);
 }
 
