@@ -58,7 +58,12 @@ fn a_process_of_its_own() {
     let Ok(orders) = env::var(ORDERS) else { return };
     let orders: Orders = serde_json::from_str(&orders).unwrap();
     let workers = u32::try_from(orders.settings.workers).unwrap();
-    let pool = Pool::builder().max_size(workers + 2).build(ConnectionManager::<Conn>::new(&orders.url)).unwrap();
+    let pool = Pool::builder()
+        .max_size(workers + 2)
+        // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
+        .min_idle(Some(0))
+        .build(ConnectionManager::<Conn>::new(&orders.url))
+        .unwrap();
     let mut session = pool.get().unwrap();
     let (settings, notes, leave) = (orders.settings.clone(), orders.notes.clone(), orders.leave);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
