@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
-use queueable::{PollerSettings, QueueState, Retry, Settings, Status, StatusCounts, Tally};
+use queueable::{CrashAccounting, PollerSettings, QueueState, Retry, Settings, Status, StatusCounts, Tally};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -34,6 +34,12 @@ fn settings_survive_json() {
 fn poller_settings_that_a_file_leaves_out_have_their_defaults() {
     let read: PollerSettings = serde_json::from_str(r#"{"workers": 9}"#).unwrap();
     assert_eq!((read.workers, read.poll_interval), (9, PollerSettings::default().poll_interval));
+    for (text, accounting) in
+        [("on", CrashAccounting::On), ("strict", CrashAccounting::Strict), ("off", CrashAccounting::Off)]
+    {
+        let read: PollerSettings = serde_json::from_str(&format!(r#"{{"crash_accounting": "{text}"}}"#)).unwrap();
+        assert_eq!(read.crash_accounting, accounting);
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(told.recv(), Ok(Company::Nobody));
         });
         let after = door.enter(false, NEVER).unwrap();
-        [first, second, after].map(std::mem::forget);
+        [first, second, after].into_iter().for_each(std::mem::forget);
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         door.leave(suspect.number);
         let alone = door.enter(true, NEVER).unwrap();
         assert_eq!(alone.company(), Company::Nobody);
-        [stuck, suspect, alone].map(std::mem::forget);
+        [stuck, suspect, alone].into_iter().for_each(std::mem::forget);
     }
 }

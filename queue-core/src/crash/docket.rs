@@ -14,6 +14,9 @@ use super::record::{self, Entry};
 /// How many accusations are kept; the oldest are forgotten first.
 const KEPT: usize = 1000;
 
+/// How often a worker tries to write an accusation on its row.
+const TRIES: u32 = 3;
+
 /// For how long a dead process's record waits for somebody who serves its queue.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -24,6 +27,8 @@ pub(crate) struct Docket {
     database: String,
     queues: Vec<String>,
     entries: Vec<Entry>,
+    /// Those that a worker is writing on their rows, each with the number of times that it tried. They stay in the file.
+    at_work: Vec<(Entry, u32)>,
     file: Flight,
     /// Files that concern other databases or queues.
     others: HashSet<OsString>,
@@ -39,6 +44,7 @@ impl Docket {
             database: database.to_owned(),
             queues,
             entries: Vec::new(),
+            at_work: Vec::new(),
             others: HashSet::new(),
         })
     }
@@ -89,7 +95,7 @@ impl Docket {
         if !ours.is_empty() {
             ours.into_iter().for_each(|entry| self.accuse(entry));
             // Ours first: a crash between the two writes counts once too often, but not once too seldom.
-            self.file.write(&self.entries)?;
+            self.write()?;
         }
         if others.is_empty() {
             fs::remove_file(path)?;
@@ -119,16 +125,44 @@ impl Docket {
         }
     }
 
-    /// What is said against a row that was claimed in this state.
-    pub(crate) fn against(&self, row: &Entry) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.is_about(row) && entry.fence == row.fence)
+    /// Takes what is said against a row that was claimed in this state: nobody else counts it meanwhile.
+    pub(crate) fn take(&mut self, row: &Entry) -> Option<Entry> {
+        let found = self.entries.iter().position(|entry| entry.is_about(row) && entry.fence == row.fence)?;
+        let entry = self.entries.remove(found);
+        if !self.at_work.iter().any(|(known, _)| known.is_about(&entry)) {
+            self.at_work.push((entry.clone(), 0));
+        }
+        Some(entry)
     }
 
-    /// Forgets what was said against a row.
-    pub(crate) fn forget(&mut self, row: &Entry) -> io::Result<()> {
-        let before = self.entries.len();
-        self.entries.retain(|entry| !entry.is_about(row));
-        if self.entries.len() == before { Ok(()) } else { self.file.write(&self.entries) }
+    /// Strikes what was taken: it is written on the row.
+    pub(crate) fn strike(&mut self, entry: &Entry) -> io::Result<()> {
+        self.at_work.retain(|(known, _)| !known.is_about(entry));
+        self.write()
+    }
+
+    /// Takes back what cannot be written on the row now. After some tries it is forgotten: there are rows that nobody can
+    /// write.
+    pub(crate) fn put_back(&mut self, entry: Entry) -> io::Result<()> {
+        let Some((_, tries)) = self.at_work.iter_mut().find(|(known, _)| known.is_about(&entry)) else {
+            return Ok(());
+        };
+        *tries += 1;
+        if *tries >= TRIES {
+            return self.strike(&entry);
+        }
+        self.accuse(entry);
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let mut entries = self.entries.clone();
+        for (entry, _) in &self.at_work {
+            if !entries.iter().any(|known| known.is_about(entry)) {
+                entries.push(entry.clone());
+            }
+        }
+        self.file.write(&entries)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -186,16 +220,35 @@ mod tests {
         one.adopt().unwrap();
         other.adopt().unwrap();
         assert!(other.is_empty());
-        assert_eq!(one.against(&entry("a", "2", false)).map(|entry| entry.alone), Some(1));
-        assert_eq!(one.against(&entry("b", "1", false)), None);
+        assert_eq!(one.entries, [entry("a", "1", false), entry("a", "2", true)]);
+        assert_eq!(one.take(&entry("b", "1", false)), None);
         place.die_with(&[entry("a", "2", true)]);
         one.adopt().unwrap();
-        assert_eq!(one.against(&entry("a", "2", false)).map(|entry| entry.alone), Some(2));
-        let carried = fs::read(place.0.join(one.file.name().unwrap())).unwrap();
-        assert_eq!(record::read(&carried, "shop").unwrap(), one.entries);
-        one.forget(&entry("a", "2", false)).unwrap();
-        assert_eq!(one.against(&entry("a", "2", false)), None);
+        assert_eq!(carried(&place, &one), one.entries);
+        let taken = one.take(&entry("a", "2", false)).unwrap();
+        assert_eq!(taken.alone, 2);
+        assert_eq!(one.take(&entry("a", "2", false)), None, "it is counted once");
+        one.write().unwrap();
+        assert_eq!(carried(&place, &one).len(), 2, "a crash loses nothing that is not on the row yet");
+        one.strike(&taken).unwrap();
+        assert_eq!(carried(&place, &one), [entry("a", "1", false)]);
         assert!(!one.is_empty());
+    }
+
+    fn carried(place: &Place, docket: &Docket) -> Vec<Entry> {
+        record::read(&fs::read(place.0.join(docket.file.name().unwrap())).unwrap(), "shop").unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_written_on_its_row_is_forgotten_after_some_tries() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        docket.accuse(entry("a", "1", true));
+        for _ in 0..TRIES {
+            let taken = docket.take(&entry("a", "1", false)).unwrap();
+            docket.put_back(taken).unwrap();
+        }
+        assert!(docket.is_empty() && docket.at_work.is_empty());
     }
 
     #[test]
@@ -205,7 +258,7 @@ mod tests {
         place.die_with(&[entry("a", "1", true)]);
         docket.adopt().unwrap();
         let later = Entry::new("a", "1", Fence { status: Status::Error, try_count: 1 }, false);
-        assert_eq!(docket.against(&later), None);
+        assert_eq!(docket.take(&later), None);
     }
 
     #[test]
@@ -237,6 +290,6 @@ mod tests {
             docket.accuse(entry("a", &number.to_string(), false));
         }
         assert_eq!(docket.entries.len(), KEPT);
-        assert!(docket.against(&entry("a", "0", false)).is_none());
+        assert!(docket.take(&entry("a", "0", false)).is_none());
     }
 }

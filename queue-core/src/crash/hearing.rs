@@ -53,12 +53,13 @@ where
             Ok(()) => Hearing::Suspect,
             Err(error) => Hearing::Lost(error),
         },
-        Course::Mark(text) => {
+        Course::Mark(text, accusation) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
             let told = write::<Q, C>(connection, key, fence, &change);
-            decided(plan, key, fence, told).unwrap_or(Hearing::Suspect)
+            recorder.written(accusation, told.is_ok());
+            unwritten::<Q, C>(told).unwrap_or(Hearing::Suspect)
         }
-        Course::SetAside(text) => {
+        Course::SetAside(text, accusation) => {
             let change = Change {
                 status: Some(Status::Failed),
                 next: Some(Next::Never),
@@ -70,7 +71,10 @@ where
             };
             tracing::warn!(entity = Q::ENTITY, ?key, "a row has ended its process too often and is set aside");
             let told = write::<Q, C>(connection, key, fence, &change);
-            match decided(plan, key, fence, told) {
+            if let Some(accusation) = accusation {
+                recorder.written(accusation, told.is_ok());
+            }
+            match unwritten::<Q, C>(told) {
                 None => Hearing::SetAside,
                 // The text again in plainer words, or the row is passed over.
                 Some(Hearing::Unsettled(_)) => Hearing::Unsettled(Rest::Record(Settled::Failed, change)),
@@ -102,19 +106,16 @@ where
     C::TransactionManager::commit_transaction(connection)
 }
 
-/// Strikes the accusation once it is written, or cannot be: the row would be heard for ever. `None`: it is written.
-fn decided<Q, C>(plan: &Plan<'_, Q, C>, key: &Q::Key, fence: Fence, told: QueryResult<()>) -> Option<Hearing<Q>>
+/// What a claim comes to whose row could not be written. `None`: it could.
+fn unwritten<Q, C>(told: QueryResult<()>) -> Option<Hearing<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    match told {
-        Err(error) if C::classify(&error) != ErrorClass::Other => Some(Hearing::Lost(error)),
-        told => {
-            plan.slot.recorder().forget(plan.key_prefix, key, fence);
-            told.err().map(|_| Hearing::Unsettled(Rest::Leave))
-        }
-    }
+    told.err().map(|error| match C::classify(&error) {
+        ErrorClass::Other => Hearing::Unsettled(Rest::Leave),
+        ErrorClass::Conflict | ErrorClass::ConnectionLost => Hearing::Lost(error),
+    })
 }
 
 /// The rest of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.

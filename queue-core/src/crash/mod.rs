@@ -41,8 +41,10 @@ use crate::wake::unpoisoned;
 /// every process that takes it. With them it is set aside after three crashes: it becomes `FAILED`, and its error text
 /// says why. Rows that ran beside it are suspects: each runs once more, alone in its process, and is cleared.
 ///
-/// The process must not have been ended by the handler: `kill -9` makes suspects too. A row that is alone in its
-/// process at two such kills after a first one is set aside, so let a service end by [`PollerHandle::shutdown`].
+/// A process that is ended from outside looks the same: `kill -9` makes suspects too, and so does
+/// [`std::process::exit`] while handlers run. A row that such an end hits three times in a row, the last two alone in its
+/// process, is set aside. So end a service by [`PollerHandle::shutdown`], which leaves no suspects, however short its
+/// grace. A crash while a row is decoded is not counted.
 ///
 /// ```
 /// use queueable::{CrashAccounting, PollerSettings};
@@ -87,9 +89,9 @@ pub(crate) enum Course {
     /// It is a suspect, and the worker is not alone: give the claim up and come back alone.
     ComeBackAlone,
     /// Something was found out: write this text and give the claim up.
-    Mark(String),
+    Mark(String, Entry),
     /// It is set aside with this text.
-    SetAside(String),
+    SetAside(String, Option<Entry>),
     /// This text is written and committed before the row is handled.
     MarkAndHandle(String),
 }
@@ -136,21 +138,21 @@ impl Crashes {
         company: Company,
     ) -> Course {
         let known = Suspicion::of(text);
-        if let Some(docket) = self.docket().filter(|docket| !docket.is_empty()) {
+        if let Some(mut docket) = self.docket().filter(|docket| !docket.is_empty()) {
             let row = Entry::new(queue, &format!("{key:?}"), fence, false);
-            if let Some(accusation) = docket.against(&row) {
+            if let Some(accusation) = docket.take(&row) {
                 // In company it may have been a neighbour; a crash alone counts.
                 let crashes = known.map_or(0, |known| known.crashes).saturating_add(accusation.alone).max(1);
                 let suspicion = Suspicion { crashes, presumed: false };
                 return if suspicion.is_proven() {
-                    Course::SetAside(Suspicion::final_text(text))
+                    Course::SetAside(Suspicion::final_text(text), Some(accusation))
                 } else {
-                    Course::Mark(suspicion.over(text))
+                    Course::Mark(suspicion.over(text), accusation)
                 };
             }
         }
         match known {
-            Some(known) if known.is_proven() => Course::SetAside(Suspicion::final_text(text)),
+            Some(known) if known.is_proven() => Course::SetAside(Suspicion::final_text(text), None),
             Some(_) if company == Company::Others => Course::ComeBackAlone,
             known if self.accounting == CrashAccounting::Strict => {
                 let crashes =
@@ -161,11 +163,19 @@ impl Crashes {
         }
     }
 
-    /// Forgets what was said against a row.
-    fn forget(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence) {
-        if let Some(mut docket) = self.docket().filter(|docket| !docket.is_empty()) {
-            let forgotten = docket.forget(&Entry::new(queue, &format!("{key:?}"), fence, false));
-            self.told(forgotten);
+    /// What was found out is written on the row.
+    fn strike(&self, accusation: &Entry) {
+        if let Some(mut docket) = self.docket() {
+            let struck = docket.strike(accusation);
+            self.told(struck);
+        }
+    }
+
+    /// What was found out cannot be written on the row now.
+    fn put_back(&self, accusation: Entry) {
+        if let Some(mut docket) = self.docket() {
+            let put_back = docket.put_back(accusation);
+            self.told(put_back);
         }
     }
 
@@ -201,7 +211,7 @@ mod tests {
         let text = |crashes| Suspicion { crashes, presumed: false }.over(Some("no route"));
         for accounting in [CrashAccounting::On, CrashAccounting::Strict, CrashAccounting::Off] {
             assert_eq!(weigh(accounting, Some(&text(1)), Company::Others), Course::ComeBackAlone);
-            let aside = Course::SetAside(Suspicion::final_text(Some("no route")));
+            let aside = Course::SetAside(Suspicion::final_text(Some("no route")), None);
             assert_eq!(weigh(accounting, Some(&text(3)), Company::Others), aside);
         }
         assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Nobody), Course::Handle);

@@ -36,9 +36,13 @@ impl Recorder {
         self.crashes.weigh(queue, key, fence, text, self.company())
     }
 
-    /// What was found out about the row is written on it, or cannot be.
-    pub(crate) fn forget(&self, queue: &str, key: &dyn Debug, fence: Fence) {
-        self.crashes.forget(queue, key, fence);
+    /// Says whether what was found out is written on its row.
+    pub(super) fn written(&self, accusation: Entry, written: bool) {
+        if written {
+            self.crashes.strike(&accusation);
+        } else {
+            self.crashes.put_back(accusation);
+        }
     }
 
     /// Records that these rows are about to be handled.
