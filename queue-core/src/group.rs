@@ -4,6 +4,7 @@
 //! How they are handled is told in [`group_handle`](crate::group_handle). Rows that were only rolled back are as they were,
 //! and run one by one; what a handler leaves behind that has ended the transaction is the [`aftermath`](crate::aftermath)'s.
 
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::entity::Queueable;
-use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Row, Why};
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
 use crate::group_handle::Entities;
 use crate::handler::{Failure, Outcome};
 use crate::session::Session;
@@ -44,7 +45,8 @@ where
     Q: QueueOn<C>,
 {
     let lock_wait = session.lock_wait();
-    let ended = |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, remark: None };
+    let ended =
+        |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
     let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.passed_over) {
         Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
         Ok(rows) => rows,
@@ -59,6 +61,11 @@ where
         plan.slot.leave();
         return ended(GroupEnd::Idle, false);
     }
+    let suspects = rows.iter().any(|row| !allows_company(plan, row));
+    if !suspects {
+        plan.slot.recorder().take_off(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
+    }
+    plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }));
     let mut work = Work {
         session,
         plan,
@@ -70,16 +77,27 @@ where
         session_is_sound: true,
         remark: None,
     };
-    let end = work.run(rows);
+    let end = if suspects {
+        GroupEnd::Undone(Why::Alone("one of its messages is suspected of ending its process".to_owned()))
+    } else {
+        work.run(rows)
+    };
     let Work { begun, session_is_sound, remark, .. } = work;
     let transaction_is_over = match &end {
         GroupEnd::Settled(_) => true,
         GroupEnd::Undone(_) => roll_back(&mut **session),
         _ => false,
     };
-    plan.slot.leave();
-    let session_is_sound = session_is_sound && transaction_is_over && session.restore_patience(lock_wait).is_ok();
-    Grouped { end, claimed, begun, session_is_sound, remark }
+    let given_up = plan.slot.leave();
+    let session_is_sound =
+        session_is_sound && !given_up && transaction_is_over && session.restore_patience(lock_wait).is_ok();
+    Grouped { end, claimed, begun, session_is_sound, given_up, remark }
+}
+
+/// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
+fn allows_company<Q: Queueable, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
+    let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
+    plan.slot.recorder().allows_company(plan.key_prefix, &row.key, row.fence, text)
 }
 
 fn begin_and_claim<Q, C>(

@@ -1,5 +1,7 @@
 //! A group's rows, and how the group may end: what is then known of each of them.
 
+use std::marker::PhantomData;
+
 use diesel::result::Error as DieselError;
 
 use crate::attempt::{Misfortune, Rest};
@@ -16,8 +18,17 @@ pub(crate) struct Grouped<K> {
     /// How many of them were handled, or begun to be.
     pub(crate) begun: usize,
     pub(crate) session_is_sound: bool,
+    /// Whether the handler did not return in time, and others have done what was to be done.
+    pub(crate) given_up: bool,
     /// What is to be said of the handler besides.
     pub(crate) remark: Option<String>,
+}
+
+/// The rows of a group, for whoever gives it up because a handler does not return.
+pub(crate) struct HeldGroup<Q> {
+    /// How many they are.
+    pub(crate) claimed: usize,
+    pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 pub(crate) enum GroupEnd<K> {

@@ -12,13 +12,13 @@ use crate::backend::{QueueBackend, QueueConnection};
 use crate::error::Finding;
 use crate::failure_text::failure_text;
 use crate::group::work_group;
-use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, Left, Mark, Why};
+use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Why};
 use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
 use crate::noise::Noise;
 use crate::poller::Tally;
 use crate::session::Link;
-use crate::slot::Slot;
+use crate::slot::{Held, Slot};
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::unpoisoned;
@@ -233,6 +233,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         self.served.queue()
     }
 
+    fn recorded_as(&self) -> Option<&str> {
+        self.served.recorded_as()
+    }
+
     fn budget(&self) -> Duration {
         self.served.budget()
     }
@@ -247,7 +251,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let size = self.size().next(Instant::now());
-        if size <= 1 {
+        if size <= 1 || slot.recorder().is_strict() {
             return self.turn_alone(link, slot, noise, claimed);
         }
         let passed_over = self.served.pauses.passed_over();
@@ -262,6 +266,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         if !grouped.session_is_sound {
             link.close();
         }
+        if grouped.given_up {
+            return Turn::GivenUp;
+        }
         if let Some(remark) = &grouped.remark {
             noise.warn(Q::ENTITY, remark);
         }
@@ -269,6 +276,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
             self.learn(came);
         }
         self.conclude(link, noise, grouped.end, grouped.begun)
+    }
+
+    fn give_up(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, row: Held) -> Result<Turn, Held> {
+        let group = match row.downcast::<HeldGroup<Q>>() {
+            Ok(group) => group,
+            Err(row) => return self.served.give_up(link, slot, noise, row),
+        };
+        // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
+        self.learn(Came::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
+        Ok(Turn::Interrupted)
     }
 
     fn has_interrupted(&self) -> bool {

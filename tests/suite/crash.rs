@@ -35,6 +35,16 @@ struct Hasty {
     amount_cents: i64,
 }
 
+/// The same rows in groups.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = grouped_queue, retry = fixed("1h"), budget = "3s", group = 20)]
+struct Grouped {
+    id: i64,
+    company_id: i64,
+    amount_cents: i64,
+}
+
 /// What a process is to do.
 #[derive(Clone, Serialize, Deserialize)]
 struct Orders {
@@ -46,6 +56,8 @@ struct Orders {
     hang: bool,
     /// Whether the process shuts its poller down, with no grace, when a handler hangs.
     leave: bool,
+    /// Whether the rows are worked in groups.
+    grouped: bool,
     /// Where the handlers leave notes that no crash undoes.
     notes: PathBuf,
 }
@@ -67,11 +79,15 @@ fn a_process_of_its_own() {
     let mut session = pool.get().unwrap();
     let (settings, notes, leave) = (orders.settings.clone(), orders.notes.clone(), orders.leave);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
-    let handle =
+    let poller = if handler.orders.grouped {
+        Grouped::poller(pool, move |row: &Grouped, message: &mut Message<'_, Conn>| {
+            let Grouped { id, company_id, amount_cents } = *row;
+            handler.handle(&Hasty { id, company_id, amount_cents }, message)
+        })
+    } else {
         Hasty::poller(pool, move |payment: &Hasty, message: &mut Message<'_, Conn>| handler.handle(payment, message))
-            .settings(settings)
-            .start()
-            .unwrap();
+    };
+    let handle = poller.settings(settings).start().unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
     let hangs = || fs::read_to_string(&notes).is_ok_and(|notes| notes.contains("hangs"));
     while Payment::queue().pending().count(&mut session).unwrap() > 0 && !(leave && hangs()) {
@@ -143,7 +159,11 @@ impl Scene {
         settings.crash_directory = directory.path().join("records");
         settings.poll_interval = Duration::from_millis(100);
         let (url, notes) = (bank.database.url().to_owned(), directory.path().join("notes"));
-        Scene { bank, orders: Orders { url, settings, company: 1, hang: false, leave: false, notes }, directory }
+        Scene {
+            bank,
+            orders: Orders { url, settings, company: 1, hang: false, leave: false, grouped: false, notes },
+            directory,
+        }
     }
 
     /// Enqueues a deadly payment, which is due longest, and others; returns their ids.
@@ -239,6 +259,26 @@ fn a_row_that_aborts_four_workers_is_set_aside_after_three_crashes_and_its_neigh
     scene.assert_cleared(&others);
     let neighbours = scene.noted("suspect").into_iter().filter(|id| *id != deadly).count();
     assert_eq!(neighbours, company - 1, "each ran once more, alone");
+}
+
+#[test]
+fn a_row_that_aborts_its_group_is_set_aside_after_three_crashes_and_its_neighbours_are_cleared() {
+    for (accounting, workers) in [(CrashAccounting::On, 1), (CrashAccounting::On, 4), (CrashAccounting::Strict, 1)] {
+        let mut scene = Scene::new(accounting, workers);
+        scene.orders.grouped = true;
+        let (deadly, others) = scene.enqueue(if accounting == CrashAccounting::Strict { 40 } else { 999 });
+        // In the middle of the queue, when the groups have grown.
+        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
+        diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
+            .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
+            .execute(&mut scene.bank.connect())
+            .unwrap();
+        assert_eq!(scene.run_until_over(), 3, "{accounting:?}");
+        scene.assert_set_aside(deadly);
+        scene.assert_cleared(&others);
+        let neighbours = scene.noted("suspect").into_iter().filter(|id| *id != deadly).count();
+        assert!(accounting == CrashAccounting::Strict || neighbours > 0, "nobody shared its transaction");
+    }
 }
 
 #[test]

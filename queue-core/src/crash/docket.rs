@@ -125,6 +125,11 @@ impl Docket {
         }
     }
 
+    /// Whether this row is accused, in this state.
+    pub(crate) fn accuses(&self, row: &Entry) -> bool {
+        self.entries.iter().any(|entry| entry.is_about(row) && entry.fence == row.fence)
+    }
+
     /// Takes what is said against a row that was claimed in this state: nobody else counts it meanwhile.
     pub(crate) fn take(&mut self, row: &Entry) -> Option<Entry> {
         let found = self.entries.iter().position(|entry| entry.is_about(row) && entry.fence == row.fence)?;

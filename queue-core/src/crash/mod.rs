@@ -63,7 +63,7 @@ pub enum CrashAccounting {
     On,
     /// The row itself is marked before its handler runs, for machines whose files do not outlive the process, as in many
     /// containers. It costs one more transaction for each message (four statements), and after a crash the row waits for
-    /// its budget. A process that is ended while a handler runs, also by a shutdown whose grace is over, leaves a mark.
+    /// its budget. Messages of groups are worked one by one. A process that is ended while a handler runs, also by a shutdown whose grace is over, leaves a mark.
     Strict,
     /// Crashes are not counted.
     Off,
@@ -161,6 +161,15 @@ impl Crashes {
             }
             _ => Course::Handle,
         }
+    }
+
+    /// Whether a row may share its transaction with others, as far as crashes are concerned.
+    fn allows_company(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence, text: Option<&str>) -> bool {
+        let accused = || {
+            let row = Entry::new(queue, &format!("{key:?}"), fence, false);
+            self.docket().is_some_and(|docket| !docket.is_empty() && docket.accuses(&row))
+        };
+        Suspicion::of(text).is_none() && !accused()
     }
 
     /// What was found out is written on the row.

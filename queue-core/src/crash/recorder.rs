@@ -7,7 +7,7 @@ use super::alone::Company;
 use super::flight::Flight;
 use super::record::Entry;
 use super::strict::Mark;
-use super::{Course, Crashes};
+use super::{Course, CrashAccounting, Crashes};
 use crate::statement::Fence;
 use crate::wake::unpoisoned;
 
@@ -36,6 +36,16 @@ impl Recorder {
         self.crashes.weigh(queue, key, fence, text, self.company())
     }
 
+    /// Whether a row that was claimed in this state and with this error text may share its transaction with others.
+    pub(crate) fn allows_company(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> bool {
+        self.crashes.allows_company(queue, key, fence, text)
+    }
+
+    /// Whether every row is marked before its handler runs, so that none shares its transaction with others.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.crashes.accounting == CrashAccounting::Strict
+    }
+
     /// Says whether what was found out is written on its row.
     pub(super) fn written(&self, accusation: Entry, written: bool) {
         if written {
@@ -48,7 +58,9 @@ impl Recorder {
     /// Records that these rows are about to be handled.
     pub(crate) fn take_off<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
         if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
-            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, self.company() == Company::Nobody);
+            let rows: Vec<_> = rows.into_iter().collect();
+            let alone = rows.len() == 1 && self.company() == Company::Nobody;
+            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, alone);
             let entries: Vec<_> = rows.into_iter().map(entry).collect();
             self.crashes.told(flight.write(&entries));
         }
