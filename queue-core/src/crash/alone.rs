@@ -22,6 +22,7 @@ struct Room {
     waiting: usize,
     /// Handlers over their budget that nobody waits for any more, although they still run.
     stuck: BTreeSet<u64>,
+    /// From 1: a worker that was never inside has the number 0.
     next: u64,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn ask_again() {
 
 impl Door {
     const fn new() -> Self {
-        let room = Room { inside: BTreeSet::new(), alone: false, waiting: 0, stuck: BTreeSet::new(), next: 0 };
+        let room = Room { inside: BTreeSet::new(), alone: false, waiting: 0, stuck: BTreeSet::new(), next: 1 };
         Door { room: Mutex::new(room), changed: Condvar::new() }
     }
 
