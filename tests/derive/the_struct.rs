@@ -31,7 +31,7 @@ fn may_be_generic() {
     #[derive(Queryable, Selectable, Queueable)]
     struct Item<K, L = String>
     where
-        K: AsExpression<BigInt> + Clone + std::fmt::Debug + Send + 'static,
+        K: AsExpression<BigInt> + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
         #[expect(dead_code)]
         id: K,
