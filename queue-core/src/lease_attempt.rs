@@ -11,6 +11,7 @@ use crate::attempt::{Misfortune, Plan, Rest, Row, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
+use crate::contained::Contained;
 use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -55,9 +56,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             self.give_back(link, noise, &held);
             return Turn::Interrupted;
         }
-        // The user's code runs outside the handler too: the entity's, the answer's and the error's `Drop`.
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, message)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
+            // The handler's panics are caught closer to it; this is ours or the driver's.
+            slot.leave();
             link.close();
             self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
         });
@@ -78,7 +80,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         slot: &Slot,
         noise: &Noise,
         held: &Arc<Held<Q::Key>>,
-        message: (Q, QueueState),
+        message: &(Q, QueueState),
     ) -> Turn {
         let lease = Lease {
             hold: held.hold.clone(),
@@ -88,6 +90,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         };
         held.hold.begin(self.time_to_call());
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
+        // A panic of its `Drop` comes too late to be the attempt's.
+        let answer = answer.map(Contained::new).map_err(Panicked::new);
         fail_point!("lease-called");
         match held.hold.answered() {
             Some(Ended::Overtaken) => return Turn::Lost,
@@ -97,9 +101,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Some(Ended::Unconfirmed) | None => {}
         }
         match answer {
-            Ok(Ok(answer)) => self.settle_answer(link, slot, noise, held, &message, &answer),
-            Ok(Err(failure)) => self.settle_failure(link, noise, held, &failure),
-            Err(panic) => self.settle_failure(link, noise, held, &Failure::retry(Panicked::new(panic))),
+            Ok(answer) => match &*answer {
+                Ok(answer) => self.settle_answer(link, slot, noise, held, message, answer),
+                Err(failure) => self.settle_failure(link, noise, held, failure),
+            },
+            Err(panicked) => self.settle_failure(link, noise, held, &Failure::retry(panicked)),
         }
     }
 

@@ -41,6 +41,7 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     style: ClaimStyle,
     skips_locked_rows: AtomicBool,
     ready: Mutex<VecDeque<Ready<Q>>>,
+    can_lock: AtomicBool,
     writer: Mutex<()>,
     connection: PhantomData<fn(C)>,
 }
@@ -71,6 +72,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             style: settings.claim_style,
             skips_locked_rows: AtomicBool::new(false),
             ready: Mutex::default(),
+            can_lock: AtomicBool::new(false),
             writer: Mutex::new(()),
             connection: PhantomData,
         })
@@ -119,12 +121,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Turn::Trouble
         })?;
         fail_point!("lease-claimed");
+            can_lock: self.can_lock.load(Ordering::Relaxed),
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }
-        for key in &harvest.unwritable {
-            noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: a trigger keeps it from changing"));
-            self.pauses.set_aside(key);
+        let mut nothing_left = Turn::Interrupted;
+        if let Some((key, error)) = harvest.unwritable {
+            // Whatever refused this row may refuse the others too: the worker waits a little.
+            let cause = error.map(|error| {
+                nothing_left = Turn::Trouble;
+                failure_text(&error, 500)
+            });
+            let cause = cause.as_deref().unwrap_or("a trigger keeps it from changing");
+            noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: {cause}"));
+            self.pauses.set_aside(&key);
         }
         let mut ready = unpoisoned(self.ready.lock());
         for (key, settled) in harvest.settled {
@@ -135,7 +145,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             self.holds.add(leased.held.clone());
             ready.push_back(Ready::Leased(leased));
         }
-        ready.pop_front().ok_or(Turn::Interrupted)
+        ready.pop_front().ok_or(nothing_left)
     }
 }
 
@@ -154,9 +164,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let skips = self.style == ClaimStyle::Auto && connection.skips_locked_rows()?;
-        self.skips_locked_rows.store(skips, Ordering::Relaxed);
-        if skips || <C::Backend as QueueBackend>::ONE_WRITER {
+        let skips = connection.skips_locked_rows()?;
+        let can_lock = skips || <C::Backend as QueueBackend>::ONE_WRITER;
+        self.skips_locked_rows.store(skips && self.style == ClaimStyle::Auto, Ordering::Relaxed);
+        self.can_lock.store(can_lock, Ordering::Relaxed);
+        if can_lock {
             return check_claim::<Q, C>(connection);
         }
         connection.check(&Q::target()?)

@@ -14,6 +14,7 @@ mod attempt;
 pub mod backend;
 mod column;
 mod conclude;
+mod contained;
 mod crew;
 mod entity;
 mod error;

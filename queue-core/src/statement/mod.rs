@@ -57,6 +57,9 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
     fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
 
+    /// Reads up to `limit` rows that are due longest, without a lock.
+    fn glance(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
     /// rolled back.
@@ -136,6 +139,12 @@ where
     fn take(
         connection: &mut C,
         lease: Duration,
+    fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
+        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
+        Ok(rows.into_iter().map(Claimed::from).collect())
+    }
+
         limit: u32,
         passed_over: &[Q::Key],
     ) -> QueryResult<Option<Vec<Claimed<Q>>>> {

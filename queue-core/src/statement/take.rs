@@ -130,7 +130,12 @@ impl<Q: Queueable> Take<Q> {
         out.push_identifier(names.try_count)?;
         out.push_sql(" = CASE WHEN ");
         FINISHED.push::<Q::Queue, DB>(&mut out)?;
-        out.push_sql(" THEN 1 ELSE ");
+        out.push_sql(" OR ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" < 0 THEN 1 WHEN ");
+        out.push_identifier(names.try_count)?;
+        // One more would be out of the column's range, and an error for all rows of the claim.
+        out.push_sql(" = 2147483647 THEN 2147483647 ELSE ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" + 1 END, ");
         out.push_identifier(names.next_attempt_time)?;

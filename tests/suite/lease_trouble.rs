@@ -1,0 +1,128 @@
+//! Lease mode: rows, values and code that misbehave, and what they must not do to others.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{ClaimStyle, Failure, Lease, Message, Migrations, Outcome, Queueable, Status};
+
+use crate::db::{Conn, KEEP_SEVEN};
+use crate::suite::bank::{Bank, companies, ledger, payment_queue, payments};
+use crate::suite::lease::{Charge, Gate, apply, poller};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const STYLES: [ClaimStyle; 2] = [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect];
+
+/// A company as a message, in a transaction: another queue beside the charges.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = companies)]
+struct Company {
+    #[allow(dead_code, reason = "the key is selected with it")]
+    id: i64,
+}
+
+/// A payment whose fourteens go off when they are dropped.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(lease = "60s", retry = fixed("1h"))]
+struct Explosive {
+    #[allow(dead_code, reason = "the key is selected with it")]
+    id: i64,
+    amount_cents: i64,
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        assert_ne!(self.amount_cents, 14, "it goes off");
+    }
+}
+
+fn call(charge: &Charge, _: &Lease) -> Result<i64, Failure> {
+    Ok(charge.amount_cents)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn enqueue_companies(bank: &Bank) {
+    let mut connection = bank.connect();
+    connection.run_pending_migrations(Migrations::new().entity::<Company>()).unwrap();
+    diesel::update(companies::table).set(Company::due_now()).execute(&mut connection).unwrap();
+}
+
+#[test]
+fn a_row_that_nobody_can_claim_holds_up_no_neighbour() {
+    for style in STYLES {
+        for batch in [1, 4] {
+            let bank = Bank::new();
+            bank.connect().batch_execute(KEEP_SEVEN).unwrap();
+            let ids = bank.enqueue([7, 1, 2, 3]);
+            let handle = poller(&bank, (call, apply)).claim_style(style).claim_batch(batch).start().unwrap();
+            until("the neighbours' turn comes", || handle.tally().succeeded == 3);
+            let tally = handle.shutdown(PATIENCE).tally;
+            assert_eq!((tally.succeeded, tally.lost, tally.retried), (3, 0, 0));
+            assert_eq!(bank.booked(), ids[1..]);
+            assert_eq!((bank.state(ids[0]).status, bank.state(ids[0]).try_count), (Status::NotAttempted, 0));
+        }
+    }
+}
+
+#[test]
+fn a_number_of_tries_beyond_all_bounds_holds_up_nobody_and_wastes_no_call() {
+    for style in STYLES {
+        let bank = Bank::new();
+        let ids = bank.enqueue([1, 2, 3]);
+        for (id, tries) in [(ids[0], i32::MAX), (ids[1], -5)] {
+            let row = diesel::update(payments::table.find(id));
+            let state = (payment_queue::try_count.eq(tries), payment_queue::status.eq(Status::Error));
+            row.set(state).execute(&mut bank.connect()).unwrap();
+        }
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = calls.clone();
+        let handler = (
+            move |charge: &Charge, lease: &Lease| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                call(charge, lease)
+            },
+            apply,
+        );
+        let handle = poller(&bank, handler).claim_style(style).claim_batch(3).start().unwrap();
+        until("all three are settled", || {
+            let open = payments::table.filter(payment_queue::status.ne(Status::Success)).count();
+            open.get_result::<i64>(&mut bank.connect()).unwrap() == 0
+        });
+        handle.shutdown(PATIENCE);
+        assert_eq!(calls.load(Ordering::SeqCst), 3);
+        assert_eq!(bank.booked(), ids);
+        assert_eq!((bank.state(ids[0]).try_count, bank.state(ids[1]).try_count), (i32::MAX, 1));
+    }
+}
+
+#[test]
+fn an_entity_or_an_answer_that_panics_when_it_is_dropped_changes_nothing_of_what_was_written() {
+    struct Answer(i64);
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            assert_ne!(self.0, 13, "it goes off");
+        }
+    }
+
+    let bank = Bank::new();
+    let ids = bank.enqueue([13, 14, 1]);
+    let handler = (
+        |payment: &Explosive, _: &Lease| Ok(Answer(payment.amount_cents)),
+        |_: &Explosive, _: &Answer, _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let tally = Explosive::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.lost, tally.interrupted), (3, 0, 0));
+    assert!(ids.iter().all(|id| bank.state(*id).status == Status::Success));
+}
