@@ -91,7 +91,9 @@ impl Hold {
     pub(crate) fn ended(&self) -> Option<Ended> {
         let mut state = self.state();
         let now = Instant::now();
-        if state.ended.is_none() && !state.settling && now >= state.deadline {
+        // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
+        // that never returns would keep its row for ever.
+        if matches!(state.ended, None | Some(Ended::Unconfirmed)) && !state.settling && now >= state.deadline {
             state.ended = Some(Ended::OverBudget);
         }
         if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
@@ -208,6 +210,18 @@ mod tests {
         assert_eq!(asked.ended(), None);
         assert_eq!(asked.answered(), None);
         asked.begin(Duration::ZERO);
+    #[test]
+    fn a_handler_that_was_told_once_is_over_its_budget_all_the_same() {
+        let lease = Duration::from_secs(60);
+        let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
+        let hold = Hold::new(long_ago, lease);
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
+        hold.confirm(Instant::now());
+        hold.begin(Duration::ZERO);
+        assert!(hold.is_to_be_recorded());
+        assert!(!hold.wants_a_beat());
+    }
+
         assert_eq!(asked.ended(), None, "what is being written is not taken back");
     }
 }
