@@ -223,11 +223,13 @@ impl<C: QueueConnection> Crew<C> {
         self.ended.notify_all();
     }
 
-    /// Sleeps, but not past the moment at which the poller stops or a thread leaves.
-    pub(crate) fn rest(&self, pause: Duration) {
+    /// Sleeps, but not past the moment at which the poller stops or a thread leaves. Once it stops, those moments may be past:
+    /// then for `stopping` at most.
+    pub(crate) fn rest(&self, pause: Duration, stopping: Duration) {
         let board = unpoisoned(self.board.lock());
         drop(self.ended.wait_timeout(board, pause));
     }
+        let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
 
     /// Whether the calling thread is the last one.
     pub(crate) fn is_last(&self) -> bool {

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -14,7 +14,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
-use crate::hold::{Ended, Holds};
+use crate::hold::{Ended, Held, Holds};
 use crate::lane::{Lane, Turn, check_claim};
 use crate::lease::LeaseHandler;
 use crate::lease_claim::{Leased, Terms, claim_leases};
@@ -27,8 +27,9 @@ use crate::statement::QueueOn;
 use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
-/// How many times the heart beats within a lease, and looks after a handler within its time.
-const BEATS: u32 = 4;
+/// How many times the heart beats within a lease, and looks after a handler within its time. It passes over a row that is
+/// locked just then, and has to find it free once in half a lease.
+const BEATS: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
 pub(crate) struct LeaseLane<Q: Queueable, C, H> {
@@ -93,11 +94,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
-    /// Takes the rows that no worker has begun.
-    pub(crate) fn take_unstarted(&self) -> Vec<Leased<Q>> {
-        let mut ready = unpoisoned(self.ready.lock());
-        let leased = |ready| if let Ready::Leased(leased) = ready { Some(leased) } else { None };
-        ready.drain(..).filter_map(leased).collect()
+    /// Whether the heart can pass over rows that others hold, and there are such.
+    pub(crate) fn passes_over_locked_rows(&self) -> bool {
+        !<C::Backend as QueueBackend>::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
+    }
+
+    /// Gives back the rows that no worker has begun.
+    fn give_back_unstarted(&self, link: &mut Link<C>, noise: &Noise) {
+        let unstarted: Vec<Arc<Held<Q::Key>>> = {
+            let mut ready = unpoisoned(self.ready.lock());
+            let held = |ready| if let Ready::Leased(leased) = ready { Some(leased.held) } else { None };
+            ready.drain(..).filter_map(held).collect()
+        };
+        for held in unstarted {
+            self.give_back(link, noise, &held);
+        }
     }
 
     /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
@@ -188,7 +199,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
             Ready::Settled(settled) => Turn::Settled(settled),
             Ready::Leased(leased) if goes_on => self.work(link, slot, noise, leased),
             Ready::Leased(leased) => {
-                unpoisoned(self.ready.lock()).push_front(Ready::Leased(leased));
+                // The heart may have looked already, and may have left.
+                self.give_back(link, noise, &leased.held);
+                self.give_back_unstarted(link, noise);
                 Turn::Idle
             }
         }
@@ -212,9 +225,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {
         if is_stopping {
-            for leased in self.take_unstarted() {
-                self.give_back(link, noise, &leased.held);
-            }
+            self.give_back_unstarted(link, noise);
         }
         self.extend_leases(link, noise);
         self.record_late_handlers(link, noise);

@@ -126,3 +126,26 @@ fn an_entity_or_an_answer_that_panics_when_it_is_dropped_changes_nothing_of_what
     assert_eq!((tally.succeeded, tally.lost, tally.interrupted), (3, 0, 0));
     assert!(ids.iter().all(|id| bank.state(*id).status == Status::Success));
 }
+
+#[test]
+fn rows_are_given_back_at_shutdown_although_their_entities_panic_when_they_are_dropped() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 14, 14, 14]);
+    let (enter, entered) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let (enter, gate) = (Mutex::new(enter), Mutex::new(gate));
+    let handler = (
+        move |_: &Explosive, _: &Lease| {
+            enter.lock().unwrap().send(())?;
+            let _ = gate.lock().unwrap().recv_timeout(PATIENCE);
+            Ok(())
+        },
+        |_: &Explosive, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let handle = Explosive::poller(bank.pool(1), handler).workers(1).claim_batch(4).start().unwrap();
+    entered.recv_timeout(PATIENCE).unwrap();
+    let shutdown = std::thread::spawn(move || handle.shutdown(PATIENCE));
+    until("they are given back", || ids[1..].iter().all(|id| bank.state(*id).status == Status::NotAttempted));
+    open.send(()).unwrap();
+    assert_eq!(shutdown.join().unwrap().tally.succeeded, 1);
+}

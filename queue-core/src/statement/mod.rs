@@ -88,6 +88,9 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Reads the row's state under its lock, unless somebody holds that.
+    fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -136,15 +139,15 @@ where
         Ok(rows.into_iter().map(Claimed::from).collect())
     }
 
-    fn take(
-        connection: &mut C,
-        lease: Duration,
     fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
         let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
         let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
         Ok(rows.into_iter().map(Claimed::from).collect())
     }
 
+    fn take(
+        connection: &mut C,
+        lease: Duration,
         limit: u32,
         passed_over: &[Q::Key],
     ) -> QueryResult<Option<Vec<Claimed<Q>>>> {
@@ -186,9 +189,16 @@ where
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        let row: Option<(String, i32)> = first(Recall::<Q>::new(key).load(connection)?);
-        Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
+        Ok(first(Recall::<Q>::new(key).load(connection)?).and_then(state))
     }
+
+    fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
+        Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
+    }
+}
+
+fn state((status, try_count): (String, i32)) -> Option<Fence> {
+    Some(Fence { status: status.parse().ok()?, try_count })
 }
 
 fn first<T>(rows: Vec<T>) -> Option<T> {
