@@ -192,10 +192,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         }
         fail_point!("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.budget());
-        if held.hold.ended() == Some(Ended::Shutdown) {
+        if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(Written::Revoked);
+            return Ok(written);
         }
         let plan = Plan {
             handler: &|entity, message| self.handler.apply(entity, answer, message),
@@ -238,12 +238,28 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     ) -> Result<Written, Error> {
         let _writing = self.turn_to_write();
         let session = link.session()?;
-        let settle = |connection: &mut C, change: &Change| Q::settle(connection, &held.key, held.fence, change);
+        let settle = |connection: &mut C, change: &Change| {
+            // Under the lock, so that what was given back meanwhile is not taken for what it is again.
+            if Q::recall(connection, &held.key)? != Some(held.fence) || taken_away(held).is_some() {
+                return Ok(0);
+            }
+            Q::settle(connection, &held.key, held.fence, change)
+        };
         match record(&mut **session, change, settle) {
             Ok(1) => Ok(Written::Settled(settled)),
-            Ok(_) => Ok(Written::Overtaken),
+            Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
             Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Written::NotYet(error.to_string())),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// What an attempt writes whose row was taken away by this process: nothing. The row may be in the very state again in which
+/// the attempt has left it.
+fn taken_away<K>(held: &Held<K>) -> Option<Written> {
+    match held.hold.ended()? {
+        Ended::Shutdown => Some(Written::Revoked),
+        Ended::Overtaken => Some(Written::Overtaken),
+        Ended::Unconfirmed | Ended::OverBudget => None,
     }
 }

@@ -127,6 +127,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// Gives a row back as it was before it was claimed: due, with no try used.
     pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) {
+        if held.hold.ended() == Some(Ended::Overtaken) {
+            // It is somebody else's to give.
+            return self.holds.remove(held);
+        }
         let change = Change {
             status: Some(held.before.status),
             next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),

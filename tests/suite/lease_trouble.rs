@@ -149,3 +149,38 @@ fn rows_are_given_back_at_shutdown_although_their_entities_panic_when_they_are_d
     open.send(()).unwrap();
     assert_eq!(shutdown.join().unwrap().tally.succeeded, 1);
 }
+
+#[test]
+fn a_row_that_is_enqueued_anew_while_its_lease_is_held_is_written_by_its_new_worker_alone() {
+    let bank = Arc::new(Bank::new());
+    let id = bank.enqueue([1])[0];
+    let application = bank.clone();
+    let (enter, second) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let (enter, second, gate) = (Mutex::new(enter), Mutex::new(second), Mutex::new(gate));
+    let handler = (
+        move |charge: &Charge, lease: &Lease| {
+            assert_eq!(lease.try_number(), 1);
+            if charge.amount_cents == 1 {
+                diesel::update(payments::table.find(charge.id))
+                    .set((payments::amount_cents.eq(2), Charge::due_now()))
+                    .execute(&mut application.connect())?;
+                second.lock().unwrap().recv_timeout(PATIENCE)?;
+            } else {
+                enter.lock().unwrap().send(())?;
+                let _ = gate.lock().unwrap().recv_timeout(PATIENCE);
+            }
+            call(charge, lease)
+        },
+        apply,
+    );
+    let handle = Charge::poller(bank.pool(2), handler).workers(2).start().unwrap();
+    until("the first attempt has ended", || handle.tally().lost + handle.tally().succeeded == 1);
+    open.send(()).unwrap();
+    until("the second attempt has ended", || handle.tally().lost + handle.tally().succeeded == 2);
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.succeeded, tally.lost), (1, 1));
+    let booked: Vec<(i64, i64)> =
+        ledger::table.select((ledger::payment_id, ledger::amount_cents)).load(&mut bank.connect()).unwrap();
+    assert_eq!(booked, [(id, 2)], "what was enqueued last");
+}
