@@ -1,7 +1,7 @@
 //! What the threads of a poller share: the lanes, which of them are hot, who is running what.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
@@ -30,7 +30,7 @@ pub(crate) struct Crew<C: QueueConnection> {
     work: Condvar,
     /// Waited for by everybody who waits for threads to leave or for the poller to stop.
     ended: Condvar,
-    writer: Mutex<()>,
+    writer: Arc<Mutex<()>>,
     counts: Counts,
     turns: AtomicU64,
     threads_left: AtomicUsize,
@@ -79,11 +79,13 @@ impl<C: QueueConnection> Crew<C> {
         limits: SessionLimits,
         lanes: Vec<Box<dyn Lane<C>>>,
     ) -> Self {
+        let writer = Arc::default();
+        lanes.iter_mut().for_each(|lane| lane.take_turns_with(&writer));
         Crew {
             board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, next: 0 }),
             work: Condvar::new(),
             ended: Condvar::new(),
-            writer: Mutex::new(()),
+            writer,
             counts: Counts::default(),
             turns: AtomicU64::new(0),
             // The workers, the scout, and the heart where there are leases.

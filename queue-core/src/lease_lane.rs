@@ -41,9 +41,9 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     batch: u32,
     style: ClaimStyle,
     skips_locked_rows: AtomicBool,
-    ready: Mutex<VecDeque<Ready<Q>>>,
     can_lock: AtomicBool,
-    writer: Mutex<()>,
+    ready: Mutex<VecDeque<Ready<Q>>>,
+    writer: Arc<Mutex<()>>,
     connection: PhantomData<fn(C)>,
 }
 
@@ -72,9 +72,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             batch: settings.claim_batch,
             style: settings.claim_style,
             skips_locked_rows: AtomicBool::new(false),
-            ready: Mutex::default(),
             can_lock: AtomicBool::new(false),
-            writer: Mutex::new(()),
+            ready: Mutex::default(),
+            writer: Arc::default(),
             connection: PhantomData,
         })
     }
@@ -89,7 +89,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.rules.settings.budget.unwrap_or(self.length())
     }
 
-    /// Waits for the lane's turn to write, where the database has one writer: its lock is unfair.
+    /// Waits for the process's turn to write, where the database has one writer: its lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
         <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
@@ -121,6 +121,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             lease: self.length(),
             limit: self.batch,
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
+            can_lock: self.can_lock.load(Ordering::Relaxed),
             passed_over: &self.pauses.passed_over(),
         };
         let writing = self.turn_to_write();
@@ -132,7 +133,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Turn::Trouble
         })?;
         fail_point!("lease-claimed");
-            can_lock: self.can_lock.load(Ordering::Relaxed),
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }
@@ -217,6 +217,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn writes_throughout(&self) -> bool {
         false
+    }
+
+    fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {
+        self.writer = writer.clone();
     }
 
     fn pulse(&self) -> Option<Duration> {

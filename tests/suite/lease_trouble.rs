@@ -184,3 +184,41 @@ fn a_row_that_is_enqueued_anew_while_its_lease_is_held_is_written_by_its_new_wor
         ledger::table.select((ledger::payment_id, ledger::amount_cents)).load(&mut bank.connect()).unwrap();
     assert_eq!(booked, [(id, 2)], "what was enqueued last");
 }
+
+#[test]
+fn a_lease_is_extended_although_another_queue_of_the_poller_writes_all_the_time() {
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = brief_queue, lease = "2s", retry = fixed("1h"))]
+    struct Brief {
+        #[allow(dead_code, reason = "the key is selected with it")]
+        id: i64,
+    }
+
+    let bank = Bank::new();
+    enqueue_companies(&bank);
+    bank.enqueue([1]);
+    let handler = (
+        |_: &Brief, lease: &Lease| {
+            lease.extend(PATIENCE)?;
+            let begun = Instant::now();
+            until("three leases have passed", || lease.lease_lost() || begun.elapsed() > Duration::from_secs(6));
+            assert!(!lease.lease_lost());
+            Ok(())
+        },
+        |_: &Brief, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let handle = Brief::poller(bank.pool(4), handler)
+        .serve::<Company>(|_: &Company, message: &mut Message<'_, Conn>| {
+            diesel::update(companies::table).set(companies::balance_cents.eq(1)).execute(message.connection())?;
+            let begun = Instant::now();
+            until("a while has passed", || begun.elapsed() > Duration::from_millis(20));
+            Ok(Outcome::again_in(Duration::ZERO))
+        })
+        .workers(4)
+        .start()
+        .unwrap();
+    until("the call has ended", || handle.tally().succeeded + handle.tally().retried + handle.tally().lost > 0);
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.succeeded, tally.retried, tally.lost), (1, 0, 0));
+}
