@@ -77,7 +77,7 @@ impl<C: QueueConnection> Crew<C> {
         pool: Pool<ConnectionManager<C>>,
         settings: PollerSettings,
         limits: SessionLimits,
-        lanes: Vec<Box<dyn Lane<C>>>,
+        mut lanes: Vec<Box<dyn Lane<C>>>,
     ) -> Self {
         let writer = Arc::default();
         lanes.iter_mut().for_each(|lane| lane.take_turns_with(&writer));
@@ -229,9 +229,9 @@ impl<C: QueueConnection> Crew<C> {
     /// then for `stopping` at most.
     pub(crate) fn rest(&self, pause: Duration, stopping: Duration) {
         let board = unpoisoned(self.board.lock());
+        let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
         drop(self.ended.wait_timeout(board, pause));
     }
-        let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
 
     /// Whether the calling thread is the last one.
     pub(crate) fn is_last(&self) -> bool {
@@ -277,7 +277,8 @@ impl<C: QueueConnection> Crew<C> {
             }
         }
         // Attempts in lease mode are counted by their leases, also while they write their answer.
-        leases.max(revoked.len())
+        let leased = |entity| self.lanes.iter().any(|lane| lane.pulse().is_some() && lane.entity() == entity);
+        leases + revoked.iter().filter(|(entity, _)| !leased(*entity)).count()
     }
 
     /// Ends the session of an attempt that lost its transaction.

@@ -186,6 +186,37 @@ fn a_row_that_is_enqueued_anew_while_its_lease_is_held_is_written_by_its_new_wor
 }
 
 #[test]
+fn a_shutdown_counts_what_it_rolled_back_in_every_mode() {
+    let bank = Bank::new();
+    enqueue_companies(&bank);
+    diesel::update(companies::table)
+        .set(company_queue::next_attempt_time.eq(None::<queueable::Instant>))
+        .execute(&mut bank.connect())
+        .unwrap();
+    bank.enqueue([1]);
+    let (gate, leased) = Gate::new();
+    let (enter, entered) = mpsc::channel();
+    let (open, opened) = mpsc::channel::<()>();
+    let (enter, opened) = (Mutex::new(enter), Mutex::new(opened));
+    let handle = Charge::poller(bank.pool(2), (leased, apply))
+        .serve::<Company>(move |_: &Company, _: &mut Message<'_, Conn>| {
+            enter.lock().unwrap().send(())?;
+            let _ = opened.lock().unwrap().recv_timeout(PATIENCE);
+            Ok(Outcome::Done)
+        })
+        .workers(2)
+        .start()
+        .unwrap();
+    gate.entered();
+    diesel::update(companies::table.find(1)).set(Company::due_now()).execute(&mut bank.connect()).unwrap();
+    entered.recv_timeout(PATIENCE).unwrap();
+    let shutdown = handle.shutdown(Duration::ZERO);
+    assert_eq!(shutdown.rolled_back, 2);
+    gate.open();
+    open.send(()).unwrap();
+}
+
+#[test]
 fn a_lease_is_extended_although_another_queue_of_the_poller_writes_all_the_time() {
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
