@@ -151,6 +151,30 @@ fn rows_are_given_back_at_shutdown_although_their_entities_panic_when_they_are_d
 }
 
 #[test]
+fn a_row_that_is_stopped_and_resumed_while_its_lease_is_held_stays_with_its_worker() {
+    let bank = Arc::new(Bank::new());
+    let id = bank.enqueue([1])[0];
+    let operator = bank.clone();
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let handler = (
+        move |charge: &Charge, lease: &Lease| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let queue = || Charge::queue().filter(payments::id.eq(charge.id));
+            assert_eq!(queue().stop(&mut operator.connect())?, 1);
+            assert_eq!(queue().resume(&mut operator.connect())?, 1);
+            assert!(operator.state(charge.id).next_attempt_time.unwrap() > chrono::Utc::now());
+            assert!(!lease.lease_lost());
+            call(charge, lease)
+        },
+        apply,
+    );
+    let tally = Charge::poller(bank.pool(2), handler).workers(2).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.retried, tally.lost), (1, 0, 0));
+    assert_eq!((calls.load(Ordering::SeqCst), bank.booked()), (1, vec![id]));
+}
+
+#[test]
 fn a_row_that_is_enqueued_anew_while_its_lease_is_held_is_written_by_its_new_worker_alone() {
     let bank = Arc::new(Bank::new());
     let id = bank.enqueue([1])[0];
