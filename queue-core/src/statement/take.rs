@@ -77,6 +77,18 @@ where
     Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if !DB::UPDATE_HAS_LIMIT {
+            // In a WITH, which runs once: PostgreSQL may run a subquery once for each row of the table, and each time it
+            // would lock, and have updated, the next rows.
+            out.push_sql("WITH queueable_due AS (SELECT ");
+            Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+            out.push_sql(" FROM ");
+            <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(" WHERE ");
+            self.push_due(out.reborrow())?;
+            out.push_sql(DB::CLAIM_LOCK);
+            out.push_sql(") ");
+        }
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         if DB::UPDATE_HAS_LIMIT {
@@ -89,14 +101,7 @@ where
         }
         out.push_sql("(");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(") IN (SELECT ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.push_due(out.reborrow())?;
-        out.push_sql(DB::CLAIM_LOCK);
-        out.push_sql(")");
+        out.push_sql(") IN (SELECT * FROM queueable_due)");
         Ok(())
     }
 }
