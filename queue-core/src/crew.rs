@@ -35,7 +35,7 @@ pub(crate) struct Crew<C: QueueConnection> {
     work: Condvar,
     /// Waited for by everybody who waits for threads to leave or for the poller to stop.
     ended: Condvar,
-    writer: Mutex<()>,
+    writer: Arc<Mutex<()>>,
     counts: Mutex<Tally>,
     turns: AtomicU64,
     threads_left: AtomicUsize,
@@ -73,15 +73,17 @@ impl<C: QueueConnection> Crew<C> {
         pool: Pool<ConnectionManager<C>>,
         settings: PollerSettings,
         limits: SessionLimits,
-        lanes: Vec<Box<dyn Lane<C>>>,
+        mut lanes: Vec<Box<dyn Lane<C>>>,
         crashes: Crashes,
     ) -> Self {
         let crashes = Arc::new(crashes);
+        let writer = Arc::default();
+        lanes.iter_mut().for_each(|lane| lane.take_turns_with(&writer));
         Crew {
             board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, stuck: 0, next: 0 }),
             work: Condvar::new(),
             ended: Condvar::new(),
-            writer: Mutex::new(()),
+            writer,
             counts: Mutex::default(),
             turns: AtomicU64::new(0),
             threads_left: AtomicUsize::new(0),
@@ -269,9 +271,11 @@ impl<C: QueueConnection> Crew<C> {
         self.ended.notify_all();
     }
 
-    /// Sleeps, but not past the moment at which the poller stops or a thread leaves.
-    pub(crate) fn rest(&self, pause: Duration) {
+    /// Sleeps, but not past the moment at which the poller stops or a thread leaves. Once it stops, those moments may be past:
+    /// then for `stopping` at most.
+    pub(crate) fn rest(&self, pause: Duration, stopping: Duration) {
         let board = unpoisoned(self.board.lock());
+        let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
         drop(self.ended.wait_timeout(board, pause));
     }
 

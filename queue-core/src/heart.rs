@@ -1,10 +1,12 @@
 //! The heart: the one thread of a poller that keeps its leases alive, on a connection of its own.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::{Crew, Presence};
+use crate::lane::Lane;
 use crate::session::Link;
 
 /// The shortest rest: a twentieth of the shortest lease.
@@ -37,25 +39,34 @@ impl<C: QueueConnection> Heart<C> {
             attempts: false,
         };
         let mut link = Link::new(crew.pool.clone(), crew.settings.pool_wait.min(self.pause), limits);
+        // At once: later the application may have taken every other connection. A beat tries again, and tells why not.
+        let _ = link.session();
         loop {
             let is_stopping = crew.is_stopping();
-            for lane in &crew.lanes {
-                lane.beat(&mut link, &crew.noise, is_stopping);
-            }
+            for_each_lane(crew, &mut link, |lane, link| lane.beat(link, &crew.noise, is_stopping));
             if crew.has_revoked() {
-                for lane in &crew.lanes {
-                    lane.give_back_revoked(&mut link, &crew.noise);
-                }
-                return;
+                return for_each_lane(crew, &mut link, |lane, link| lane.give_back_revoked(link, &crew.noise));
             }
             if is_stopping && crew.is_last() {
                 // Once more, for what the last of them has claimed.
-                for lane in &crew.lanes {
-                    lane.beat(&mut link, &crew.noise, true);
-                }
-                return;
+                return for_each_lane(crew, &mut link, |lane, link| lane.beat(link, &crew.noise, true));
             }
-            crew.rest(if is_stopping { STOPPING.min(self.pause) } else { self.pause });
+            crew.rest(self.pause, STOPPING);
+        }
+    }
+}
+
+/// Does something for each lane. A panic, which is ours, the driver's or a key's, must not end the leases of all.
+fn for_each_lane<C: QueueConnection>(
+    crew: &Crew<C>,
+    link: &mut Link<C>,
+    mut work: impl FnMut(&dyn Lane<C>, &mut Link<C>),
+) {
+    for lane in &crew.lanes {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&**lane, link))) {
+            std::mem::forget(panic);
+            crew.noise.warn(lane.entity(), "the keeping of leases panicked");
+            link.close();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The holds of this process on leased rows, shared by handlers, workers and the heart.
 
+use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -76,11 +78,14 @@ impl Hold {
         state.confirmed = state.confirmed.max(sent);
     }
 
-    /// Ends the hold, unless it has ended before; returns whether it was this call that did.
+    /// Ends the hold, unless it has ended before; returns whether it was this call that did. A row that is somebody else's
+    /// is not written on, whatever was known before; one of which nothing was known is given up.
     pub(crate) fn end(&self, why: Ended) -> bool {
         let mut state = self.state();
-        let first = state.ended.is_none();
-        state.ended.get_or_insert(why);
+        let first = matches!(state.ended, None | Some(Ended::Unconfirmed));
+        if first || why == Ended::Overtaken {
+            state.ended = Some(why);
+        }
         first
     }
 
@@ -88,7 +93,9 @@ impl Hold {
     pub(crate) fn ended(&self) -> Option<Ended> {
         let mut state = self.state();
         let now = Instant::now();
-        if state.ended.is_none() && !state.settling && now >= state.deadline {
+        // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
+        // that never returns would keep its row for ever.
+        if matches!(state.ended, None | Some(Ended::Unconfirmed)) && !state.settling && now >= state.deadline {
             state.ended = Some(Ended::OverBudget);
         }
         if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
@@ -134,28 +141,36 @@ pub(crate) struct Held<K> {
     pub(crate) hold: Arc<Hold>,
 }
 
-/// The rows of one entity that this process has leased.
-pub(crate) struct Holds<K>(Mutex<Vec<Arc<Held<K>>>>);
+/// The rows of one entity that this process has leased, by the text of their keys.
+pub(crate) struct Holds<K>(Mutex<HashMap<String, Arc<Held<K>>>>);
 
-impl<K> Holds<K> {
+impl<K: Debug> Holds<K> {
     pub(crate) fn new() -> Self {
         Holds(Mutex::default())
     }
 
+    /// Adds a row that was claimed. An attempt of this process that has it still has lost it: its fence does not tell,
+    /// because a row that was enqueued anew counts its tries anew.
     pub(crate) fn add(&self, held: Arc<Held<K>>) {
-        self.rows().push(held);
+        if let Some(before) = self.rows().insert(format!("{:?}", held.key), held) {
+            before.hold.end(Ended::Overtaken);
+        }
     }
 
     /// Forgets a row: its lease is nobody's to extend any more.
     pub(crate) fn remove(&self, held: &Arc<Held<K>>) {
-        self.rows().retain(|other| !Arc::ptr_eq(other, held));
+        let key = format!("{:?}", held.key);
+        let mut rows = self.rows();
+        if rows.get(&key).is_some_and(|other| Arc::ptr_eq(other, held)) {
+            rows.remove(&key);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Held<K>>> {
-        self.rows().clone()
+        self.rows().values().cloned().collect()
     }
 
-    fn rows(&self) -> MutexGuard<'_, Vec<Arc<Held<K>>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Arc<Held<K>>>> {
         unpoisoned(self.0.lock())
     }
 }
@@ -180,6 +195,18 @@ mod tests {
         hold.confirm(Instant::now());
         assert_eq!(hold.ended(), Some(Ended::Unconfirmed), "the handler may have given up already");
         assert_eq!(hold.extend(lease), Err(Ended::Unconfirmed));
+    }
+
+    #[test]
+    fn a_handler_that_was_told_once_is_over_its_budget_all_the_same() {
+        let lease = Duration::from_secs(60);
+        let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
+        let hold = Hold::new(long_ago, lease);
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
+        hold.confirm(Instant::now());
+        hold.begin(Duration::ZERO);
+        assert!(hold.is_to_be_recorded());
+        assert!(!hold.wants_a_beat());
     }
 
     #[test]

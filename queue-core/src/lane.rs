@@ -1,6 +1,7 @@
 //! One entity and its handler inside a poller, with the types erased: what a worker and the scout ask for.
 
 use std::any::TypeId;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -85,6 +86,9 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn has_more_claimed(&self) -> bool {
         false
     }
+
+    /// Has a lane that writes for moments only take turns with the others of the poller, where the database has one writer.
+    fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
 
     /// How long the heart may rest at most, where rows are held by leases.
     fn pulse(&self) -> Option<Duration> {

@@ -11,6 +11,7 @@ use crate::attempt::{Misfortune, Plan, Rest, Row, Work, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
+use crate::contained::Contained;
 use crate::entity::Queueable;
 use crate::error::Error;
 use crate::failpoint::fail_point;
@@ -71,9 +72,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             self.give_back(link, noise, &held);
             return Turn::Interrupted;
         }
-        // The user's code runs outside the handler too: the entity's, the answer's and the error's `Drop`.
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, message)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
+            // The handler's panics are caught closer to it; this is ours or the driver's.
+            slot.leave();
             link.close();
             self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
         });
@@ -94,7 +96,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         slot: &Slot,
         noise: &Noise,
         held: &Arc<Held<Q::Key>>,
-        message: (Q, QueueState),
+        message: &(Q, QueueState),
     ) -> Turn {
         let lease = Lease {
             hold: held.hold.clone(),
@@ -108,6 +110,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         if slot.leave() {
             return Turn::GivenUp;
         }
+        // A panic of its `Drop` comes too late to be the attempt's.
+        let answer = answer.map(Contained::new).map_err(Panicked::new);
         fail_point!("lease-called");
         match held.hold.answered() {
             Some(Ended::Overtaken) => return Turn::Lost,
@@ -117,9 +121,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Some(Ended::Unconfirmed) | None => {}
         }
         match answer {
-            Ok(Ok(answer)) => self.settle_answer(link, slot, noise, held, &message, &answer),
-            Ok(Err(failure)) => self.settle_failure(link, noise, held, &failure),
-            Err(panic) => self.settle_failure(link, noise, held, &Failure::retry(Panicked::new(panic))),
+            Ok(answer) => match &*answer {
+                Ok(answer) => self.settle_answer(link, slot, noise, held, message, answer),
+                Err(failure) => self.settle_failure(link, noise, held, failure),
+            },
+            Err(panicked) => self.settle_failure(link, noise, held, &Failure::retry(panicked)),
         }
     }
 
@@ -202,10 +208,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         }
         fail_point!("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.budget());
-        if held.hold.ended() == Some(Ended::Shutdown) {
+        if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(Written::Revoked);
+            return Ok(written);
         }
         let plan = Plan {
             handler: &Finishing { handler: &self.handler, answer },
@@ -251,12 +257,28 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     ) -> Result<Written, Error> {
         let _writing = self.turn_to_write();
         let session = link.session()?;
-        let settle = |connection: &mut C, change: &Change| Q::settle(connection, &held.key, held.fence, change);
+        let settle = |connection: &mut C, change: &Change| {
+            // Under the lock, so that what was given back meanwhile is not taken for what it is again.
+            if Q::recall(connection, &held.key)? != Some(held.fence) || taken_away(held).is_some() {
+                return Ok(0);
+            }
+            Q::settle(connection, &held.key, held.fence, change)
+        };
         match record(&mut **session, change, settle) {
             Ok(1) => Ok(Written::Settled(settled)),
-            Ok(_) => Ok(Written::Overtaken),
+            Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
             Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Written::NotYet(error.to_string())),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// What an attempt writes whose row was taken away by this process: nothing. The row may be in the very state again in which
+/// the attempt has left it.
+fn taken_away<K>(held: &Held<K>) -> Option<Written> {
+    match held.hold.ended()? {
+        Ended::Shutdown => Some(Written::Revoked),
+        Ended::Overtaken => Some(Written::Overtaken),
+        Ended::Unconfirmed | Ended::OverBudget => None,
     }
 }

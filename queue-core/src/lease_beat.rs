@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diesel::result::QueryResult;
+
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::conclude::in_transaction;
 use crate::error::Error;
@@ -35,11 +37,18 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     fn extend(&self, link: &mut Link<C>, noise: &Noise, held: &[Arc<Held<Q::Key>>]) -> Result<(), Error> {
         fail_point!("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
-        let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
         let writing = self.turn_to_write();
         let session = link.session()?;
         let sent = Instant::now();
-        let together = in_transaction(&mut **session, |connection| Q::settle_many(connection, &rows, &change));
+        let mut held: Vec<_> = held.iter().collect();
+        let together = in_transaction(&mut **session, |connection| {
+            if held.len() > 1 && self.passes_over_locked_rows() {
+                // Whoever waits for the lock of one row cannot extend the leases of the others.
+                held = self.free(connection, &held)?;
+            }
+            let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
+            Q::settle_many(connection, &rows, &change)
+        });
         drop(writing);
         fail_point!("heartbeat-sent");
         match together {
@@ -49,7 +58,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             }
             // Somebody has changed or locked one of them: which one?
             Ok(_) => {}
-            Err(error) if C::classify(&error) == ErrorClass::Conflict => {}
+            Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {}
             Err(error) => return Err(error.into()),
         }
         for held in held {
@@ -58,11 +67,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
                 Ok(1) => held.hold.confirm(sent),
-                Ok(_) => {
-                    held.hold.end(Ended::Overtaken);
-                    self.holds.remove(held);
-                }
-                Err(error) if C::classify(&error) == ErrorClass::Conflict => {
+                Ok(_) => self.overtaken(held),
+                Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
                     noise.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
@@ -71,8 +77,30 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         Ok(())
     }
 
+    /// Locks those of the rows that nobody else has locked.
+    fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<Held<Q::Key>>]) -> QueryResult<Vec<&'h Arc<Held<Q::Key>>>> {
+        let mut free = Vec::with_capacity(held.len());
+        for held in held {
+            match Q::recall_unless_locked(connection, &held.key)? {
+                Some(state) if state == held.fence => free.push(*held),
+                Some(_) => self.overtaken(held),
+                None => {}
+            }
+        }
+        Ok(free)
+    }
+
+    fn overtaken(&self, held: &Arc<Held<Q::Key>>) {
+        held.hold.end(Ended::Overtaken);
+        self.holds.remove(held);
+    }
+
     /// Gives a row back as it was before it was claimed: due, with no try used.
     pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) {
+        if held.hold.ended() == Some(Ended::Overtaken) {
+            // It is somebody else's to give.
+            return self.holds.remove(held);
+        }
         let change = Change {
             status: Some(held.before.status),
             next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),

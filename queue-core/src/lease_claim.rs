@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::Misfortune;
-use crate::backend::QueueConnection;
+use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
+use crate::contained::Contained;
 use crate::entity::Queueable;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
@@ -26,6 +27,8 @@ pub(crate) struct Terms<'a, K> {
     /// How many rows are claimed at most.
     pub(crate) limit: u32,
     pub(crate) skips_locked_rows: bool,
+    /// Whether the database could pass over locked rows, or has one writer.
+    pub(crate) can_lock: bool,
     /// The rows that are left alone although they are due.
     pub(crate) passed_over: &'a [K],
 }
@@ -33,7 +36,7 @@ pub(crate) struct Terms<'a, K> {
 /// A leased row with its message.
 pub(crate) struct Leased<Q: Queueable> {
     pub(crate) held: Arc<Held<Q::Key>>,
-    pub(crate) message: (Q, QueueState),
+    pub(crate) message: Contained<(Q, QueueState)>,
 }
 
 /// What a claim came to.
@@ -41,13 +44,13 @@ pub(crate) struct Harvest<Q: Queueable> {
     pub(crate) leased: Vec<Leased<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
     pub(crate) settled: Vec<(Q::Key, Settled)>,
-    /// Rows that cannot be written.
-    pub(crate) unwritable: Vec<Q::Key>,
+    /// A row that cannot be written, and the error if there is one: a trigger may keep a row as it is without.
+    pub(crate) unwritable: Option<(Q::Key, Option<DieselError>)>,
 }
 
 impl<Q: Queueable> Harvest<Q> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.leased.is_empty() && self.settled.is_empty() && self.unwritable.is_empty()
+        self.leased.is_empty() && self.settled.is_empty() && self.unwritable.is_none()
     }
 }
 
@@ -61,15 +64,14 @@ where
     Q: QueueOn<C>,
 {
     let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
-    let harvest = in_one_commit(connection, terms, claim)?;
-    match harvest {
-        Some(harvest) => Ok(harvest),
-        // One of the rows cannot be written: alone it is found out.
-        None => {
-            let one_by_one = Terms { limit: 1, ..*terms };
-            Ok(in_one_commit(connection, &one_by_one, claim)?.unwrap_or_else(nothing))
-        }
+    match in_one_commit(connection, terms, claim) {
+        Ok(Some(harvest)) => return Ok(harvest),
+        Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
+        // Perhaps one of the rows cannot be written: alone it is found out, and its neighbours' turn comes.
+        Ok(None) | Err(_) => {}
     }
+    let alone = Terms { limit: 1, ..*terms };
+    Ok(in_one_commit(connection, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
 }
 
 type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Queueable>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
@@ -86,7 +88,10 @@ where
 {
     let sent = Instant::now();
     connection.begin()?;
-    let harvest = claim(connection, terms, sent)?;
+    let harvest = claim(connection, terms, sent).inspect_err(|_| {
+        // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
+        let _ = C::TransactionManager::rollback_transaction(connection);
+    })?;
     if harvest.as_ref().is_some_and(|harvest| !harvest.leased.is_empty() || !harvest.settled.is_empty()) {
         C::TransactionManager::commit_transaction(connection)?;
     } else {
@@ -96,10 +101,27 @@ where
 }
 
 fn nothing<Q: Queueable>() -> Harvest<Q> {
-    Harvest { leased: Vec::new(), settled: Vec::new(), unwritable: Vec::new() }
+    Harvest { leased: Vec::new(), settled: Vec::new(), unwritable: None }
 }
 
-/// Locks rows, passing over those that others hold, and writes the lease on them.
+/// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
+fn not_written<Q: Queueable>(
+    terms: &Terms<'_, Q::Key>,
+    key: Q::Key,
+    written: QueryResult<usize>,
+) -> QueryResult<Option<Harvest<Q>>> {
+    Ok((terms.limit == 1).then(|| Harvest { unwritable: Some((key, written.err())), ..nothing() }))
+}
+
+/// Whether a write took no effect on one of the rows, and that is the row's own fault.
+fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool {
+    match written {
+        Ok(changed) => *changed != rows,
+        Err(error) => C::classify(error) == ErrorClass::Other,
+    }
+}
+
+/// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
 fn lock_and_lease<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
@@ -107,7 +129,8 @@ where
 {
     let mut harvest = nothing();
     let mut plain = Vec::new();
-    for Claimed { key, fence, message } in Q::claim_some(connection, terms.limit, terms.passed_over)? {
+    let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
+    for (key, fence, message) in contained(claim(connection, terms.limit, terms.passed_over)?) {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         let leased = Change {
@@ -123,27 +146,31 @@ where
             Err(error) => Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)))),
         };
         match decided {
-            Err((settled, change)) => match Q::settle(connection, &key, fence, &change)? {
-                1 => harvest.settled.push((key, settled)),
-                _ => harvest.unwritable.push(key),
-            },
+            Err((settled, change)) => {
+                let written = Q::settle(connection, &key, fence, &change);
+                if fails::<C>(&written, 1) {
+                    return not_written(terms, key, written);
+                }
+                written?;
+                harvest.settled.push((key, settled));
+            }
             Ok(mut message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
-                if !is_plain && Q::settle(connection, &key, fence, &leased)? != 1 {
-                    harvest.unwritable.push(key);
-                    continue;
+                if !is_plain {
+                    let written = Q::settle(connection, &key, fence, &leased);
+                    if fails::<C>(&written, 1) {
+                        return not_written(terms, key, written);
+                    }
+                    written?;
                 }
                 let due = message.1.next_attempt_time.map(Into::into);
-                message.1 = QueueState {
-                    status: Status::InProgress,
-                    next_attempt_time: None,
-                    try_count: stored(before + 1),
-                    last_attempt_error_message: match leased.error {
-                        ErrorText::Set(text) => Some(text),
-                        _ => message.1.last_attempt_error_message,
-                    },
-                    ..message.1
-                };
+                let state = &mut message.1;
+                state.status = Status::InProgress;
+                state.next_attempt_time = None;
+                state.try_count = stored(before + 1);
+                if let ErrorText::Set(text) = leased.error {
+                    state.last_attempt_error_message = Some(text);
+                }
                 let held = hold(key, fence, due, before + 1, sent, terms.lease);
                 if is_plain {
                     plain.push((held.key.clone(), fence));
@@ -159,16 +186,16 @@ where
         ..Change::default()
     };
     let rows: Vec<_> = plain.iter().map(|(key, fence)| (key, *fence)).collect();
-    if Q::settle_many(connection, &rows, &change)? == rows.len() {
-        return Ok(Some(harvest));
+    let written = Q::settle_many(connection, &rows, &change);
+    if let (true, Some((key, _))) = (fails::<C>(&written, rows.len()), plain.pop()) {
+        return not_written(terms, key, written);
     }
-    if terms.limit > 1 {
-        return Ok(None);
-    }
-    Ok(Some(Harvest { unwritable: plain.into_iter().map(|(key, _)| key).collect(), ..nothing() }))
+    written?;
+    Ok(Some(harvest))
 }
 
-/// Writes the lease on rows first, and reads afterwards which ones those were.
+/// Writes the lease on rows first, and reads afterwards which ones those were. `None`: none is due, or one of them cannot be
+/// written.
 fn take<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
@@ -185,9 +212,9 @@ where
             break;
         }
     }
-    let Some(rows) = taken else { return Ok(None) };
+    let Some(rows) = taken.filter(|rows| !rows.is_empty()) else { return Ok(None) };
     let mut harvest = nothing();
-    for Claimed { key, fence, message } in rows {
+    for (key, fence, message) in contained(rows) {
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
@@ -200,10 +227,14 @@ where
             Err(error) => Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)))),
         };
         match decided {
-            Err((settled, change)) => match Q::settle(connection, &key, fence, &change)? {
-                1 => harvest.settled.push((key, settled)),
-                _ => harvest.unwritable.push(key),
-            },
+            Err((settled, change)) => {
+                let written = Q::settle(connection, &key, fence, &change);
+                if fails::<C>(&written, 1) {
+                    return not_written(terms, key, written);
+                }
+                written?;
+                harvest.settled.push((key, settled));
+            }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
                 let held = hold(key, before, None, tries, sent, terms.lease);
@@ -212,6 +243,13 @@ where
         }
     }
     Ok(Some(harvest))
+}
+
+type ContainedRow<Q> =
+    (<Q as Queueable>::Key, Fence, Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>);
+
+fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
+    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new))).collect()
 }
 
 fn hold<K>(

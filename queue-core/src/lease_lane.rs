@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -14,7 +14,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
-use crate::hold::{Ended, Holds};
+use crate::hold::{Ended, Held, Holds};
 use crate::lane::{Lane, Turn, check_claim};
 use crate::lease::LeaseHandler;
 use crate::lease_attempt::LateRow;
@@ -28,8 +28,9 @@ use crate::statement::QueueOn;
 use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
-/// How many times the heart beats within a lease.
-const BEATS: u32 = 4;
+/// How many times the heart beats within a lease. It passes over a row that is locked just then, and has to find it free once
+/// in half a lease.
+const BEATS: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
 pub(crate) struct LeaseLane<Q: Queueable, C, H> {
@@ -41,8 +42,9 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     batch: u32,
     style: ClaimStyle,
     skips_locked_rows: AtomicBool,
+    can_lock: AtomicBool,
     ready: Mutex<VecDeque<Ready<Q>>>,
-    writer: Mutex<()>,
+    writer: Arc<Mutex<()>>,
     connection: PhantomData<fn(C)>,
 }
 
@@ -71,8 +73,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             batch: settings.claim_batch,
             style: settings.claim_style,
             skips_locked_rows: AtomicBool::new(false),
+            can_lock: AtomicBool::new(false),
             ready: Mutex::default(),
-            writer: Mutex::new(()),
+            writer: Arc::default(),
             connection: PhantomData,
         })
     }
@@ -87,16 +90,26 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.rules.settings.budget.unwrap_or(self.length())
     }
 
-    /// Waits for the lane's turn to write, where the database has one writer: its lock is unfair.
+    /// Waits for the process's turn to write, where the database has one writer: its lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
         <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
-    /// Takes the rows that no worker has begun.
-    pub(crate) fn take_unstarted(&self) -> Vec<Leased<Q>> {
-        let mut ready = unpoisoned(self.ready.lock());
-        let leased = |ready| if let Ready::Leased(leased) = ready { Some(leased) } else { None };
-        ready.drain(..).filter_map(leased).collect()
+    /// Whether the heart can pass over rows that others hold, and there are such.
+    pub(crate) fn passes_over_locked_rows(&self) -> bool {
+        !<C::Backend as QueueBackend>::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
+    }
+
+    /// Gives back the rows that no worker has begun.
+    fn give_back_unstarted(&self, link: &mut Link<C>, noise: &Noise) {
+        let unstarted: Vec<Arc<Held<Q::Key>>> = {
+            let mut ready = unpoisoned(self.ready.lock());
+            let held = |ready| if let Ready::Leased(leased) = ready { Some(leased.held) } else { None };
+            ready.drain(..).filter_map(held).collect()
+        };
+        for held in unstarted {
+            self.give_back(link, noise, &held);
+        }
     }
 
     /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
@@ -109,6 +122,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             lease: self.length(),
             limit: self.batch,
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
+            can_lock: self.can_lock.load(Ordering::Relaxed),
             passed_over: &self.pauses.passed_over(),
         };
         let writing = self.turn_to_write();
@@ -123,9 +137,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }
-        for key in &harvest.unwritable {
-            noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: a trigger keeps it from changing"));
-            self.pauses.set_aside(key);
+        let mut nothing_left = Turn::Interrupted;
+        if let Some((key, error)) = harvest.unwritable {
+            // Whatever refused this row may refuse the others too: the worker waits a little.
+            let cause = error.map(|error| {
+                nothing_left = Turn::Trouble;
+                failure_text(&error, 500)
+            });
+            let cause = cause.as_deref().unwrap_or("a trigger keeps it from changing");
+            noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: {cause}"));
+            self.pauses.set_aside(&key);
         }
         let mut ready = unpoisoned(self.ready.lock());
         for (key, settled) in harvest.settled {
@@ -136,7 +157,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             self.holds.add(leased.held.clone());
             ready.push_back(Ready::Leased(leased));
         }
-        ready.pop_front().ok_or(Turn::Interrupted)
+        ready.pop_front().ok_or(nothing_left)
     }
 }
 
@@ -155,9 +176,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let skips = self.style == ClaimStyle::Auto && connection.skips_locked_rows()?;
-        self.skips_locked_rows.store(skips, Ordering::Relaxed);
-        if skips || <C::Backend as QueueBackend>::ONE_WRITER {
+        let skips = connection.skips_locked_rows()?;
+        let can_lock = skips || <C::Backend as QueueBackend>::ONE_WRITER;
+        self.skips_locked_rows.store(skips && self.style == ClaimStyle::Auto, Ordering::Relaxed);
+        self.can_lock.store(can_lock, Ordering::Relaxed);
+        if can_lock {
             return check_claim::<Q, C>(connection);
         }
         connection.check(&Q::target()?)
@@ -177,7 +200,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
             Ready::Settled(settled) => Turn::Settled(settled),
             Ready::Leased(leased) if goes_on => self.work(link, slot, noise, leased),
             Ready::Leased(leased) => {
-                unpoisoned(self.ready.lock()).push_front(Ready::Leased(leased));
+                // The heart may have looked already, and may have left.
+                self.give_back(link, noise, &leased.held);
+                self.give_back_unstarted(link, noise);
                 Turn::Idle
             }
         }
@@ -196,15 +221,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         !unpoisoned(self.ready.lock()).is_empty()
     }
 
+    fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {
+        self.writer = writer.clone();
+    }
+
     fn pulse(&self) -> Option<Duration> {
         Some(self.length() / BEATS)
     }
 
     fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {
         if is_stopping {
-            for leased in self.take_unstarted() {
-                self.give_back(link, noise, &leased.held);
-            }
+            self.give_back_unstarted(link, noise);
         }
         self.extend_leases(link, noise);
     }

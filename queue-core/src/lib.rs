@@ -15,6 +15,7 @@ mod attempt;
 pub mod backend;
 mod column;
 mod conclude;
+mod contained;
 mod crash;
 mod crew;
 mod entity;

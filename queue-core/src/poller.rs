@@ -154,6 +154,7 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
     /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
+    /// In lease mode a row is scheduled for its lease's end while another process has it, and is not waited for.
     ///
     /// # Errors
     ///
@@ -234,7 +235,7 @@ fn check_pool<C: QueueConnection>(
     pool_size: u32,
 ) -> Result<(), Error> {
     let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
-    let needed = settings.workers + 1 + usize::from(has_leases);
+    let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
     if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
         let expected = if has_leases {
             "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"

@@ -270,7 +270,9 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         self.change_in_turn(connection.as_queue_connection(), &[(&unmarked, mark), (&[StateCondition::Pending], stop)])
     }
 
-    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone.
+    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped while
+    /// a worker held it under a lease may be worked still: it becomes due one lease later, and stays with its worker if that
+    /// lives.
     ///
     /// # Errors
     ///
@@ -280,12 +282,11 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-        let stopped = [
-            StateCondition::NotPending,
-            StateCondition::WithErrorText,
-            StateCondition::In(&[Status::NotAttempted, Status::Error, Status::InProgress]),
-        ];
-        self.change_in_turn(connection.as_queue_connection(), &[(&stopped, change)])
+        let after_the_lease = Change { next: Some(Next::In(Q::SETTINGS.lease)), ..Change::default() };
+        let stopped = |status| [StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
+        let free = stopped(&[Status::NotAttempted, Status::Error]);
+        let leased = stopped(&[Status::InProgress]);
+        self.change_in_turn(connection.as_queue_connection(), &[(&free, change), (&leased, after_the_lease)])
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes

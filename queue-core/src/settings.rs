@@ -38,7 +38,7 @@ pub struct PollerSettings {
     pub error_text_limit: usize,
     /// Lease mode: how many rows one claim takes at most. The rows that its worker cannot begin at once wait for the other
     /// workers of this poller, and are given back at shutdown. Default 1: more saves transactions, but rows may wait here
-    /// while another process is idle.
+    /// while another process is idle, and a process that is killed costs each of them a try.
     pub claim_batch: u32,
     /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
     pub claim_style: ClaimStyle,

@@ -113,3 +113,32 @@ fn two_hundred_thousand_rows_are_migrated_without_a_rewrite() {
     bank.connect().revert_last_migration(Migrations::new().entity::<Payment>()).unwrap();
     assert_eq!(file(), before);
 }
+
+#[test]
+fn a_claim_by_an_update_takes_no_more_rows_than_asked_for_whatever_the_plan() {
+    use crate::suite::lease::{Gate, apply, poller};
+    let bank = crate::suite::bank::Bank::new();
+    // A plan that runs the subquery again for every row of the table.
+    bank.connect()
+        .batch_execute(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_hashjoin = off', current_database());
+             EXECUTE format('ALTER DATABASE %I SET enable_mergejoin = off', current_database());
+             EXECUTE format('ALTER DATABASE %I SET enable_material = off', current_database());
+             EXECUTE format('ALTER DATABASE %I SET enable_hashagg = off', current_database());
+             EXECUTE format('ALTER DATABASE %I SET enable_sort = off', current_database()); END $$",
+        )
+        .unwrap();
+    bank.enqueue(1..=20);
+    let (gate, call) = Gate::new();
+    let style = queueable::ClaimStyle::UpdateThenSelect;
+    let handle = poller(&bank, (call, apply)).claim_style(style).claim_batch(2).start().unwrap();
+    gate.entered();
+    let leased = crate::suite::bank::payments::table
+        .filter(crate::suite::bank::payment_queue::status.eq(queueable::Status::InProgress))
+        .count()
+        .get_result::<i64>(&mut bank.connect())
+        .unwrap();
+    assert_eq!(leased, 2);
+    gate.open();
+    handle.shutdown(std::time::Duration::from_secs(60));
+}

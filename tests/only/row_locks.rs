@@ -1,12 +1,12 @@
 //! What the databases with row locks do: PostgreSQL and MySQL. SQLite has one lock for all.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::Queueable;
+use queueable::{Lease, Message, Outcome, Queueable};
 
-use crate::db::LOCK_WAITS;
+use crate::db::{Conn, LOCK_WAITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
 
 /// The session's settings that an operation changes for itself.
@@ -94,4 +94,42 @@ fn a_row_of_another_company_is_not_waited_for_however_many_rows_are_finished() {
     let retried =
         Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_secs(1)).retry_now(&mut connection);
     assert_eq!(retried.unwrap(), 1);
+}
+
+#[test]
+fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = brief_queue, lease = "8s", retry = fixed("1h"))]
+    struct Brief {
+        id: i64,
+        amount_cents: i64,
+    }
+
+    let bank = std::sync::Arc::new(Bank::new());
+    bank.enqueue([1, 1, 1, 2]);
+    let seen = bank.clone();
+    let handler = (
+        move |brief: &Brief, lease: &Lease| {
+            lease.extend(Duration::from_secs(60))?;
+            let mut holder = seen.connect();
+            AnsiTransactionManager::begin_transaction(&mut holder)?;
+            if brief.amount_cents == 1 {
+                let row = diesel::update(payments::table.find(brief.id));
+                row.set(payments::company_id.eq(2)).execute(&mut holder)?;
+            }
+            let begun = Instant::now();
+            let (_nobody, pace) = std::sync::mpsc::channel::<()>();
+            while begun.elapsed() < Duration::from_secs(6) {
+                let _ = pace.recv_timeout(Duration::from_millis(10));
+            }
+            let lost = lease.lease_lost();
+            AnsiTransactionManager::rollback_transaction(&mut holder)?;
+            assert_eq!(lost, brief.amount_cents == 1, "only those whose rows are held are told");
+            Ok(())
+        },
+        |_: &Brief, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let tally = Brief::poller(bank.pool(4), handler).workers(4).run_until_idle().unwrap();
+    assert_eq!(tally.retried, 0);
 }

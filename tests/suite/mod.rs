@@ -18,6 +18,7 @@ mod heartbeat;
 mod held;
 mod keys;
 pub(crate) mod lease;
+mod lease_trouble;
 pub(crate) mod main_job;
 mod migration;
 mod migration_race;

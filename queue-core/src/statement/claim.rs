@@ -37,7 +37,7 @@ impl<Q: Selectable<DB>, DB: Backend> Claim<Q, DB> {
     where
         Q: Queueable,
     {
-        ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
+        ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect(), locks: true }
     }
 }
 
@@ -47,6 +47,14 @@ pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     limit: u32,
     excepted: Vec<Q::IsKey>,
+    locks: bool,
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+    /// Reads the rows and locks none.
+    pub fn without_lock(self) -> Self {
+        ClaimSome { locks: false, ..self }
+    }
 }
 
 /// The state in which a row was claimed. Every write of an attempt names it, so that it changes nothing that somebody
@@ -155,7 +163,9 @@ where
             out.push_sql(")");
         }
         push_oldest::<Q::Queue, DB>(&mut out, self.limit)?;
-        out.push_sql(DB::CLAIM_LOCK);
+        if self.locks {
+            out.push_sql(DB::CLAIM_LOCK);
+        }
         Ok(())
     }
 }

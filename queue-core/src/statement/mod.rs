@@ -61,6 +61,9 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
     fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
 
+    /// Reads up to `limit` rows that are due longest, without a lock.
+    fn glance(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
     /// rolled back.
@@ -92,8 +95,12 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
     fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
+
     /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
     fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// Reads the row's state under its lock, unless somebody holds that.
+    fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -144,6 +151,12 @@ where
         Ok(rows.into_iter().map(Claimed::from).collect())
     }
 
+    fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
+        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
+        Ok(rows.into_iter().map(Claimed::from).collect())
+    }
+
     fn take(
         connection: &mut C,
         lease: Duration,
@@ -188,8 +201,7 @@ where
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        let row: Option<(String, i32)> = first(Recall::<Q>::new(key).load(connection)?);
-        Ok(row.and_then(|(status, try_count)| Some(Fence { status: status.parse().ok()?, try_count })))
+        Ok(first(Recall::<Q>::new(key).load(connection)?).and_then(state))
     }
 
     fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
@@ -200,6 +212,14 @@ where
         let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
         Ok(first(rows).map(Claimed::from))
     }
+
+    fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
+        Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
+    }
+}
+
+fn state((status, try_count): (String, i32)) -> Option<Fence> {
+    Some(Fence { status: status.parse().ok()?, try_count })
 }
 
 fn first<T>(rows: Vec<T>) -> Option<T> {

@@ -13,12 +13,18 @@ use crate::entity::{QueueTable, Queueable};
 /// The status and the try count of the row with one key.
 pub struct Recall<Q: Queueable> {
     is_key: Q::IsKey,
+    waits: bool,
 }
 
 impl<Q: Queueable> Recall<Q> {
     /// Recalls the row with this key.
     pub fn new(key: &Q::Key) -> Self {
-        Recall { is_key: Q::is_key(key.clone()) }
+        Recall { is_key: Q::is_key(key.clone()), waits: true }
+    }
+
+    /// Finds no row instead of waiting for whoever holds its lock.
+    pub fn unless_locked(self) -> Self {
+        Recall { waits: false, ..self }
     }
 }
 
@@ -38,7 +44,7 @@ where
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
-        out.push_sql(DB::ROW_LOCK);
+        out.push_sql(if self.waits { DB::ROW_LOCK } else { DB::CLAIM_LOCK });
         Ok(())
     }
 }

@@ -77,6 +77,18 @@ where
     Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if !DB::UPDATE_HAS_LIMIT {
+            // In a WITH, which runs once: PostgreSQL may run a subquery once for each row of the table, and each time it
+            // would lock, and have updated, the next rows.
+            out.push_sql("WITH queueable_due AS (SELECT ");
+            Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+            out.push_sql(" FROM ");
+            <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(" WHERE ");
+            self.push_due(out.reborrow())?;
+            out.push_sql(DB::CLAIM_LOCK);
+            out.push_sql(") ");
+        }
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         if DB::UPDATE_HAS_LIMIT {
@@ -89,14 +101,7 @@ where
         }
         out.push_sql("(");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(") IN (SELECT ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.push_due(out.reborrow())?;
-        out.push_sql(DB::CLAIM_LOCK);
-        out.push_sql(")");
+        out.push_sql(") IN (SELECT * FROM queueable_due)");
         Ok(())
     }
 }
@@ -130,7 +135,12 @@ impl<Q: Queueable> Take<Q> {
         out.push_identifier(names.try_count)?;
         out.push_sql(" = CASE WHEN ");
         FINISHED.push::<Q::Queue, DB>(&mut out)?;
-        out.push_sql(" THEN 1 ELSE ");
+        out.push_sql(" OR ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" < 0 THEN 1 WHEN ");
+        out.push_identifier(names.try_count)?;
+        // One more would be out of the column's range, and an error for all rows of the claim.
+        out.push_sql(" = 2147483647 THEN 2147483647 ELSE ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" + 1 END, ");
         out.push_identifier(names.next_attempt_time)?;
