@@ -352,9 +352,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(settled);
         };
         if C::classify(&error) == ErrorClass::ConnectionLost {
-            let reached = (settled != Settled::Deleted).then(|| Fence {
-                status: change.status.unwrap_or(self.row.fence.status),
-                try_count: change.try_count.unwrap_or(self.row.fence.try_count),
+            let reached = (settled != Settled::Deleted).then(|| {
+                let Fence { status, try_count, .. } = self.row.fence;
+                Fence::new(change.status.unwrap_or(status), change.try_count.unwrap_or(try_count))
             });
             return Err(Rest::FindOut(settled, reached, error.to_string()));
         }

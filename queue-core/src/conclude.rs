@@ -73,8 +73,9 @@ where
     // Under the lock: the lost session may still be about to commit.
     let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
     Ok(match now {
-        now if now == reached => Conclusion::Settled(settled),
-        Some(now) if now == fence => Conclusion::Interrupted,
+        None if reached.is_none() => Conclusion::Settled(settled),
+        Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
+        Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
         _ => Conclusion::Overtaken,
     })
 }

@@ -131,9 +131,9 @@ impl<K> Decided<K> {
 
     /// The state that a commit leaves the row in; `None`: it is removed.
     pub(crate) fn reached(&self) -> Option<Fence> {
-        (self.settled != Settled::Deleted).then(|| Fence {
-            status: self.change.status.unwrap_or(self.fence.status),
-            try_count: self.change.try_count.unwrap_or(self.fence.try_count),
+        (self.settled != Settled::Deleted).then(|| {
+            let Fence { status, try_count, .. } = self.fence;
+            Fence::new(self.change.status.unwrap_or(status), self.change.try_count.unwrap_or(try_count))
         })
     }
 }

@@ -45,7 +45,11 @@ impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
 }
 
 /// A leased row, for whoever records that its handler is late.
-pub(crate) struct LateRow<Q: Queueable>(pub(crate) Arc<Held<Q::Key>>);
+pub(crate) struct LateRow<Q: Queueable> {
+    pub(crate) held: Arc<Held<Q::Key>>,
+    /// How long it was given.
+    pub(crate) budget: Duration,
+}
 
 /// What one transaction for the answer came to.
 enum Written {
@@ -59,6 +63,8 @@ enum Written {
     NotYet(String),
     /// The attempt failed, and that is to be recorded in another transaction.
     Failed(Settled, Change),
+    /// It took too long, and others have recorded that.
+    GivenUp,
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
@@ -105,7 +111,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
         };
         held.hold.begin(self.time_to_call());
-        slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(LateRow::<Q>(held.clone())));
+        slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(self.late_row(held, self.time_to_call())));
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
             return Turn::GivenUp;
@@ -116,7 +122,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         match held.hold.answered() {
             Some(Ended::Overtaken) => return Turn::Lost,
             Some(Ended::Shutdown) => return Turn::Interrupted,
-            Some(Ended::OverBudget) => return self.settle_late(link, noise, held),
+            Some(Ended::OverBudget) => {
+                let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
+                return self.settle_failure(link, noise, held, &failure);
+            }
             // Perhaps the row is still ours. Its state will tell.
             Some(Ended::Unconfirmed) | None => {}
         }
@@ -135,7 +144,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         link: &mut Link<C>,
         slot: &Slot,
         noise: &Noise,
-        held: &Held<Q::Key>,
+        held: &Arc<Held<Q::Key>>,
         message: &(Q, QueueState),
         answer: &H::Answer,
     ) -> Turn {
@@ -157,12 +166,27 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
     }
 
-    /// Records that the handler took too long.
-    pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> Turn {
-        let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
-        let turn = self.settle_failure(link, noise, held, &failure);
+    fn late_row(&self, held: &Arc<Held<Q::Key>>, budget: Duration) -> LateRow<Q> {
+        LateRow { held: held.clone(), budget }
+    }
+
+    /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
+    /// is told by the lease's end.
+    pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, row: &LateRow<Q>) -> Turn {
+        let LateRow { held, budget } = row;
+        let (settled, change) = self.rules.after_failure(held.tries, &Failure::retry(Misfortune::OverBudget(*budget)));
+        let recorded = self.record(link, held, settled, &change);
         self.holds.remove(held);
-        turn
+        match recorded {
+            Ok(Written::Settled(settled)) => Turn::Settled(settled),
+            Ok(Written::Overtaken) => Turn::Lost,
+            Ok(_) => Turn::Interrupted,
+            Err(error) => {
+                noise.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                link.close();
+                Turn::Interrupted
+            }
+        }
     }
 
     /// Writes until something is written, or the row's lease may have ended.
@@ -176,6 +200,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 }
                 Ok(Written::Overtaken) => return Turn::Lost,
                 Ok(Written::Revoked) => return Turn::Interrupted,
+                Ok(Written::GivenUp) => return Turn::GivenUp,
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
@@ -196,18 +221,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         &self,
         link: &mut Link<C>,
         slot: &Slot,
-        held: &Held<Q::Key>,
+        held: &Arc<Held<Q::Key>>,
         message: &(Q, QueueState),
         answer: &H::Answer,
     ) -> Result<Written, Error> {
         let session = link.session()?;
         session.begin()?;
-        if Q::recall(session, &held.key)? != Some(held.fence) {
+        if !Q::is_still(session, &held.key, held.fence)? {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(Written::Overtaken);
         }
         fail_point!("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.budget());
+        slot.hold(Box::new(self.late_row(held, self.budget())));
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -221,12 +247,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             key_prefix: &self.key_prefix,
             passed_over: &[],
         };
-        let Held { key, fence, before, tries, .. } = held;
+        let Held { key, fence, before, tries, .. } = &**held;
         let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep };
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
-        slot.leave();
-        if !session_is_sound {
+        let given_up = slot.leave();
+        if given_up || !session_is_sound {
             link.close();
+        }
+        if given_up {
+            return Ok(Written::GivenUp);
         }
         fail_point!("lease-applied");
         match result {
@@ -259,7 +288,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let session = link.session()?;
         let settle = |connection: &mut C, change: &Change| {
             // Under the lock, so that what was given back meanwhile is not taken for what it is again.
-            if Q::recall(connection, &held.key)? != Some(held.fence) || taken_away(held).is_some() {
+            if !Q::is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
                 return Ok(0);
             }
             Q::settle(connection, &held.key, held.fence, change)

@@ -82,7 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let mut free = Vec::with_capacity(held.len());
         for held in held {
             match Q::recall_unless_locked(connection, &held.key)? {
-                Some(state) if state == held.fence => free.push(*held),
+                Some(state) if state.reads_as(held.fence) => free.push(*held),
                 Some(_) => self.overtaken(held),
                 None => {}
             }

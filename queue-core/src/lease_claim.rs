@@ -130,7 +130,12 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    for (key, fence, message) in contained(claim(connection, terms.limit, terms.passed_over)?) {
+    let rows = contained(claim(connection, terms.limit, terms.passed_over)?);
+    if rows.is_empty() {
+        return Ok(Some(harvest));
+    }
+    let began = Some(Q::present(connection)?);
+    for (key, fence, message) in rows {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         let leased = Change {
@@ -138,6 +143,7 @@ where
             next: Some(Next::In(terms.lease)),
             try_count: Some(stored(before + 1)),
             error: if expired { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep },
+            began,
             ..Change::default()
         };
         let decided = match message {
@@ -171,7 +177,7 @@ where
                 if let ErrorText::Set(text) = leased.error {
                     state.last_attempt_error_message = Some(text);
                 }
-                let held = hold(key, fence, due, before + 1, sent, terms.lease);
+                let held = hold(key, fence, due, before + 1, began, sent, terms.lease);
                 if is_plain {
                     plain.push((held.key.clone(), fence));
                 }
@@ -183,6 +189,7 @@ where
         status: Some(Status::InProgress),
         next: Some(Next::In(terms.lease)),
         another_try: true,
+        began,
         ..Change::default()
     };
     let rows: Vec<_> = plain.iter().map(|(key, fence)| (key, *fence)).collect();
@@ -212,7 +219,7 @@ where
             break;
         }
     }
-    let Some(rows) = taken.filter(|rows| !rows.is_empty()) else { return Ok(None) };
+    let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut harvest = nothing();
     for (key, fence, message) in contained(rows) {
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
@@ -220,7 +227,7 @@ where
         let expired = text == Some(&expired_in(tries - 1));
         // The update has overwritten how the row was; this is as good for whoever gives it back.
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
-        let before = Fence { status, try_count: stored(tries - 1) };
+        let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
             _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
             Ok(message) => Ok(message),
@@ -237,7 +244,7 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let held = hold(key, before, None, tries, sent, terms.lease);
+                let held = hold(key, before, None, tries, Some(began), sent, terms.lease);
                 harvest.leased.push(Leased { held, message });
             }
         }
@@ -257,10 +264,11 @@ fn hold<K>(
     before: Fence,
     due: Option<crate::instant::Instant>,
     tries: u32,
+    began: Option<crate::instant::Instant>,
     sent: Instant,
     lease: Duration,
 ) -> Arc<Held<K>> {
-    let fence = Fence { status: Status::InProgress, try_count: stored(tries) };
+    let fence = Fence { began, ..Fence::new(Status::InProgress, stored(tries)) };
     Arc::new(Held { key, before, due, fence, tries, hold: Arc::new(Hold::new(sent, lease)) })
 }
 

@@ -209,8 +209,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
     }
 
     fn give_up(&self, link: &mut Link<C>, _slot: &Slot, noise: &Noise, row: slot::Held) -> Result<Turn, slot::Held> {
-        let LateRow::<Q>(held) = *row.downcast()?;
-        Ok(self.settle_late(link, noise, &held))
+        let row = row.downcast::<LateRow<Q>>()?;
+        Ok(self.settle_late(link, noise, &row))
     }
 
     fn has_interrupted(&self) -> bool {

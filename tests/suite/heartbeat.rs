@@ -245,3 +245,23 @@ fn another_worker_takes_the_row_of_one_that_shows_no_life() {
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::Success, 2));
 }
+
+#[test]
+fn an_answer_for_a_row_that_was_enqueued_anew_is_not_written_although_the_attempts_have_one_number() {
+    let bank = Bank::new();
+    let id = bank.enqueue([100])[0];
+    let (early, late) = (Gate::new(), Gate::new());
+    let stale = poller(&bank, (early.1, apply)).start().unwrap();
+    early.0.entered();
+    diesel::update(payments::table.find(id)).set(Charge::due_now()).execute(&mut bank.connect()).unwrap();
+    let fresh = poller(&bank, (late.1, apply)).start().unwrap();
+    late.0.entered();
+    let state = bank.state(id);
+    assert_eq!((state.status, state.try_count), (Status::InProgress, 1), "as the first attempt had left it");
+    early.0.open();
+    assert_eq!(stale.shutdown(PATIENCE).tally.lost, 1);
+    assert!(bank.booked().is_empty());
+    late.0.open();
+    assert_eq!(fresh.shutdown(PATIENCE).tally.succeeded, 1);
+    assert_eq!(bank.booked(), [id]);
+}

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use chrono::DateTime;
+use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
-    And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, QueueOn,
-    Recall, RecallMark, Remove, RemoveAll, Retake, Settle, SettleMany, StateCondition, Take, Taken, Token,
+    And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, Present,
+    QueueOn, Recall, RecallMark, Remove, RemoveAll, Retake, Settle, SettleMany, StateCondition, Take, Taken,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -18,7 +18,7 @@ use crate::suite::bank::{Payment, payment_queue, payments};
 type Backend = <Conn as diesel::Connection>::Backend;
 type Queue = <Payment as Queueable>::Queue;
 
-const FENCE: Fence = Fence { status: Status::Error, try_count: 2 };
+const FENCE: Fence = Fence::new(Status::Error, 2);
 
 /// Collects statements, each under its title.
 #[derive(Default)]
@@ -76,17 +76,21 @@ fn the_sql_of_a_lease() {
         status: Some(Status::InProgress),
         next: Some(Next::In(Duration::from_secs(60))),
         another_try: true,
+        began: Some(Instant::from(DateTime::UNIX_EPOCH)),
         ..Change::default()
     };
     let extended = Change { next: Some(Next::In(Duration::from_secs(60))), unless_stopped: true, ..Change::default() };
     let rows = [(&7, FENCE), (&8, FENCE)];
-    let token = Instant::from(DateTime::UNIX_EPOCH);
+    let (began, token) =
+        (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Payment, Backend>::new().some(10, &[]));
     listing.add("lease", &SettleMany::<Payment>::new(rows, &leased));
-    listing.add("extend", &SettleMany::<Payment>::new(rows, &extended));
-    listing.add("without SKIP LOCKED: token", &Token(Duration::from_secs(60)));
-    listing.add("without SKIP LOCKED: take", &Take::<Payment>::new(token, 10, &[7]));
+    let held = rows.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
+    listing.add("extend", &SettleMany::<Payment>::new(held, &extended));
+    listing.add("recall in a state", &Recall::<Payment>::new(&7).in_state(held[0].1));
+    listing.add("the present", &Present);
+    listing.add("without SKIP LOCKED: take", &Take::<Payment>::new(began, token, 10, &[7]));
     listing.add("without SKIP LOCKED: taken", &Taken::<Payment, Backend>::new(token));
     listing.matches("lease");
 }

@@ -181,7 +181,7 @@ mod tests {
     use crate::statement::Fence;
     use crate::status::Status;
 
-    const FENCE: Fence = Fence { status: Status::NotAttempted, try_count: 0 };
+    const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
     struct Place(PathBuf);
 
@@ -262,7 +262,7 @@ mod tests {
         let mut docket = place.open(&["a"]);
         place.die_with(&[entry("a", "1", true)]);
         docket.adopt().unwrap();
-        let later = Entry::new("a", "1", Fence { status: Status::Error, try_count: 1 }, false);
+        let later = Entry::new("a", "1", Fence::new(Status::Error, 1), false);
         assert_eq!(docket.take(&later), None);
     }
 

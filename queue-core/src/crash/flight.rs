@@ -127,7 +127,7 @@ mod tests {
     use crate::status::Status;
 
     fn entry(key: &str) -> Entry {
-        Entry::new("payments.status", key, Fence { status: Status::NotAttempted, try_count: 0 }, false)
+        Entry::new("payments.status", key, Fence::new(Status::NotAttempted, 0), false)
     }
 
     #[test]

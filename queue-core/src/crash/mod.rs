@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::status::Status;
 
-    const FENCE: Fence = Fence { status: Status::NotAttempted, try_count: 0 };
+    const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
     fn weigh(accounting: CrashAccounting, text: Option<&str>, company: Company) -> Course {
         let crashes = Crashes { accounting, ..Crashes::off() };

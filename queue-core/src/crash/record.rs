@@ -39,7 +39,7 @@ impl Entry {
 
     /// Appends the entry's line.
     pub(crate) fn push(&self, text: &mut String) {
-        let Fence { status, try_count } = self.fence;
+        let Fence { status, try_count, .. } = self.fence;
         let columns = [&self.queue, &self.key, status.as_str(), &try_count.to_string(), &self.alone.to_string()];
         text.push_str(&columns.join("\t"));
         text.push('\n');
@@ -49,7 +49,7 @@ impl Entry {
         let mut columns = line.split('\t');
         let mut next = || columns.next();
         let (queue, key) = (next()?.to_owned(), next()?.to_owned());
-        let fence = Fence { status: next()?.parse().ok()?, try_count: next()?.parse().ok()? };
+        let fence = Fence::new(next()?.parse().ok()?, next()?.parse().ok()?);
         let alone = next()?.parse().ok()?;
         columns.next().is_none().then_some(Entry { queue, key, fence, alone })
     }
@@ -86,7 +86,7 @@ mod tests {
     use crate::status::Status;
 
     fn entry(key: &str) -> Entry {
-        Entry::new("shop.payments.status", key, Fence { status: Status::Error, try_count: 2 }, true)
+        Entry::new("shop.payments.status", key, Fence::new(Status::Error, 2), true)
     }
 
     fn written(entries: &[Entry]) -> String {

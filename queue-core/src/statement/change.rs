@@ -27,6 +27,8 @@ pub struct Change {
     pub another_try: bool,
     /// Whether an attempt ends now.
     pub attempted: bool,
+    /// When an attempt under a lease begins, which tells its lease from every other of the row.
+    pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
 }
@@ -104,6 +106,10 @@ impl Change {
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
+        }
+        if let Some(began) = &self.began {
+            column(&mut out, names.last_attempt_time)?;
+            out.push_bind_param::<TimestampUtc, _>(began)?;
         }
         match &self.error {
             ErrorText::Keep => {}

@@ -65,6 +65,21 @@ pub struct Fence {
     pub status: Status,
     /// The number of recorded attempts.
     pub try_count: i32,
+    /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
+    /// of the same number, after the row was enqueued anew.
+    pub began: Option<Instant>,
+}
+
+impl Fence {
+    /// A state without a lease.
+    pub const fn new(status: Status, try_count: i32) -> Self {
+        Fence { status, try_count, began: None }
+    }
+
+    /// Whether both have one status and number of attempts, whenever they began.
+    pub(crate) fn reads_as(self, other: Fence) -> bool {
+        (self.status, self.try_count) == (other.status, other.try_count)
+    }
 }
 
 /// A claimed row.
@@ -93,7 +108,7 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
             };
             (entity, state)
         });
-        Claimed { key, fence: Fence { status, try_count }, message }
+        Claimed { key, fence: Fence::new(status, try_count), message }
     }
 }
 

@@ -10,8 +10,11 @@ use diesel::sql_types::{Integer, Text};
 
 use super::claim::Fence;
 use crate::backend::QueueBackend;
-use crate::column::{ColumnKind, LastAttemptErrorMessage, NextAttemptTime, QueueColumn, StatusText, TryCount};
+use crate::column::{
+    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TryCount,
+};
 use crate::entity::QueueTable;
+use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// Writes a queue column with its table's name.
@@ -35,7 +38,7 @@ where
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
 
-/// Writes ` AND status = .. AND try_count = ..`.
+/// Writes ` AND status = .. AND try_count = ..`, and, under a lease, when the attempt began.
 pub(super) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: QueueTable,
@@ -43,6 +46,7 @@ where
     T::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
 {
     out.push_sql(" AND ");
     push_column::<T, StatusText, DB>(&mut out)?;
@@ -51,7 +55,14 @@ where
     out.push_sql(" AND ");
     push_column::<T, TryCount, DB>(&mut out)?;
     out.push_sql(" = ");
-    out.push_bind_param::<Integer, _>(&fence.try_count)
+    out.push_bind_param::<Integer, _>(&fence.try_count)?;
+    if let Some(began) = &fence.began {
+        out.push_sql(" AND ");
+        push_column::<T, LastAttemptTime, DB>(&mut out)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<TimestampUtc, _>(began)?;
+    }
+    Ok(())
 }
 
 /// A condition on a row's queue state.

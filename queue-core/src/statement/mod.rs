@@ -17,6 +17,7 @@ mod take;
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use diesel::connection::SimpleConnection;
 use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
@@ -34,7 +35,7 @@ pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
-pub use self::take::{LEASE_EXPIRED, Take, Taken, Token};
+pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
@@ -66,13 +67,13 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
-    /// rolled back.
+    /// rolled back. The time is when their attempts began.
     fn take(
         connection: &mut C,
         lease: Duration,
         limit: u32,
         passed_over: &[Self::Key],
-    ) -> QueryResult<Option<Vec<Claimed<Self>>>>;
+    ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
 
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
@@ -99,6 +100,12 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
     fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 
+    /// Locks the row, waiting for whoever holds it, and tells whether it is exactly in this state.
+    fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
+
+    /// Reads the database's present.
+    fn present(connection: &mut C) -> QueryResult<Instant>;
+
     /// Reads the row's state under its lock, unless somebody holds that.
     fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 }
@@ -110,7 +117,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    Token: for<'q> LoadQuery<'q, C, Option<Instant>>,
+    Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
     Take<Q>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
@@ -162,19 +169,20 @@ where
         lease: Duration,
         limit: u32,
         passed_over: &[Q::Key],
-    ) -> QueryResult<Option<Vec<Claimed<Q>>>> {
+    ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
+        let began = Self::present(connection)?;
         // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
-        let spread = (lease / 4).min(Duration::from_secs(1)).as_millis().max(1);
-        let random = Duration::from_millis(fastrand::u64(..u64::try_from(spread).unwrap_or(1)))
-            + Duration::from_micros(fastrand::u64(..1000));
-        let token: Option<Instant> = first(Token(lease + random).load(connection)?).flatten();
-        let Some(token) = token else { return Err(crate::backend::refused("the database told no time".to_owned())) };
-        let taken = ExecuteDsl::execute(Take::<Q>::new(token, limit, passed_over), connection)?;
+        let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
+        let random = TimeDelta::microseconds(fastrand::i64(0..1000))
+            + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
+        let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
+        let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
+        let taken = ExecuteDsl::execute(Take::<Q>::new(began, token, limit, passed_over), connection)?;
         if taken == 0 {
-            return Ok(Some(Vec::new()));
+            return Ok(Some((began, Vec::new())));
         }
         let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
-        Ok((rows.len() == taken).then(|| rows.into_iter().map(Claimed::from).collect()))
+        Ok((rows.len() == taken).then(|| (began, rows.into_iter().map(Claimed::from).collect())))
     }
 
     fn try_claim(connection: &mut C) -> QueryResult<()> {
@@ -213,13 +221,23 @@ where
         Ok(first(rows).map(Claimed::from))
     }
 
+    fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {
+        let row: Option<(String, i32)> = first(Recall::<Q>::new(key).in_state(fence).load(connection)?);
+        Ok(row.is_some())
+    }
+
+    fn present(connection: &mut C) -> QueryResult<Instant> {
+        let present: Option<Instant> = first(Present.load(connection)?).flatten();
+        present.ok_or_else(|| crate::backend::refused("the database told no time".to_owned()))
+    }
+
     fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
     }
 }
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
-    Some(Fence { status: status.parse().ok()?, try_count })
+    Some(Fence::new(status.parse().ok()?, try_count))
 }
 
 fn first<T>(rows: Vec<T>) -> Option<T> {

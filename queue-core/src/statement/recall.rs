@@ -3,23 +3,33 @@
 use diesel::RunQueryDsl;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
-use super::condition::push_column;
+use super::claim::Fence;
+use super::condition::{push_column, push_fence};
 use crate::backend::QueueBackend;
 use crate::column::{StatusText, TryCount};
 use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
 
 /// The status and the try count of the row with one key.
 pub struct Recall<Q: Queueable> {
     is_key: Q::IsKey,
     waits: bool,
+    state: Option<Fence>,
 }
 
 impl<Q: Queueable> Recall<Q> {
     /// Recalls the row with this key.
     pub fn new(key: &Q::Key) -> Self {
-        Recall { is_key: Q::is_key(key.clone()), waits: true }
+        Recall { is_key: Q::is_key(key.clone()), waits: true, state: None }
+    }
+
+    /// Finds no row in another state.
+    pub fn in_state(self, state: Fence) -> Self {
+        Recall { state: Some(state), ..self }
     }
 
     /// Finds no row instead of waiting for whoever holds its lock.
@@ -34,6 +44,9 @@ where
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -44,6 +57,9 @@ where
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
+        if let Some(state) = &self.state {
+            push_fence::<Q::Queue, DB>(state, out.reborrow())?;
+        }
         out.push_sql(if self.waits { DB::ROW_LOCK } else { DB::CLAIM_LOCK });
         Ok(())
     }

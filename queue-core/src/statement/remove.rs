@@ -9,6 +9,7 @@ use super::claim::Fence;
 use super::condition::{Condition, push_fence};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The fenced removal of one row.
@@ -32,6 +33,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE FROM ");

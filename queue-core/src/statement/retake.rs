@@ -11,6 +11,7 @@ use super::claim::{Claim, Fence};
 use super::condition::push_fence;
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The row with one key, if it is still in the fence's state; it need not be due. It waits for whoever holds the row.
@@ -37,6 +38,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
     DB::QueryBuilder: Default,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {

@@ -6,7 +6,6 @@
 //! changed, and the claim is begun anew.
 
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -20,7 +19,7 @@ use super::condition::{StateCondition, push_column};
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
 use crate::entity::{QueueTable, Queueable};
-use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The statuses with which an attempt begins anew.
@@ -29,11 +28,12 @@ const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::F
 /// What the text of a row begins with whose last attempt never ended. The attempt's number follows.
 pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
 
-/// The lease's end, by the database's clock.
-pub struct Token(pub Duration);
+/// The database's present: when the leases begin, from which their end is counted.
+pub struct Present;
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Queueable> {
+    began: Instant,
     token: Instant,
     limit: u32,
     excepted: Vec<Q::IsKey>,
@@ -41,8 +41,8 @@ pub struct Take<Q: Queueable> {
 
 impl<Q: Queueable> Take<Q> {
     /// Takes rows with none of these keys.
-    pub fn new(token: Instant, limit: u32, except: &[Q::Key]) -> Self {
-        Take { token, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
+    pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
+        Take { began, token, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
     }
 }
 
@@ -59,10 +59,11 @@ impl<Q: Selectable<DB>, DB: Backend> Taken<Q, DB> {
     }
 }
 
-impl<DB: QueueBackend> QueryFragment<DB> for Token {
+impl<DB: QueueBackend> QueryFragment<DB> for Present {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        push_now_plus(out, self.0)
+        out.push_sql(DB::NOW);
+        Ok(())
     }
 }
 
@@ -147,6 +148,10 @@ impl<Q: Queueable> Take<Q> {
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(&self.token)?;
         out.push_sql(", ");
+        out.push_identifier(names.last_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<TimestampUtc, _>(&self.began)?;
+        out.push_sql(", ");
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::InProgress.as_str());
@@ -197,7 +202,7 @@ where
     }
 }
 
-impl Query for Token {
+impl Query for Present {
     type SqlType = Nullable<TimestampUtc>;
 }
 
@@ -210,7 +215,7 @@ where
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl QueryId for Token {
+impl QueryId for Present {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -225,5 +230,5 @@ impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<C> RunQueryDsl<C> for Token {}
+impl<C> RunQueryDsl<C> for Present {}
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}

@@ -140,7 +140,8 @@ fn drop_index(target: &Target) -> String {
 fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     // The casts: MySQL 8 declares these columns with types of its own.
     diesel::sql_query(
-        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, CAST(DATA_TYPE AS CHAR) AS data_type, \
+        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
+         CAST(IF(DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6, COLUMN_TYPE, DATA_TYPE) AS CHAR) AS data_type, \
          IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
          FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
     )

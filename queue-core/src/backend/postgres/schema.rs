@@ -181,7 +181,9 @@ fn drop_index(target: &Target, concurrently: &str) -> String {
 
 fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     let mut live: Vec<LiveColumn> = diesel::sql_query(
-        "SELECT attname::text AS name, format_type(atttypid, NULL) AS data_type, NOT attnotnull AS nullable, \
+        "SELECT attname::text AS name, NOT attnotnull AS nullable, \
+         format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
+         THEN NULLIF(atttypmod, -1) END) AS data_type, \
          pg_get_expr(d.adbin, d.adrelid) AS default_value FROM pg_attribute \
          LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
