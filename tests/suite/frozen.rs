@@ -25,7 +25,27 @@ struct Brief {
     amount_cents: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_group_queue, retry = fixed("0s"), budget = "2s", group = 8)]
+struct BriefInGroups {
+    id: i64,
+    company_id: i64,
+    amount_cents: i64,
+}
+
+impl BriefInGroups {
+    fn alone(&self) -> Brief {
+        let Self { id, company_id, amount_cents } = *self;
+        Brief { id, company_id, amount_cents }
+    }
+}
+
+/// The payment in the middle of a group at which the process is frozen.
+const LATE: i64 = 10;
+
 const URL: &str = "QUEUEABLE_FROZEN_URL";
+const GROUPED: &str = "QUEUEABLE_FROZEN_IN_GROUPS";
 const DIRECTORY: &str = "QUEUEABLE_FROZEN_DIRECTORY";
 
 /// Books a payment, and returns only when there is a file that says so.
@@ -51,8 +71,45 @@ fn a_process_of_its_own() {
     let Ok(url) = env::var(URL) else { return };
     // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
     let pool = Pool::builder().max_size(2).min_idle(Some(0)).build(ConnectionManager::<Conn>::new(url)).unwrap();
+    if env::var_os(GROUPED).is_some() {
+        let handler = |row: &BriefInGroups, message: &mut Message<'_, Conn>| {
+            if row.amount_cents == LATE {
+                book_and_wait(&row.alone(), message)
+            } else {
+                book_brief(&row.alone(), message)
+            }
+        };
+        BriefInGroups::poller(pool, handler).workers(1).run_until_idle().unwrap();
+        return;
+    }
     let tally = Brief::poller(pool, book_and_wait).workers(1).run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 0, "it was over its budget");
+}
+
+#[test]
+fn a_group_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
+    let (bank, directory) = (Bank::new(), tempfile::tempdir().unwrap());
+    let ids = bank.enqueue(1..=12);
+    let place = directory.path().to_str().unwrap();
+    let variables = [(URL, bank.database.url()), (DIRECTORY, place), (GROUPED, "")];
+    let mut program = Program::of_this_test("suite::frozen::a_process_of_its_own", variables);
+    program.await_answer("the handler has begun", || directory.path().join("begun").exists().then_some(()));
+    program.signal("STOP");
+    if db::NAME == "sqlite" {
+        let (_nobody, time) = mpsc::channel::<()>();
+        let _ = time.recv_timeout(BUDGET);
+    } else {
+        let handler = |row: &BriefInGroups, message: &mut Message<'_, Conn>| book_brief(&row.alone(), message);
+        let tally = BriefInGroups::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+        assert!(tally.succeeded > 1, "the whole group runs elsewhere: {tally:?}");
+        assert_eq!(bank.booked(), ids);
+    }
+    fs::write(directory.path().join("release"), "").unwrap();
+    program.signal("CONT");
+    program.end().well();
+    assert_eq!(bank.booked(), ids, "each once, wherever");
+    let open = Payment::queue().pending().count(&mut bank.connect()).unwrap();
+    assert_eq!(open, 0);
 }
 
 #[test]

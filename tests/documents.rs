@@ -1,0 +1,66 @@
+//! The documentation's claims: every cell of a table of guarantees names tests, and every test that is named is there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = include_str!("../docs/choosing-a-mode.md");
+
+/// The numbers in square brackets.
+fn numbers(text: &str) -> Vec<u32> {
+    text.split('[').skip(1).filter_map(|rest| rest.split_once(']')?.0.parse().ok()).collect()
+}
+
+/// The lines `1. file: test, file: test` under the last heading.
+fn shown_by() -> BTreeMap<u32, Vec<(String, String)>> {
+    let (_, list) = PAGE.split_once("## Shown by").expect("the page ends with the list of tests");
+    let entry = |line: &str| {
+        let (number, tests) = line.split_once(". ")?;
+        let test = |test: &str| {
+            let (file, name) = test.trim().split_once(": ").unwrap_or_else(|| panic!("not `file: test`: {test}"));
+            (file.trim_matches('`').to_owned(), name.trim_matches('`').to_owned())
+        };
+        Some((number.parse().ok()?, tests.split(", ").map(test).collect()))
+    };
+    list.lines().filter_map(entry).collect()
+}
+
+#[test]
+fn every_guarantee_names_a_test_that_exists() {
+    let tests = shown_by();
+    for (number, tests) in &tests {
+        assert!(!tests.is_empty(), "[{number}] names no test");
+        for (file, name) in tests {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
+            let source =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("[{number}] {}: {error}", path.display()));
+            assert!(source.contains(&format!("#[test]\nfn {name}()")), "[{number}] {file} has no test `{name}`");
+        }
+    }
+    let table = PAGE.split_once("## What each mode guarantees").expect("the page has the table").1;
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
+    let mut named = Vec::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').collect();
+        for cell in &cells[1..] {
+            let shown = numbers(cell);
+            assert!(!shown.is_empty(), "no test is named for `{}`: {cell}", cells[0]);
+            named.extend(shown);
+        }
+    }
+    assert!(named.iter().all(|number| tests.contains_key(number)), "{named:?}");
+    assert!(tests.keys().all(|number| named.contains(number)), "a test is listed that no cell names");
+}
+
+#[test]
+fn every_file_of_the_suite_is_mounted() {
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite");
+    let mounted = fs::read_to_string(suite.join("mod.rs")).unwrap();
+    let files = fs::read_dir(&suite).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect();
+    for test in tests {
+        let name = test.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(name == "mod" || mounted.contains(&format!("mod {name};")), "{name}.rs runs on no database");
+    }
+}
