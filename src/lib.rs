@@ -53,7 +53,8 @@
 //!
 //! - [`Queueable`]: the derive, and what it gives an entity: [`due_now`](Queueable::due_now) for inserts and updates,
 //!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
-//! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`].
+//! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`]. For work that calls the
+//!   outside world or takes long: [`LeaseHandler`].
 //! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, resend, skip, delete.
 //!
 //! # A map
@@ -61,6 +62,7 @@
 //! | to | see |
 //! |---|---|
 //! | name columns, set retries, tries and budget | the [derive's attributes](derive@Queueable) |
+//! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
@@ -74,6 +76,9 @@
 
 pub use queue_core::*;
 pub use queue_derive::Queueable;
+
+#[doc = include_str!("../docs/choosing-a-mode.md")]
+pub mod modes {}
 
 /// Runs the examples of the README and of the attribute reference.
 #[cfg(doctest)]
