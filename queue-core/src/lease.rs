@@ -1,9 +1,8 @@
 //! What users write in lease mode: a handler in two parts, and the lease that the first part holds.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::column::QueueState;
 use crate::handler::{Failure, HandlerResult, Message};
@@ -41,15 +40,17 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     /// What the call has found out, for `apply` to write.
     type Answer;
 
-    /// Does the work. No transaction is open and there is no connection: the database waits for nobody meanwhile.
+    /// Does the work. No transaction is open and there is no connection: the database waits for nobody meanwhile. It may
+    /// take as long as the entity's `budget` says, which is the lease unless it is given; [`Lease::extend`] asks for more.
     ///
     /// # Errors
     ///
     /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`].
     fn call(&self, entity: &Q, lease: &Lease) -> Result<Self::Answer, Failure>;
 
-    /// Writes what the call has found out, in the message's transaction. It should be short. It is run again, with the same
-    /// answer, if its transaction meets a conflict or loses its connection.
+    /// Writes what the call has found out, in the message's transaction. It should be short: it may take 30 seconds, on SQLite
+    /// one, whatever the entity's `budget` says. It is run again, with the same answer, if its transaction meets a conflict
+    /// or loses its connection.
     ///
     /// # Errors
     ///
@@ -104,9 +105,14 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LeaseLost`] if it is too late; `?` makes a failure of it.
+    /// [`LeaseLost`] if it is too late; `?` makes a failure of it, which uses a try.
     pub fn extend(&self, by: Duration) -> Result<(), LeaseLost> {
-        self.hold.extend(by).map_err(LeaseLost)
+        self.hold.extend(by).map_err(LeaseLost::from)
+    }
+
+    /// Returns how much of its time the handler has left: what to give a call to the outside as its timeout.
+    pub fn remaining(&self) -> Duration {
+        self.hold.deadline().saturating_duration_since(Instant::now())
     }
 
     /// Tells whether the row may soon belong to another worker, so that it is no use to go on. A handler that works in
@@ -130,19 +136,31 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The lease has ended: the row may belong to another worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseLost(Ended);
-
-impl fmt::Display for LeaseLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Ended::Overtaken => "the lease is lost: somebody else has changed the row",
-            Ended::Unconfirmed => "the lease is lost: half of it has passed without an answer from the database",
-            Ended::OverBudget => "the lease is lost: the handler's time is over",
-            Ended::Shutdown => "the lease is lost: the poller shuts down",
-        })
-    }
+/// The lease has ended, and why: the row may belong to another worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseLost {
+    /// Somebody else has changed the row: an operator, the application, or another worker.
+    #[error("the lease is lost: somebody else has changed the row")]
+    Overtaken,
+    /// Half the lease has passed without an answer from the database. The row is about to be another worker's.
+    #[error("the lease is lost: half of it has passed without an answer from the database")]
+    Unconfirmed,
+    /// The handler has taken longer than it may. That is recorded as the failure of this attempt.
+    #[error("the lease is lost: the handler's time is over")]
+    OverBudget,
+    /// The poller shuts down and the grace is over. The row is given back.
+    #[error("the lease is lost: the poller shuts down")]
+    Shutdown,
 }
 
-impl StdError for LeaseLost {}
+impl From<Ended> for LeaseLost {
+    fn from(why: Ended) -> Self {
+        match why {
+            Ended::Overtaken => LeaseLost::Overtaken,
+            Ended::Unconfirmed => LeaseLost::Unconfirmed,
+            Ended::OverBudget => LeaseLost::OverBudget,
+            Ended::Shutdown => LeaseLost::Shutdown,
+        }
+    }
+}
