@@ -177,10 +177,12 @@ where
                 if let ErrorText::Set(text) = leased.error {
                     state.last_attempt_error_message = Some(text);
                 }
-                let held = hold(key, fence, due, before + 1, began, sent, terms.lease);
                 if is_plain {
-                    plain.push((held.key.clone(), fence));
+                    plain.push((key.clone(), fence));
                 }
+                // Given back as it was, it would be one whose lease has expired, once more.
+                let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
+                let held = hold(key, before_it, due, before + 1, began, sent, terms.lease);
                 harvest.leased.push(Leased { held, message });
             }
         }
