@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
         hold.confirm(Instant::now());
         hold.begin(Duration::ZERO);
-        assert!(hold.is_to_be_recorded());
+        assert_eq!(hold.ended(), Some(Ended::OverBudget));
         assert!(!hold.wants_a_beat());
     }
 
