@@ -314,7 +314,10 @@ impl<C: QueueConnection> Crew<C> {
         self.lanes.iter().for_each(|lane| lane.revoke_leases());
         self.revoked.store(true, Ordering::Release);
         self.release_waiting();
-        let revoked: Vec<_> = self.slots().iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
+        let slots = self.slots();
+        let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
+        // Nobody waits for their ends any more, in the other pollers of the process neither.
+        slots.iter().for_each(|slot| alone::is_stuck(slot.place()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
             match Session::open(&self.pool, self.settings.pool_wait, self.limits) {

@@ -83,7 +83,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
                 let left: Vec<_> = after.iter().collect();
                 match (mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)), why) {
                     (Some(Fate::Committed(settled)), _) => self.count_committed(&mut tally, noise, &rows, settled),
-                    (Some(Fate::RolledBack), Some(why)) => {
+                    // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
+                    (Some(Fate::RolledBack) | None, Some(why)) => {
                         return self.conclude(link, noise, GroupEnd::Undone(why), begun);
                     }
                     _ => self.record(link, noise, rows, &mut tally),
@@ -251,7 +252,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let size = self.size().next(Instant::now());
-        if size <= 1 || slot.recorder().is_strict() {
+        // Who is alone in the process is so for a suspect, and nobody else runs meanwhile.
+        if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
             return self.turn_alone(link, slot, noise, claimed);
         }
         let passed_over = self.served.pauses.passed_over();

@@ -98,6 +98,8 @@ impl Slot {
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::OverBudget))?;
         let held = run.held.take()?;
         run.given_up = true;
+        // A shutdown does not wait for it either, and the rows of a group are as they were: the process's end is no crash.
+        self.recorder.land();
         Some(held)
     }
 
@@ -161,10 +163,8 @@ impl Slot {
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
         let revoked = self.revoke(Revocation::Shutdown, |_| true);
-        if revoked.is_some() {
-            // The process may end while the handler runs, and that is no crash.
-            self.recorder.land();
-        }
+        // The process may end while the handler runs, also one that was over its budget before, and that is no crash.
+        self.recorder.land();
         revoked
     }
 
@@ -190,7 +190,13 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::crash::Crashes;
+    use crate::settings::PollerSettings;
+    use crate::statement::Fence;
+    use crate::status::Status;
 
     #[test]
     fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
@@ -229,5 +235,35 @@ mod tests {
         assert!(slot.give_up().is_none());
         assert!(slot.leave());
         assert!(!slot.leave());
+    }
+
+    #[test]
+    fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
+        let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
+        let settings = PollerSettings { crash_directory: directory.clone(), ..PollerSettings::default() };
+        let crashes = Arc::new(Crashes::open(&settings, "shop", Vec::new()).unwrap());
+        let on_record = || {
+            let files = fs::read_dir(&directory).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+            files.filter(|record| record.ends_with(b"\t0\n")).count()
+        };
+        let fence = Fence { status: Status::NotAttempted, try_count: 0 };
+        let begin = || {
+            let slot = Slot::new(Recorder::new(crashes.clone()));
+            slot.enter("Payment", None, Duration::ZERO);
+            slot.recorder().take_off("payments.status", [(&1, fence)]);
+            slot.hold(Box::new(42));
+            assert_eq!(on_record(), 1);
+            while slot.revoked().is_none() {}
+            slot
+        };
+        let over_budget = begin();
+        assert!(over_budget.revoke_for_shutdown().is_none(), "it was revoked before");
+        assert_eq!(on_record(), 0);
+        let given_up = begin();
+        assert!(given_up.give_up().is_some());
+        assert_eq!(on_record(), 0);
+        drop((over_budget, given_up, crashes));
+        // It fails unless it is empty.
+        fs::remove_dir(&directory).unwrap();
     }
 }

@@ -1,16 +1,19 @@
 //! A server that goes away and comes back.
 
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use queueable::{Message, Queueable, Status};
+use queueable::{Group, Handler, HandlerResult, Message, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+use crate::suite::group::entity;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+entity!(Together, together_queue, group = 16);
 
 #[test]
 fn workers_survive_the_servers_kill_and_every_row_is_handled_once() {
@@ -47,6 +50,58 @@ fn workers_survive_the_servers_kill_and_every_row_is_handled_once() {
         .count()
         .get_result::<i64>(&mut connection);
     assert_eq!(tried_once, Ok(300), "an outage uses no try");
+}
+
+/// Kills the server in the middle of its first group of sixteen.
+struct Killer {
+    server: Arc<PrivateServer>,
+    killed: Mutex<Option<Sender<()>>>,
+}
+
+impl Handler<Together, Conn> for Killer {
+    fn handle(&self, together: &Together, message: &mut Message<'_, Conn>) -> HandlerResult {
+        book(&together.payment(), message)
+    }
+
+    fn handle_group(&self, together: &[Together], _: &mut Group<'_, Conn>) -> Option<Vec<HandlerResult>> {
+        if together.len() == 16
+            && let Some(killed) = self.killed.lock().unwrap().take()
+        {
+            self.server.kill();
+            killed.send(()).unwrap();
+            return Some(together.iter().map(|_| Ok(Outcome::Done)).collect());
+        }
+        None
+    }
+}
+
+#[test]
+fn a_server_that_is_away_after_its_kill_in_a_group_costs_no_try_and_nobody_is_in_doubt() {
+    let server = Arc::new(PrivateServer::start());
+    let bank = Bank::in_database(Database::on(&server));
+    let ids = bank.enqueue(1..=31);
+    let (kill, killed) = mpsc::channel();
+    let handler = Killer { server: server.clone(), killed: Mutex::new(Some(kill)) };
+    let mut settings = queueable::PollerSettings::default();
+    (settings.workers, settings.pool_wait) = (1, Duration::from_millis(100));
+    let handle = Together::poller(bank.pool(1), handler).settings(settings).start().unwrap();
+    killed.recv_timeout(PATIENCE).unwrap();
+    // Long enough for the worker to give up what it wants to know.
+    let (_nobody, pace) = mpsc::channel::<()>();
+    let _ = pace.recv_timeout(Duration::from_secs(1));
+    server.restart();
+    let mut connection = bank.connect();
+    let deadline = Instant::now() + PATIENCE;
+    while pending(&mut connection) > 0 {
+        assert!(Instant::now() < deadline, "the workers did not come back");
+        let _ = pace.recv_timeout(Duration::from_millis(100));
+    }
+    handle.shutdown(PATIENCE);
+    for id in &ids {
+        let state = bank.state(*id);
+        assert_eq!((state.status, state.try_count), (Status::Success, 1), "{state:?}");
+    }
+    assert_eq!(bank.booked(), ids);
 }
 
 fn pending(connection: &mut Conn) -> i64 {

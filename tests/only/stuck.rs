@@ -9,7 +9,8 @@ use diesel::prelude::*;
 use queueable::{HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable, Status};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, payments};
+use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::group::{booked, entity};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -23,6 +24,8 @@ struct Impatient {
     id: i64,
     amount_cents: i64,
 }
+
+entity!(Together, together_queue, group = 20, budget = "300ms");
 
 /// A poller with one worker, and what is seen of its handlers.
 struct Stage {
@@ -126,4 +129,31 @@ fn a_substitute_that_gets_no_connection_asks_again() {
     drop(release);
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
     assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 1);
+}
+
+#[test]
+fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on() {
+    let bank = Bank::new();
+    let mut ids = bank.enqueue(2..=200);
+    // Its amount has another meaning in the ledger, so the culprit books nothing.
+    ids.extend(bank.enqueue([ENDLESS]));
+    let endless = ids[199];
+    ids.extend(bank.enqueue(201..=300));
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let handler = move |together: &Together, message: &mut Message<'_, Conn>| -> HandlerResult {
+        let payment: Payment = together.payment();
+        if payment.amount_cents == ENDLESS {
+            let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE);
+        }
+        book(&payment, message)
+    };
+    let tally = Together::poller(bank.pool(4), handler).workers(2).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.retried, tally.failed, tally.lost), (299, 1, 0, 0));
+    let state = bank.state(endless);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget of 300ms"));
+    drop(release);
+    ids.remove(199);
+    assert_eq!(booked(&bank), ids);
 }

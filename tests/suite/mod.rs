@@ -23,6 +23,7 @@ pub(crate) mod main_job;
 mod migration;
 mod migration_race;
 mod misconduct;
+mod mixed;
 pub(crate) mod modes;
 pub(crate) mod names;
 mod operations;

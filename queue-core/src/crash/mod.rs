@@ -44,7 +44,8 @@ use crate::wake::unpoisoned;
 /// A process that is ended from outside looks the same: `kill -9` makes suspects too, and so does
 /// [`std::process::exit`] while handlers run. A row that such an end hits three times in a row, the last two alone in its
 /// process, is set aside. So end a service by [`PollerHandle::shutdown`], which leaves no suspects, however short its
-/// grace. A crash while a row is decoded is not counted.
+/// grace. A crash while a row is decoded is not counted, and one in a call under a lease is the lease's: when it has ended,
+/// the attempt counts as a try.
 ///
 /// ```
 /// use queueable::{CrashAccounting, PollerSettings};

@@ -46,6 +46,11 @@ impl Recorder {
         self.crashes.accounting == CrashAccounting::Strict
     }
 
+    /// Whether the worker has asked to be alone in its process, and is.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.company() != Company::Others
+    }
+
     /// Says whether what was found out is written on its row.
     pub(super) fn written(&self, accusation: Entry, written: bool) {
         if written {
