@@ -81,8 +81,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
             // The handler's panics are caught closer to it; this is ours or the driver's.
-            slot.leave();
+            let given_up = slot.leave();
             link.close();
+            if given_up {
+                return Turn::GivenUp;
+            }
             self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
         });
         self.holds.remove(&held);
