@@ -246,7 +246,7 @@ mod tests {
             let files = fs::read_dir(&directory).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
             files.filter(|record| record.ends_with(b"\t0\n")).count()
         };
-        let fence = Fence { status: Status::NotAttempted, try_count: 0 };
+        let fence = Fence::new(Status::NotAttempted, 0);
         let begin = || {
             let slot = Slot::new(Recorder::new(crashes.clone()));
             slot.enter("Payment", None, Duration::ZERO);
