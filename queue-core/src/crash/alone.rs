@@ -150,13 +150,14 @@ mod tests {
     #[test]
     fn whoever_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() {
         let door = &Door::new();
-        let (first, second) = (door.enter(false, NEVER).unwrap(), door.enter(false, NEVER).unwrap());
+        let (first, second) =
+            (door.enter(false, NEVER).expect("nobody gives up"), door.enter(false, NEVER).expect("nobody gives up"));
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
             let waits = tell.clone();
             scope.spawn(move || {
-                let place = door.enter(true, NEVER).unwrap();
-                waits.send(place.company()).unwrap();
+                let place = door.enter(true, NEVER).expect("nobody gives up");
+                waits.send(place.company()).expect("the test waits");
                 door.leave(place.number);
                 std::mem::forget(place);
             });
@@ -169,21 +170,21 @@ mod tests {
             door.leave(second.number);
             assert_eq!(told.recv(), Ok(Company::Nobody));
         });
-        let after = door.enter(false, NEVER).unwrap();
+        let after = door.enter(false, NEVER).expect("nobody gives up");
         [first, second, after].into_iter().for_each(std::mem::forget);
     }
 
     #[test]
     fn nobody_waits_for_a_stuck_one_but_it_is_company() {
         let door = &Door::new();
-        let stuck = door.enter(false, NEVER).unwrap();
+        let stuck = door.enter(false, NEVER).expect("nobody gives up");
         door.is_stuck(stuck.number);
-        let suspect = door.enter(true, NEVER).unwrap();
+        let suspect = door.enter(true, NEVER).expect("nobody gives up");
         assert_eq!(suspect.company(), Company::Stuck);
         door.leave(stuck.number);
         assert!(door.enter(false, || true).is_none(), "the suspect is inside");
         door.leave(suspect.number);
-        let alone = door.enter(true, NEVER).unwrap();
+        let alone = door.enter(true, NEVER).expect("nobody gives up");
         assert_eq!(alone.company(), Company::Nobody);
         [stuck, suspect, alone].into_iter().for_each(std::mem::forget);
     }
