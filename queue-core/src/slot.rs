@@ -241,9 +241,11 @@ mod tests {
     fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
         let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
         let settings = PollerSettings { crash_directory: directory.clone(), ..PollerSettings::default() };
-        let crashes = Arc::new(Crashes::open(&settings, "shop", Vec::new()).unwrap());
+        let crashes = Arc::new(Crashes::open(&settings, "shop", Vec::new()).expect("the test's own files"));
         let on_record = || {
-            let files = fs::read_dir(&directory).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+            let files = fs::read_dir(&directory)
+                .expect("the test's own files")
+                .map(|file| fs::read(file.expect("the test's own files").path()).expect("the test's own files"));
             files.filter(|record| record.ends_with(b"\t0\n")).count()
         };
         let fence = Fence::new(Status::NotAttempted, 0);
@@ -264,6 +266,6 @@ mod tests {
         assert_eq!(on_record(), 0);
         drop((over_budget, given_up, crashes));
         // It fails unless it is empty.
-        fs::remove_dir(&directory).unwrap();
+        fs::remove_dir(&directory).expect("the test's own files");
     }
 }

@@ -192,18 +192,18 @@ mod tests {
 
         fn open(&self, queues: &[&str]) -> Docket {
             let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
-            Docket::open(&self.0, false, "shop", queues).unwrap()
+            Docket::open(&self.0, false, "shop", queues).expect("the test's own files")
         }
 
         /// Leaves a file as a process does that has died.
         fn die_with(&self, entries: &[Entry]) {
             let mut text = record::header("shop");
             entries.iter().for_each(|entry| entry.push(&mut text));
-            fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).unwrap();
+            fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).expect("the test's own files");
         }
 
         fn files(&self) -> usize {
-            fs::read_dir(&self.0).unwrap().count()
+            fs::read_dir(&self.0).expect("the test's own files").count()
         }
     }
 
@@ -222,26 +222,30 @@ mod tests {
         let place = Place::new();
         let (mut one, mut other) = (place.open(&["a"]), place.open(&["a"]));
         place.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
-        one.adopt().unwrap();
-        other.adopt().unwrap();
+        one.adopt().expect("the test's own files");
+        other.adopt().expect("the test's own files");
         assert!(other.is_empty());
         assert_eq!(one.entries, [entry("a", "1", false), entry("a", "2", true)]);
         assert_eq!(one.take(&entry("b", "1", false)), None);
         place.die_with(&[entry("a", "2", true)]);
-        one.adopt().unwrap();
+        one.adopt().expect("the test's own files");
         assert_eq!(carried(&place, &one), one.entries);
-        let taken = one.take(&entry("a", "2", false)).unwrap();
+        let taken = one.take(&entry("a", "2", false)).expect("the test's own files");
         assert_eq!(taken.alone, 2);
         assert_eq!(one.take(&entry("a", "2", false)), None, "it is counted once");
-        one.write().unwrap();
+        one.write().expect("the test's own files");
         assert_eq!(carried(&place, &one).len(), 2, "a crash loses nothing that is not on the row yet");
-        one.strike(&taken).unwrap();
+        one.strike(&taken).expect("the test's own files");
         assert_eq!(carried(&place, &one), [entry("a", "1", false)]);
         assert!(!one.is_empty());
     }
 
     fn carried(place: &Place, docket: &Docket) -> Vec<Entry> {
-        record::read(&fs::read(place.0.join(docket.file.name().unwrap())).unwrap(), "shop").unwrap()
+        record::read(
+            &fs::read(place.0.join(docket.file.name().expect("the test's own files"))).expect("the test's own files"),
+            "shop",
+        )
+        .expect("the test's own files")
     }
 
     #[test]
@@ -250,8 +254,8 @@ mod tests {
         let mut docket = place.open(&["a"]);
         docket.accuse(entry("a", "1", true));
         for _ in 0..TRIES {
-            let taken = docket.take(&entry("a", "1", false)).unwrap();
-            docket.put_back(taken).unwrap();
+            let taken = docket.take(&entry("a", "1", false)).expect("the test's own files");
+            docket.put_back(taken).expect("the test's own files");
         }
         assert!(docket.is_empty() && docket.at_work.is_empty());
     }
@@ -261,7 +265,7 @@ mod tests {
         let place = Place::new();
         let mut docket = place.open(&["a"]);
         place.die_with(&[entry("a", "1", true)]);
-        docket.adopt().unwrap();
+        docket.adopt().expect("the test's own files");
         let later = Entry::new("a", "1", Fence::new(Status::Error, 1), false);
         assert_eq!(docket.take(&later), None);
     }
@@ -270,18 +274,18 @@ mod tests {
     fn a_living_process_a_queue_of_others_and_garbage_are_left_alone() {
         let place = Place::new();
         let mut docket = place.open(&["a"]);
-        let mut living = docket.flight().unwrap();
-        living.write(&[entry("a", "1", true)]).unwrap();
+        let mut living = docket.flight().expect("the test's own files");
+        living.write(&[entry("a", "1", true)]).expect("the test's own files");
         place.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
-        fs::write(place.0.join("garbage.flight"), b"\0\xff").unwrap();
-        fs::write(place.0.join("notes.txt"), b"mine").unwrap();
+        fs::write(place.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
+        fs::write(place.0.join("notes.txt"), b"mine").expect("the test's own files");
         for _ in 0..2 {
-            docket.adopt().unwrap();
+            docket.adopt().expect("the test's own files");
             assert_eq!(docket.entries, [entry("a", "3", true)]);
         }
         assert_eq!(place.files(), 5);
         let mut other = place.open(&["b"]);
-        other.adopt().unwrap();
+        other.adopt().expect("the test's own files");
         assert_eq!(other.entries, [entry("b", "2", true)]);
         drop(living);
         assert_eq!(place.files(), 4);

@@ -133,40 +133,46 @@ mod tests {
     #[test]
     fn a_record_holds_what_is_in_the_air_and_is_gone_with_its_owner() {
         let directory = std::env::temp_dir().join(format!("queueable-flight-test-{:x}", fastrand::u64(..)));
-        fs::create_dir(&directory).unwrap();
-        let mut flight = Flight::create(&directory, "shop").unwrap();
-        let read = |flight: &Flight| super::super::record::read(&fs::read(&flight.path).unwrap(), "shop").unwrap();
+        fs::create_dir(&directory).expect("the test's own files");
+        let mut flight = Flight::create(&directory, "shop").expect("the test's own files");
+        let read = |flight: &Flight| {
+            super::super::record::read(&fs::read(&flight.path).expect("the test's own files"), "shop")
+                .expect("the test's own files")
+        };
         for key in ["1", "2"] {
-            flight.write(&[entry(key)]).unwrap();
+            flight.write(&[entry(key)]).expect("the test's own files");
             assert_eq!(read(&flight), [entry(key)]);
-            flight.clear().unwrap();
+            flight.clear().expect("the test's own files");
             assert_eq!(read(&flight), []);
         }
-        flight.write(&[entry("3")]).unwrap();
-        flight.write(&[entry("4"), entry("5")]).unwrap();
+        flight.write(&[entry("3")]).expect("the test's own files");
+        flight.write(&[entry("4"), entry("5")]).expect("the test's own files");
         assert_eq!(read(&flight), [entry("4"), entry("5")]);
         for key in 0..5000 {
-            flight.write(&[entry(&key.to_string())]).unwrap();
-            flight.clear().unwrap();
+            flight.write(&[entry(&key.to_string())]).expect("the test's own files");
+            flight.clear().expect("the test's own files");
         }
-        assert!(fs::metadata(&flight.path).unwrap().len() < 2 * LONGEST as u64);
+        assert!(fs::metadata(&flight.path).expect("the test's own files").len() < 2 * LONGEST as u64);
         assert_eq!(read(&flight), []);
         // Half a line, as a full disk leaves it.
-        flight.write(&[entry("6")]).unwrap();
-        flight.file.write_all(b"payments.status\t7\tNOT_").unwrap();
+        flight.write(&[entry("6")]).expect("the test's own files");
+        flight.file.write_all(b"payments.status\t7\tNOT_").expect("the test's own files");
         flight.broken = true;
-        flight.write(&[entry("8")]).unwrap();
+        flight.write(&[entry("8")]).expect("the test's own files");
         assert_eq!(read(&flight), [entry("8")]);
-        assert!(matches!(File::open(&flight.path).unwrap().try_lock(), Err(TryLockError::WouldBlock)));
+        assert!(matches!(
+            File::open(&flight.path).expect("the test's own files").try_lock(),
+            Err(TryLockError::WouldBlock)
+        ));
         drop(flight);
         // It fails unless it is empty.
-        fs::remove_dir(&directory).unwrap();
+        fs::remove_dir(&directory).expect("the test's own files");
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
-        let open = || OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let open = || OpenOptions::new().append(true).open("/dev/full").expect("the test's own files");
         let mut flight = Flight::new(open(), PathBuf::from("/nowhere/at/all"), 0);
         let error = flight.write(&[entry("1")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

@@ -99,7 +99,7 @@ mod tests {
     fn a_record_is_read_as_it_was_written_whatever_is_in_a_key() {
         let entries: Vec<_> =
             ["7", "", "(1, \"a\")", "a\nb\tc\r\\", "\u{e9}\0\u{2028}", &"long".repeat(10_000)].map(entry).into();
-        let read = read(written(&entries).as_bytes(), "shop").unwrap();
+        let read = read(written(&entries).as_bytes(), "shop").expect("the test's own files");
         assert_eq!(read, entries);
         assert!(read[3].is_about(&entry("a\nb\tc\r\\")) && read[3].is_of("shop.payments.status"));
         assert!(!read[3].is_about(&entry("a\\nb\tc\r\\")));
