@@ -413,7 +413,7 @@ fn now(connection: &mut Conn) -> Option<chrono::DateTime<chrono::Utc>> {
 }
 
 /// The time from the last attempt's end to the next attempt, in whole seconds.
-fn backoff(state: &QueueState) -> TimeDelta {
+pub(crate) fn backoff(state: &QueueState) -> TimeDelta {
     let backoff = state.next_attempt_time.unwrap() - state.last_attempt_time.unwrap();
     TimeDelta::seconds((backoff.num_milliseconds() + 500) / 1000)
 }

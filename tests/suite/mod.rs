@@ -1,7 +1,7 @@
 //! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
 //! on every backend.
 
-mod attempt;
+pub(crate) mod attempt;
 pub(crate) mod bank;
 mod check;
 pub(crate) mod chinook;
