@@ -130,6 +130,13 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     Ok(findings)
 }
 
+/// What stands before the primary key in an idempotency key: the table and the queue's status column.
+pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<String> {
+    let table = Q::target()?.table;
+    let schema = table.schema.map(|schema| schema + ".").unwrap_or_default();
+    Ok(format!("{schema}{}.{}", table.name, Q::Queue::COLUMNS.status))
+}
+
 /// A lane on its way into a poller.
 #[doc(hidden)]
 pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
@@ -144,12 +151,10 @@ pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
 
 impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
     pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
-        let target = Q::target()?;
-        let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
         Ok(Served {
             handler,
             rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit, leased: false },
-            key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
+            key_prefix: key_prefix::<Q, C>()?,
             pauses: Pauses::new(),
         })
     }

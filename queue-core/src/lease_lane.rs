@@ -10,12 +10,12 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::Queueable;
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::hold::{Ended, Held, Holds};
-use crate::lane::{Lane, Turn, check_claim};
+use crate::lane::{Lane, Turn, check_claim, key_prefix};
 use crate::lease::LeaseHandler;
 use crate::lease_attempt::LateRow;
 use crate::lease_claim::{Leased, Terms, claim_leases};
@@ -57,8 +57,6 @@ enum Ready<Q: Queueable> {
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
     pub(crate) fn new(handler: H, settings: &PollerSettings) -> Result<Self, Error> {
-        let target = Q::target()?;
-        let schema = target.table.schema.map(|schema| schema + ".").unwrap_or_default();
         Ok(LeaseLane {
             handler,
             rules: Rules {
@@ -67,7 +65,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 error_text_limit: settings.error_text_limit,
                 leased: true,
             },
-            key_prefix: format!("{schema}{}.{}", target.table.name, Q::Queue::COLUMNS.status),
+            key_prefix: key_prefix::<Q, C>()?,
             holds: Holds::new(),
             pauses: Pauses::new(),
             batch: settings.claim_batch,
