@@ -60,12 +60,8 @@ impl Handler<Report, SqliteConnection> for Write {
 }
 
 fn main() -> Result<()> {
-    // Before the first thread, so that no signal is missed. The second signal finds the flag that the first has raised.
-    let stopping = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
-        flag::register(signal, stopping.clone())?;
-    }
+    // Before the first thread, so that no signal is missed.
+    end_at_the_second_signal()?;
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = tempfile::tempdir()?;
     let url = directory.path().join("reports.sqlite").display().to_string();
@@ -101,6 +97,18 @@ fn main() -> Result<()> {
     ensure!(shutdown.rolled_back == 1);
     ensure!(pages_and_status(connection, cut_short)? == (0, Status::NotAttempted));
     ensure!(Report::queue().due().count(connection)? == 5 - written);
+    Ok(())
+}
+
+/// In this order: a signal finds the flag that an earlier one has raised, and of two that come at the same moment, in two
+/// threads, the later one finds the other's.
+fn end_at_the_second_signal() -> Result<()> {
+    let [terminated, interrupted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    for (signal, own, other) in [(SIGTERM, &terminated, &interrupted), (SIGINT, &interrupted, &terminated)] {
+        flag::register_conditional_shutdown(signal, 128 + signal, own.clone())?;
+        flag::register(signal, own.clone())?;
+        flag::register_conditional_shutdown(signal, 128 + signal, other.clone())?;
+    }
     Ok(())
 }
 

@@ -101,9 +101,13 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<Report> {
-    for signal in [SIGTERM, SIGINT] {
-        // In this order: the second signal finds the flag that the first has raised.
-        flag::register_conditional_shutdown(signal, 128 + signal, options.stopping.clone())?;
+    let [terminated, interrupted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    for (signal, own, other) in [(SIGTERM, &terminated, &interrupted), (SIGINT, &interrupted, &terminated)] {
+        // In this order: a signal finds the flag that an earlier one has raised, and of two that come at the same moment,
+        // in two threads, the later one finds the other's.
+        flag::register_conditional_shutdown(signal, 128 + signal, own.clone())?;
+        flag::register(signal, own.clone())?;
+        flag::register_conditional_shutdown(signal, 128 + signal, other.clone())?;
         flag::register(signal, options.stopping.clone())?;
     }
     let url = options.database_url();
