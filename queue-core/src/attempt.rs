@@ -14,8 +14,10 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::entity::Queueable;
+use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
+use crate::planted::planted;
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
 use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
@@ -142,6 +144,7 @@ where
     let tries = tries_before(fence) + 1;
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
+    fail_point!("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
     // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
     if !claimed() {
@@ -244,7 +247,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
+        if is_failure(settled) {
+            fail_point!("recording");
+        }
         self.settle(settled, &change)?;
+        fail_point!("settled");
+        if is_failure(settled) {
+            fail_point!("recorded");
+        }
         self.commit(settled, &change)
     }
 
@@ -277,6 +287,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// still locked.
     fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Rest> {
         self.execute("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+        fail_point!("sentinel");
         let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
         let mut message = Message {
             connection: &mut **self.session,
@@ -301,7 +312,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
     fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Rest> {
-        let Err(error) = self.execute("RELEASE SAVEPOINT queueable_handler") else { return Ok(Ok(outcome)) };
+        fail_point!("releasing");
+        let Err(error) = self.execute("RELEASE SAVEPOINT queueable_handler") else {
+            fail_point!("released");
+            return Ok(Ok(outcome));
+        };
         if is_interruption::<C>(&error) {
             return Err(Rest::Postpone(error.to_string()));
         }
@@ -335,6 +350,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         match written {
             Ok(1) => Ok(()),
+            Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Rest::Record(settled, change.clone()))
@@ -347,7 +363,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Commits, unless the transaction was taken away, and looks at the answer.
     fn commit(&mut self, settled: Settled, change: &Change) -> Result<Settled, Rest> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        fail_point!("committing");
         let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else {
+            fail_point!("committed");
             tracing::debug!(outcome = ?settled, "settled");
             return Ok(settled);
         };

@@ -7,6 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::Rest;
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::failpoint::fail_point;
 use crate::failure_text::ascii_only;
 use crate::statement::{Change, ErrorText, Fence, Next, QueueOn};
 use crate::verdict::Settled;
@@ -86,6 +87,7 @@ pub(crate) fn record<C: QueueConnection>(
     change: &Change,
     settle: impl Fn(&mut C, &Change) -> QueryResult<usize>,
 ) -> QueryResult<usize> {
+    fail_point!("recording");
     let mut texts = vec![change.error.clone()];
     if let ErrorText::Set(text) = &change.error {
         texts.push(ErrorText::Set(ascii_only(text)));
@@ -101,6 +103,7 @@ pub(crate) fn record<C: QueueConnection>(
             _ => break,
         }
     }
+    fail_point!("recorded");
     result
 }
 

@@ -14,6 +14,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::entity::Queueable;
+use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
 use crate::group_handle::Entities;
 use crate::handler::{Failure, Outcome};
@@ -55,6 +56,7 @@ where
     let claimed = rows.len();
     let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
     tracing::debug!("claimed");
+    fail_point!("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
     // After the slot was entered, for the reason that one message's attempt gives.
     if !goes_on() {
@@ -177,6 +179,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         // Only now: before, the decided rows are those whose handlers have run.
         self.decided.extend(undecodable);
         self.settle()?;
+        fail_point!("settled");
         self.leave(&rows[self.begun..])?;
         self.commit()
     }
@@ -278,7 +281,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Commits, unless the transaction was taken away, and looks at the answer.
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
-        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else { return Ok(()) };
+        fail_point!("committing");
+        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else {
+            fail_point!("committed");
+            return Ok(());
+        };
         if C::classify(&error) == ErrorClass::ConnectionLost {
             return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
         }

@@ -8,6 +8,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::attempt::{Misfortune, Rest, is_interruption};
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Queueable;
+use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::group::{Work, undone};
 use crate::group_end::{GroupEnd, Row, Why};
@@ -192,6 +193,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// released, because its `Drop` is the user's code too.
     fn call(&mut self, entity: Q, row: &Row<Q::Key>) -> (HandlerResult, bool) {
         self.begun += 1;
+        fail_point!("sentinel");
         let mut message = Message {
             connection: &mut **self.session,
             state: &row.state,
@@ -215,12 +217,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
     fn release(&mut self, row: &Row<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+        fail_point!("releasing");
         let released = match goes_on {
             true if C::Backend::STATEMENTS_TRAVEL_TOGETHER => self.execute(RELEASE_AND_SAVEPOINT),
             true => self.execute(RELEASE).and_then(|()| self.execute(SAVEPOINT)),
             false => self.execute(RELEASE),
         };
         let Err(error) = released else {
+            fail_point!("released");
             self.decide(row, outcome);
             return Ok(());
         };
@@ -239,9 +243,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
     fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
+        fail_point!("recording");
         let judged = self.judge(row.tries, failure);
         match (judged, self.execute(ROLLBACK_TO)) {
             (Ok((settled, change)), Ok(())) => {
+                fail_point!("recorded");
                 self.push(row, settled, change);
                 Ok(())
             }

@@ -11,6 +11,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::entity::Queueable;
+use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
 use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn};
@@ -138,6 +139,9 @@ where
     for (key, fence, message) in rows {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
+        if expired {
+            fail_point!("lease-expired");
+        }
         let leased = Change {
             status: Some(Status::InProgress),
             next: Some(Next::In(terms.lease)),
@@ -227,6 +231,9 @@ where
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
+        if expired {
+            fail_point!("lease-expired");
+        }
         // The update has overwritten how the row was; this is as good for whoever gives it back.
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));

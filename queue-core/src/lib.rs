@@ -41,6 +41,7 @@ mod migration;
 mod mode;
 mod noise;
 mod pauses;
+mod planted;
 mod poller;
 mod queue;
 mod report;

@@ -83,6 +83,7 @@ fn with_database(server: &str, name: &str) -> String {
     format!("{scheme}://{host}/{name}{options}")
 }
 
+#[cfg(test)]
 mod tests {
     use super::with_database;
 

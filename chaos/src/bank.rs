@@ -1,0 +1,172 @@
+//! The bank that is shaken: payments to book in a ledger and on a company's balance.
+
+use anyhow::Result;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Migrations, Queueable};
+
+use crate::db::{mysql, postgres, sqlite};
+use crate::session::{Dialect, connect};
+
+/// How many companies there are. Few, so that payments meet on their balances.
+pub(crate) const COMPANIES: i64 = 20;
+/// How many payments were there before the table became a queue. They have the first keys, and nobody may touch them.
+pub(crate) const OLD_PAYMENTS: i64 = 200;
+/// What a handler says when a payment is to fail.
+pub(crate) const PLANNED: &str = "planned failure";
+
+diesel::table! {
+    companies (id) {
+        id -> BigInt,
+        balance_cents -> BigInt,
+    }
+}
+
+diesel::table! {
+    payments (id) {
+        id -> BigInt,
+        company_id -> BigInt,
+        amount_cents -> BigInt,
+        // What its handler does, see `handler.rs`.
+        kind -> Text,
+        // How many tries fail before one succeeds.
+        fails -> Integer,
+        note -> Text,
+    }
+}
+
+diesel::table! {
+    // A payment's children: inserting one takes a share of the payment's row.
+    remarks (id) {
+        id -> BigInt,
+        payment_id -> BigInt,
+        text -> Text,
+    }
+}
+
+diesel::table! {
+    // Without a key on the payment: that would hide a double booking.
+    ledger (id) {
+        id -> BigInt,
+        payment_id -> BigInt,
+        amount_cents -> BigInt,
+        attempt -> Integer,
+    }
+}
+
+macro_rules! entities {
+    ($($(#[$doc:meta])* $entity:ident: $mode:tt;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Queryable, Selectable, Identifiable, AsChangeset, Queueable)]
+        #[diesel(table_name = payments)]
+        #[queue $mode]
+        pub(crate) struct $entity {
+            pub(crate) id: i64,
+            pub(crate) company_id: i64,
+            pub(crate) amount_cents: i64,
+            pub(crate) kind: String,
+            pub(crate) fails: i32,
+            pub(crate) note: String,
+        }
+    )*};
+}
+
+entities! {
+    /// A payment in transaction mode.
+    Locked: (budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    /// A payment in group mode, which handles the payments of a company one after the other.
+    Grouped: (group = 20, group_by = company_id, budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    /// A payment under a lease of two seconds.
+    Leased: (lease = "2s", budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
+}
+
+#[derive(Debug, Clone, Insertable)]
+#[diesel(table_name = payments)]
+pub(crate) struct NewPayment {
+    pub(crate) company_id: i64,
+    pub(crate) amount_cents: i64,
+    pub(crate) kind: String,
+    pub(crate) fails: i32,
+    pub(crate) note: String,
+}
+
+impl NewPayment {
+    /// A payment that is booked at the first try. The number decides about company and amount.
+    pub(crate) fn plain(number: i64) -> Self {
+        NewPayment {
+            company_id: number % COMPANIES + 1,
+            amount_cents: 1 + number * 7919 % 10_000,
+            kind: "plain".to_owned(),
+            fails: 0,
+            note: String::new(),
+        }
+    }
+
+    pub(crate) fn fails(self, fails: i32) -> Self {
+        NewPayment { fails, ..self }
+    }
+
+    pub(crate) fn kind(self, kind: impl Into<String>) -> Self {
+        NewPayment { kind: kind.into(), ..self }
+    }
+
+    /// The usual mix: nine of ten succeed at once, most others later, one of a hundred never.
+    pub(crate) fn mixed(number: i64) -> Self {
+        let payment = NewPayment::plain(number);
+        match number % 100 {
+            13 => payment.kind("fatal"),
+            50..58 => payment.fails(1),
+            58 => payment.fails(3),
+            _ => payment,
+        }
+    }
+}
+
+/// Makes the tables, with payments that are older than the queue, and then the queue.
+pub(crate) fn found(url: &str) -> Result<()> {
+    create_tables(url, OLD_PAYMENTS)?;
+    migrate(url)
+}
+
+/// The tables as an application has them that knows nothing of queues.
+pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
+    let mut session = connect(url)?;
+    let (key, int, text) = match session.dialect() {
+        Dialect::Postgres => (postgres::AUTO_KEY, postgres::BIGINT, "TEXT NOT NULL DEFAULT ''"),
+        Dialect::Mysql => (mysql::AUTO_KEY, mysql::BIGINT, "VARCHAR(255) NOT NULL DEFAULT ''"),
+        Dialect::Sqlite => (sqlite::AUTO_KEY, sqlite::BIGINT, "TEXT NOT NULL DEFAULT ''"),
+    };
+    session.run(&format!(
+        "CREATE TABLE companies (id {int} PRIMARY KEY NOT NULL, balance_cents {int} NOT NULL DEFAULT 0);
+         CREATE TABLE payments (id {key} NOT NULL, company_id {int} NOT NULL, amount_cents {int} NOT NULL, kind {text},
+            fails INTEGER NOT NULL DEFAULT 0, note {text});
+         CREATE TABLE remarks (id {key} NOT NULL, payment_id {int} NOT NULL, text {text},
+            FOREIGN KEY (payment_id) REFERENCES payments (id) ON DELETE CASCADE);
+         CREATE TABLE ledger (id {key} NOT NULL, payment_id {int} NOT NULL, amount_cents {int} NOT NULL,
+            attempt INTEGER NOT NULL)"
+    ))?;
+    let ids = |count: i64| (1..=count).map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
+    session.run(&format!("INSERT INTO companies (id) VALUES {}", ids(COMPANIES)))?;
+    for _ in 0..old_payments / 100 {
+        let rows = vec!["(1, 5, 'plain')"; 100].join(", ");
+        session.run(&format!("INSERT INTO payments (company_id, amount_cents, kind) VALUES {rows}"))?;
+    }
+    Ok(())
+}
+
+/// Makes the payments a queue. The three entities share one.
+pub(crate) fn migrate(url: &str) -> Result<()> {
+    macro_rules! migrate_on {
+        ($connection:ty) => {
+            <$connection>::establish(url)?
+                .run_pending_migrations(Migrations::new().entity::<Locked>())
+                .map(drop)
+                .map_err(anyhow::Error::from_boxed)
+        };
+    }
+    match Dialect::of(url) {
+        Dialect::Postgres => migrate_on!(PgConnection),
+        Dialect::Mysql => migrate_on!(MysqlConnection),
+        Dialect::Sqlite => migrate_on!(SqliteConnection),
+    }
+}

@@ -1,0 +1,51 @@
+//! Bar 1: workers are killed under load, again and again.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Bar, Needs};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked, pending};
+
+pub(super) const BAR: Bar = Bar {
+    number: 1,
+    title: "kill -9 of a worker under load",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(run: &mut Run) -> Result<()> {
+    let kills = match run.asked.backend {
+        Backend::Mariadb => run.times(8, 300),
+        _ => run.times(8, 1000),
+    };
+    let recipe = run.recipe();
+    let mut session = run.session()?;
+    let mut pair = [recipe.start()?, recipe.start()?];
+    for kill in 0..kills {
+        if pending(&mut *session)? < 300 {
+            run.enqueue_mixed(1000)?;
+        }
+        let one = &mut pair[usize::try_from(kill % 2)?];
+        one.await_start(PATIENCE)?;
+        thread::sleep(Duration::from_millis(run.random.u64(0..150)));
+        let before = booked(&mut *session)?;
+        one.kill()?;
+        let killed = Instant::now();
+        *one = recipe.start()?;
+        run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
+        run.recovered_in(killed.elapsed());
+    }
+    drop(pair);
+    run.number("kills", kills);
+    run.drain(&recipe, PATIENCE)?;
+    let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
+    run.number("set_aside", session.count(set_aside)?);
+    run.check(|expected| expected)
+}

@@ -1,0 +1,175 @@
+//! What must hold, asked in SQL alone: none of the library's code decides whether the library was right.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::bank::OLD_PAYMENTS;
+use crate::session::{Dialect, Session};
+
+/// How many rows of a broken invariant are shown.
+const SHOWN: usize = 10;
+
+/// One invariant, and the rows that break it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Invariant {
+    pub(crate) name: &'static str,
+    pub(crate) broken: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rows: Vec<String>,
+}
+
+impl Invariant {
+    pub(crate) fn of(name: &'static str, mut rows: Vec<String>) -> Self {
+        let broken = rows.len();
+        rows.truncate(SHOWN);
+        Invariant { name, broken, rows }
+    }
+}
+
+/// What a run may expect besides what always holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// How many payments were enqueued and not deleted by the application.
+    pub(crate) payments: Option<i64>,
+    /// Whether the faults are off and everything was worked.
+    pub(crate) drained: bool,
+    /// Whether nothing but the handler's own failures uses tries.
+    pub(crate) exact_tries: bool,
+    /// Whether a row may be set aside because it ended its process, or seemed to.
+    pub(crate) may_be_set_aside: bool,
+}
+
+/// The text of a crash that sets its row aside.
+const SET_ASIDE: &str = "the process ended % times while this message was handled%";
+
+/// What is asked, as queries for the rows that break it. `$columns` stands for the row as a text.
+const ALWAYS: &[(&str, &str)] = &[
+    (
+        "no payment has two ledger rows",
+        "SELECT $payment_id AS line FROM ledger AS p GROUP BY payment_id HAVING COUNT(*) > 1",
+    ),
+    (
+        "every ledger row has its SUCCESS row",
+        "SELECT $payment_id AS line FROM ledger AS p LEFT JOIN payments ON payments.id = p.payment_id
+            AND payments.status = 'SUCCESS' AND payments.amount_cents = p.amount_cents WHERE payments.id IS NULL",
+    ),
+    (
+        "every SUCCESS row has its ledger row",
+        "SELECT $row AS line FROM payments AS p LEFT JOIN ledger ON ledger.payment_id = p.id
+            WHERE p.status = 'SUCCESS' AND ledger.payment_id IS NULL",
+    ),
+    (
+        "balances are the sums of SUCCESS amounts",
+        "SELECT $company AS line FROM companies AS p LEFT JOIN (SELECT company_id, SUM(amount_cents) AS cents FROM payments
+            WHERE status = 'SUCCESS' GROUP BY company_id) AS booked ON booked.company_id = p.id
+            WHERE p.balance_cents <> COALESCE(booked.cents, 0)",
+    ),
+    (
+        "every payment is terminal, due, waiting or leased, until a finite time",
+        "SELECT $row AS line FROM payments AS p WHERE p.id > $old AND NOT (
+            (p.status IN ('SUCCESS', 'FAILED', 'SKIPPED') AND p.next_attempt_time IS NULL)
+            OR (p.status IN ('NOT_ATTEMPTED', 'ERROR', 'IN_PROGRESS') AND p.next_attempt_time IS NOT NULL
+                AND p.next_attempt_time < $later))",
+    ),
+    (
+        "payments from before the queue are untouched",
+        "SELECT $row AS line FROM payments AS p WHERE p.id <= $old AND (p.status <> 'NOT_ATTEMPTED'
+            OR p.next_attempt_time IS NOT NULL OR p.try_count <> 0 OR p.last_attempt_time IS NOT NULL)",
+    ),
+    (
+        "no try is used but by a planned failure",
+        "SELECT $row AS line FROM payments AS p WHERE p.status = 'SUCCESS' AND p.try_count < p.fails + 1",
+    ),
+];
+
+const WHEN_DRAINED: &[(&str, &str)] = &[(
+    "everything becomes terminal",
+    "SELECT $row AS line FROM payments AS p WHERE p.id > $old AND p.next_attempt_time IS NOT NULL",
+)];
+
+const EXACT_TRIES: &[(&str, &str)] = &[(
+    "no try is used but by a planned failure",
+    "SELECT $row AS line FROM payments AS p WHERE p.id > $old AND (p.status = 'SUCCESS' AND p.try_count <> p.fails + 1
+        OR p.kind = 'fatal' AND p.status = 'FAILED' AND p.try_count <> 1)",
+)];
+
+/// Asks everything.
+pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected) -> Result<Vec<Invariant>> {
+    let dialect = session.dialect();
+    let mut asked: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    let mut queries: Vec<(&'static str, String)> = ALWAYS.iter().map(|&(name, sql)| (name, sql.to_owned())).collect();
+    if expected.drained {
+        queries.extend(WHEN_DRAINED.iter().map(|&(name, sql)| (name, sql.to_owned())));
+    }
+    if expected.exact_tries {
+        queries.extend(EXACT_TRIES.iter().map(|&(name, sql)| (name, sql.to_owned())));
+    }
+    let set_aside = if expected.may_be_set_aside { SET_ASIDE } else { "" };
+    queries.push((
+        "only what is planned fails for good",
+        format!(
+            "SELECT $row AS line FROM payments AS p WHERE p.id > $old AND p.status = 'FAILED' AND p.kind <> 'fatal'
+             AND COALESCE(p.last_attempt_error_message, '-') NOT LIKE '{set_aside}'"
+        ),
+    ));
+    for (name, sql) in queries {
+        let rows = session.lines(&spelled(dialect, &sql)).with_context(|| name.to_owned())?;
+        asked.entry(name).or_default().extend(rows);
+    }
+    if let Some(payments) = expected.payments {
+        let found = session.count(&format!("SELECT COUNT(*) AS n FROM payments WHERE id > {OLD_PAYMENTS}"))?;
+        let rows = if found == payments { Vec::new() } else { vec![format!("{found} instead of {payments}")] };
+        asked.insert("no payment disappears", rows);
+    }
+    asked.insert("every call of a payment carries one key", payments_with_two_keys(calls)?);
+    Ok(asked.into_iter().map(|(name, rows)| Invariant::of(name, rows)).collect())
+}
+
+fn spelled(dialect: Dialect, sql: &str) -> String {
+    let text = |column: &str| format!("COALESCE({}, '-')", dialect.text(column));
+    let join = |columns: &[&str]| {
+        let columns: Vec<_> = columns.iter().map(|column| text(column)).collect();
+        match dialect {
+            Dialect::Mysql => format!("CONCAT_WS(' ', {})", columns.join(", ")),
+            Dialect::Postgres | Dialect::Sqlite => columns.join(" || ' ' || "),
+        }
+    };
+    let row = [
+        "p.id",
+        "p.kind",
+        "p.fails",
+        "p.status",
+        "p.try_count",
+        "p.next_attempt_time",
+        "p.last_attempt_time",
+        "p.last_attempt_error_message",
+    ];
+    sql.replace("$row", &join(&row))
+        .replace("$payment_id", &text("p.payment_id"))
+        .replace("$company", &join(&["p.id", "p.balance_cents", "booked.cents"]))
+        .replace("$old", &OLD_PAYMENTS.to_string())
+        .replace("$later", &dialect.now_plus(3600))
+}
+
+/// The calls are noted in a file, because a note in the database would share its fate.
+fn payments_with_two_keys(calls: &Path) -> Result<Vec<String>> {
+    let text = match fs::read_to_string(calls) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).context("the calls cannot be read"),
+    };
+    let mut keys: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let (Some(id), Some(key)) = (words.next(), words.next()) else { continue };
+        if *keys.entry(id).or_insert(key) != key {
+            broken.push(line.to_owned());
+        }
+    }
+    Ok(broken)
+}

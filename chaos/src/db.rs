@@ -1,0 +1,103 @@
+//! The databases: the suite's own private servers, and a place on one of them for each run.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Result;
+
+use crate::options::Backend;
+
+#[allow(unused, reason = "the suite needs more of it")]
+#[path = "../../tests/db/mysql.rs"]
+pub(crate) mod mysql;
+#[allow(unused, reason = "the suite needs more of it")]
+#[path = "../../tests/db/postgres.rs"]
+pub(crate) mod postgres;
+#[allow(unused, reason = "the suite needs more of it")]
+#[path = "../../tests/db/sqlite.rs"]
+pub(crate) mod sqlite;
+
+/// A private server. It ends with its last owner, or with the process.
+pub(crate) enum Server {
+    Postgres(postgres::PrivateServer),
+    Mariadb(mysql::PrivateServer),
+    /// SQLite has none.
+    None,
+}
+
+impl Server {
+    pub(crate) fn start(backend: Backend) -> Arc<Self> {
+        Arc::new(match backend {
+            Backend::Postgres => Server::Postgres(postgres::PrivateServer::start()),
+            Backend::Mariadb | Backend::Galera => Server::Mariadb(mysql::PrivateServer::start()),
+            Backend::Sqlite => Server::None,
+        })
+    }
+
+    /// Ends the server as `kill -9` does, with all its sessions.
+    pub(crate) fn kill(&self) {
+        match self {
+            Server::Postgres(server) => server.kill(),
+            Server::Mariadb(server) => server.kill(),
+            Server::None => {}
+        }
+    }
+
+    /// Starts a killed server again and returns when it answers.
+    pub(crate) fn restart(&self) {
+        match self {
+            Server::Postgres(server) => server.restart(),
+            Server::Mariadb(server) => server.restart(),
+            Server::None => {}
+        }
+    }
+}
+
+/// The servers that runs share which leave them as they are, each started by whoever asks first.
+#[derive(Default)]
+pub(crate) struct Servers {
+    postgres: OnceLock<Arc<Server>>,
+    mariadb: OnceLock<Arc<Server>>,
+}
+
+impl Servers {
+    pub(crate) fn shared(&self, backend: Backend) -> Arc<Server> {
+        match backend {
+            Backend::Postgres => self.postgres.get_or_init(|| Server::start(backend)).clone(),
+            Backend::Mariadb | Backend::Galera => self.mariadb.get_or_init(|| Server::start(backend)).clone(),
+            Backend::Sqlite => Server::start(backend),
+        }
+    }
+}
+
+/// A run's own database. It is removed with this value.
+pub(crate) struct Place {
+    database: Database,
+    pub(crate) server: Arc<Server>,
+}
+
+enum Database {
+    Postgres(postgres::Database),
+    Mariadb(mysql::Database),
+    Sqlite(sqlite::Database),
+}
+
+impl Place {
+    /// An empty database on a server.
+    pub(crate) fn on(server: Arc<Server>) -> Result<Self> {
+        let database = match &*server {
+            Server::Postgres(server) => Database::Postgres(postgres::Database::on(server)),
+            Server::Mariadb(server) => Database::Mariadb(mysql::Database::on(server)),
+            Server::None => Database::Sqlite(sqlite::Database::new()),
+        };
+        Ok(Place { database, server })
+    }
+
+    /// Where the database is, as Diesel takes it.
+    pub(crate) fn url(&self) -> &str {
+        match &self.database {
+            Database::Postgres(database) => database.url(),
+            Database::Mariadb(database) => database.url(),
+            Database::Sqlite(database) => database.url(),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is asked for on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// Kills, cuts and freezes the queue under load, and checks a money ledger afterwards.
+///
+/// Starts private servers, worker processes and an application, injects faults by the seed, and prints one JSON line for
+/// each run. The exit code is 1 when an invariant broke, and 2 when a run could not be made.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    /// The database; with `--bar`, all that the bar is for when none is given.
+    #[arg(long)]
+    pub(crate) backend: Option<Backend>,
+    /// How the payments are worked; with `--bar`, all that the bar is for when none is given.
+    #[arg(long)]
+    pub(crate) mode: Option<Mode>,
+    /// Decides which faults come when; drawn and printed when it is not given.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// How long faults are injected.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) seconds: u64,
+    /// Runs this bar instead of the random schedule; may be given several times.
+    #[arg(long)]
+    pub(crate) bar: Vec<u8>,
+    /// Runs every bar with few repetitions: what CI does.
+    #[arg(long, conflicts_with_all = ["bar", "backend", "mode"])]
+    pub(crate) smoke: bool,
+    /// Runs every bar with the counts of a release, which takes hours.
+    #[arg(long, conflicts_with_all = ["smoke", "bar"])]
+    pub(crate) release: bool,
+    /// Repetitions of a bar instead of a release's.
+    #[arg(long, requires = "bar")]
+    pub(crate) count: Option<u64>,
+    /// Where curves are written, as CSV and SVG.
+    #[arg(long, default_value = "target/chaos")]
+    pub(crate) plots: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Works the payments until it is told to stop, by SIGTERM or by the end of its input. The harness starts these.
+    #[command(hide = true)]
+    Worker(WorkerOptions),
+}
+
+/// What a worker process is told.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkerOptions {
+    /// The database, as Diesel takes it.
+    #[arg(long)]
+    pub(crate) url: String,
+    #[arg(long)]
+    pub(crate) mode: Mode,
+    #[arg(long, default_value_t = 4)]
+    pub(crate) workers: usize,
+    /// The file in which the calls of the outside world are noted.
+    #[arg(long)]
+    pub(crate) calls: PathBuf,
+    #[arg(long, default_value_t = 200)]
+    pub(crate) poll_interval_ms: u64,
+    #[arg(long, default_value_t = 5000)]
+    pub(crate) grace_ms: u64,
+    #[arg(long, default_value = "on")]
+    pub(crate) accounting: Accounting,
+    /// Where crashes are accounted.
+    #[arg(long)]
+    pub(crate) crash_directory: PathBuf,
+    /// What happens at a fail point: `NAME:PASS:ACTION`, as in `claimed:3:kill`.
+    #[arg(long = "break")]
+    pub(crate) breaks: Vec<Break>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Backend {
+    Postgres,
+    Mariadb,
+    Galera,
+    Sqlite,
+}
+
+impl Backend {
+    /// The three that are one database each.
+    pub(crate) const SINGLE: &[Backend] = &[Backend::Postgres, Backend::Mariadb, Backend::Sqlite];
+    /// Those that sessions talk to over a network.
+    pub(crate) const SERVERS: &[Backend] = &[Backend::Postgres, Backend::Mariadb];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Transaction,
+    Group,
+    Lease,
+}
+
+impl Mode {
+    pub(crate) const ALL: &[Mode] = &[Mode::Transaction, Mode::Group, Mode::Lease];
+    /// Those in which the handler runs in the transaction that settles its row.
+    pub(crate) const IN_TRANSACTION: &[Mode] = &[Mode::Transaction, Mode::Group];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Accounting {
+    On,
+    Strict,
+    Off,
+}
+
+/// What happens at a fail point of a worker process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Break {
+    pub(crate) point: String,
+    /// At which pass, counted from 1.
+    pub(crate) pass: u64,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Action {
+    /// The process ends as by `kill -9`.
+    Kill,
+    /// The process is frozen as by `kill -STOP`.
+    Stop,
+    /// The thread waits a second.
+    Wait,
+}
+
+impl std::str::FromStr for Break {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("not of the form NAME:PASS:ACTION: {text}");
+        let [point, pass, action] = text.split(':').collect::<Vec<_>>()[..] else { return Err(wrong()) };
+        let pass = pass.parse().map_err(|_| wrong())?;
+        Ok(Break { point: point.to_owned(), pass, action: Action::from_str(action, true)? })
+    }
+}
+
+impl std::fmt::Display for Break {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let action = self.action.to_possible_value().expect("no action is skipped");
+        write!(f, "{}:{}:{}", self.point, self.pass, action.get_name())
+    }
+}

@@ -1,0 +1,296 @@
+//! One run: a database of its own, what is done to it, and what came of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::bank::{self, NewPayment};
+use crate::checker::{Expected, Invariant, check};
+use crate::db::{Place, Server};
+use crate::on;
+use crate::options::{Backend, Mode};
+use crate::session::{Dialect, Session, connect};
+use crate::worker::Recipe;
+
+/// What a run is of.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) name: String,
+    pub(crate) backend: Backend,
+    pub(crate) mode: Mode,
+    pub(crate) seed: u64,
+    pub(crate) seconds: u64,
+    pub(crate) scale: Scale,
+    /// Where curves are written.
+    pub(crate) plots: PathBuf,
+}
+
+/// How often a bar repeats what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// A few times, for CI.
+    Smoke,
+    /// As often as RELIABILITY says.
+    Release,
+    /// So often.
+    Count(u64),
+}
+
+/// What a run came to: printed as one line of JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) run: String,
+    pub(crate) backend: Backend,
+    pub(crate) mode: Mode,
+    pub(crate) seed: u64,
+    pub(crate) passed: bool,
+    pub(crate) seconds: f64,
+    /// What the run is about, by name.
+    pub(crate) numbers: BTreeMap<&'static str, Value>,
+    pub(crate) invariants: Vec<Invariant>,
+    /// What else was not as it should be.
+    pub(crate) faults: Vec<String>,
+    /// The longest time from a fault's end to the next payment that was booked.
+    pub(crate) slowest_recovery_ms: Option<u64>,
+}
+
+/// A run that is going on.
+pub(crate) struct Run {
+    pub(crate) asked: Asked,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) place: Place,
+    /// Where the workers write; removed with the run.
+    pub(crate) directory: TempDir,
+    began: Instant,
+    enqueued: i64,
+    numbers: BTreeMap<&'static str, Value>,
+    invariants: Vec<Invariant>,
+    faults: Vec<String>,
+    slowest_recovery: Option<Duration>,
+}
+
+impl Run {
+    /// A run in a new database on this server, with the bank's tables in it.
+    pub(crate) fn on(server: Arc<Server>, asked: Asked) -> Result<Self> {
+        let place = Place::on(server)?;
+        bank::found(place.url())?;
+        Ok(Run {
+            random: fastrand::Rng::with_seed(asked.seed),
+            asked,
+            place,
+            directory: tempfile::Builder::new().prefix("queueable-chaos-").tempdir()?,
+            began: Instant::now(),
+            enqueued: 0,
+            numbers: BTreeMap::new(),
+            invariants: Vec::new(),
+            faults: Vec::new(),
+            slowest_recovery: None,
+        })
+    }
+
+    /// A server that nobody else uses, and this run's database on it: for runs that take the server down.
+    pub(crate) fn on_a_server_of_its_own(asked: Asked) -> Result<Self> {
+        Run::on(Server::start(asked.backend), asked)
+    }
+
+    /// How often to do it: so often in a smoke run, so often for a release.
+    pub(crate) fn times(&self, smoke: u64, release: u64) -> u64 {
+        match self.asked.scale {
+            Scale::Smoke => smoke,
+            Scale::Release => release,
+            Scale::Count(count) => count,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.place.url()
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        Dialect::of(self.url())
+    }
+
+    pub(crate) fn session(&self) -> Result<Box<dyn Session>> {
+        connect(self.url())
+    }
+
+    /// How a worker process of this run is started.
+    pub(crate) fn recipe(&self) -> Recipe {
+        Recipe::new(self.url(), self.asked.mode, self.directory.path())
+    }
+
+    /// The file in which the workers note their calls of the outside world.
+    pub(crate) fn calls(&self) -> PathBuf {
+        self.directory.path().join("calls")
+    }
+
+    /// Enqueues so many payments of the usual mix.
+    pub(crate) fn enqueue_mixed(&mut self, count: i64) -> Result<()> {
+        let new: Vec<_> = (self.enqueued..self.enqueued + count).map(NewPayment::mixed).collect();
+        self.enqueue(&new)
+    }
+
+    pub(crate) fn enqueue(&mut self, new: &[NewPayment]) -> Result<()> {
+        let url = self.place.url();
+        match Dialect::of(url) {
+            Dialect::Postgres => on::postgres::typed::application::enqueue(url, new)?,
+            Dialect::Mysql => on::mysql::typed::application::enqueue(url, new)?,
+            Dialect::Sqlite => on::sqlite::typed::application::enqueue(url, new)?,
+        }
+        self.enqueued += i64::try_from(new.len())?;
+        Ok(())
+    }
+
+    /// Counts payments that somebody else has enqueued, or deleted if it is negative.
+    pub(crate) fn count_enqueued(&mut self, payments: i64) {
+        self.enqueued += payments;
+    }
+
+    /// Waits until so many payments are pending at most.
+    pub(crate) fn await_pending(&self, at_most: i64, patience: Duration) -> Result<()> {
+        let mut session = self.session()?;
+        self.until(&format!("at most {at_most} payments are pending"), patience, || {
+            Ok(pending(&mut *session)? <= at_most)
+        })
+    }
+
+    /// Asks until it is so.
+    pub(crate) fn until(&self, what: &str, patience: Duration, mut ask: impl FnMut() -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while !ask()? {
+            ensure!(Instant::now() < deadline, "not within {patience:?}: {what}; {}", self.said());
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// With the faults off: has a process work everything that is left, and shuts it down.
+    pub(crate) fn drain(&self, recipe: &Recipe, patience: Duration) -> Result<()> {
+        let mut worker = recipe.start()?;
+        worker.await_start(patience)?;
+        self.await_pending(0, patience)?;
+        worker.shut_down(patience)?;
+        Ok(())
+    }
+
+    /// Asks the checker. `adjust` changes what is expected of a drained run.
+    pub(crate) fn check(&mut self, adjust: impl FnOnce(Expected) -> Expected) -> Result<()> {
+        let expected = adjust(Expected {
+            payments: Some(self.enqueued),
+            drained: true,
+            exact_tries: self.asked.mode != Mode::Lease,
+            may_be_set_aside: false,
+        });
+        let found = check(&mut *self.session()?, &self.calls(), expected)?;
+        for new in found {
+            match self.invariants.iter_mut().find(|old| old.name == new.name) {
+                Some(old) if old.broken >= new.broken => {}
+                Some(old) => *old = new,
+                None => self.invariants.push(new),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an invariant broke in a check so far.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.invariants.iter().any(|invariant| invariant.broken > 0) || !self.faults.is_empty()
+    }
+
+    /// Reports a number.
+    pub(crate) fn number(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.numbers.insert(name, value.into());
+    }
+
+    /// Reports what was not as it should be; the run goes on and does not pass.
+    pub(crate) fn fault(&mut self, fault: impl Into<String>) {
+        self.faults.push(fault.into());
+    }
+
+    /// Reports it unless it is so.
+    pub(crate) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.faults.push(otherwise());
+        }
+    }
+
+    /// Reports how long it took from a fault's end to the next payment that was booked.
+    pub(crate) fn recovered_in(&mut self, time: Duration) {
+        self.slowest_recovery = self.slowest_recovery.max(Some(time));
+    }
+
+    /// The ends of what the workers have written on their standard errors.
+    pub(crate) fn said(&self) -> String {
+        worker_logs(self.directory.path())
+    }
+
+    pub(crate) fn report(self) -> Report {
+        let passed = !self.is_broken() && (!self.invariants.is_empty() || !self.numbers.is_empty());
+        let mut numbers = self.numbers;
+        numbers.entry("payments").or_insert(json!(self.enqueued));
+        Report {
+            run: self.asked.name,
+            backend: self.asked.backend,
+            mode: self.asked.mode,
+            seed: self.asked.seed,
+            passed,
+            seconds: (self.began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+            numbers,
+            invariants: self.invariants,
+            faults: self.faults,
+            slowest_recovery_ms: self.slowest_recovery.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// How many payments are pending.
+pub(crate) fn pending(session: &mut dyn Session) -> Result<i64> {
+    Ok(session.count("SELECT COUNT(*) AS n FROM payments WHERE next_attempt_time IS NOT NULL")?)
+}
+
+/// How many payments are booked.
+pub(crate) fn booked(session: &mut dyn Session) -> Result<i64> {
+    Ok(session.count("SELECT COUNT(*) AS n FROM ledger")?)
+}
+
+fn worker_logs(directory: &Path) -> String {
+    let logs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let ends = logs.filter_map(|path| {
+        let text = String::from_utf8_lossy(&std::fs::read(&path).ok()?).into_owned();
+        let lines: Vec<_> = text.lines().collect();
+        let end = lines[lines.len().saturating_sub(5)..].join("\n");
+        (!end.is_empty()).then(|| format!("{}: {end}", path.display()))
+    });
+    ends.collect::<Vec<_>>().join("\n")
+}
+
+impl Report {
+    /// The report of a run that could not be made.
+    pub(crate) fn of_error(asked: Asked, error: &anyhow::Error) -> Self {
+        Report {
+            run: asked.name,
+            backend: asked.backend,
+            mode: asked.mode,
+            seed: asked.seed,
+            passed: false,
+            seconds: 0.0,
+            numbers: BTreeMap::new(),
+            invariants: Vec::new(),
+            faults: vec![format!("the run could not be made: {error:#}")],
+            slowest_recovery_ms: None,
+        }
+    }
+}
+
+/// Refuses a run on a database that it is not for.
+pub(crate) fn refuse(asked: &Asked) -> Result<()> {
+    bail!("{} is not for {:?} in {:?} mode", asked.name, asked.backend, asked.mode)
+}

@@ -1,0 +1,7 @@
+//! Mounted once for each connection, so `super` says which. As in the suite, nothing here is generic.
+
+pub(crate) mod application;
+mod handler;
+pub(crate) mod serve;
+
+use super::Conn;

@@ -1,0 +1,106 @@
+//! A worker process: the library as an application uses it, with fail points that the harness has set.
+
+use std::fs::File;
+use std::io::{Read, Write, stdin, stdout};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{CrashAccounting, Error, Poller, PollerHandle, Queueable};
+use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::raise;
+
+use super::Conn;
+use super::handler::Booking;
+use crate::bank::{Grouped, Leased, Locked};
+use crate::options::{Accounting, Action, Break, Mode, WorkerOptions};
+use crate::worker::Said;
+
+/// Works until SIGTERM, which shuts down in good order, or until the harness is gone, which ends the process at once.
+pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    end_with_the_harness();
+    for each in &options.breaks {
+        arm(each.clone())?;
+    }
+    let handle = start(options)?;
+    say(&Said::Started)?;
+    let _ = signals.forever().next();
+    let shutdown = handle.shutdown(Duration::from_millis(options.grace_ms));
+    say(&Said::Ended { tally: shutdown.tally, rolled_back: shutdown.rolled_back })
+}
+
+/// Starts the poller; while the database is away, again and again.
+fn start(options: &WorkerOptions) -> Result<PollerHandle> {
+    loop {
+        match poller(options)?.start() {
+            Ok(handle) => return Ok(handle),
+            Err(Error::Connect(_) | Error::Database(_)) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
+    let workers = u32::try_from(options.workers)?;
+    let pool = Pool::builder()
+        .max_size(workers + 4)
+        .min_idle(Some(0))
+        .connection_timeout(Duration::from_secs(2))
+        .build_unchecked(ConnectionManager::new(&options.url));
+    let calls = File::options().append(true).create(true).open(&options.calls).context("the calls cannot be noted")?;
+    let booking = Booking::new(calls);
+    let poller = match options.mode {
+        Mode::Transaction => Locked::poller(pool, booking),
+        Mode::Group => Grouped::poller(pool, booking),
+        Mode::Lease => Leased::poller(pool, booking),
+    };
+    Ok(poller
+        .workers(options.workers)
+        .poll_interval(Duration::from_millis(options.poll_interval_ms))
+        .crash_directory(&options.crash_directory)
+        .crash_accounting(match options.accounting {
+            Accounting::On => CrashAccounting::On,
+            Accounting::Strict => CrashAccounting::Strict,
+            Accounting::Off => CrashAccounting::Off,
+        }))
+}
+
+/// Has the fail point do something at its so-manieth pass, and say so before.
+fn arm(each: Break) -> Result<()> {
+    let passes = AtomicU64::new(0);
+    let Break { point, pass, action } = each;
+    let name = point.clone();
+    let act = move || {
+        if passes.fetch_add(1, Ordering::Relaxed) + 1 != pass {
+            return;
+        }
+        let _ = say(&Said::Reached { point: name.clone() });
+        let _ = match action {
+            Action::Kill => raise(SIGKILL),
+            Action::Stop => raise(SIGSTOP),
+            Action::Wait => {
+                thread::sleep(Duration::from_secs(1));
+                Ok(())
+            }
+        };
+    };
+    fail::cfg_callback(point, act).map_err(anyhow::Error::msg)
+}
+
+fn say(said: &Said) -> Result<()> {
+    let line = serde_json::to_string(said)? + "\n";
+    Ok(stdout().lock().write_all(line.as_bytes())?)
+}
+
+/// The harness holds the other end of the input, and nothing else of it survives a `kill -9`.
+fn end_with_the_harness() {
+    thread::spawn(|| {
+        let _ = stdin().lock().read_to_end(&mut Vec::new());
+        process::exit(3);
+    });
+}

@@ -1,0 +1,213 @@
+//! Worker processes, as the harness starts, kills, freezes and hears them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{env, io};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use queueable::Tally;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::options::{Accounting, Break, Mode, WorkerOptions};
+
+/// What a worker process says, a line each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Said {
+    /// It claims payments now.
+    Started,
+    /// It comes to a fail point, and what was set there happens next.
+    Reached { point: String },
+    /// It has shut down in good order.
+    Ended { tally: Tally, rolled_back: usize },
+}
+
+/// How to start a worker process; every setting has a default.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    pub(crate) options: WorkerOptions,
+    /// Set in its environment besides.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Where it writes what it says.
+    pub(crate) directory: PathBuf,
+}
+
+impl Recipe {
+    pub(crate) fn new(url: &str, mode: Mode, directory: &Path) -> Self {
+        let options = WorkerOptions {
+            url: url.to_owned(),
+            mode,
+            workers: 4,
+            calls: directory.join("calls"),
+            poll_interval_ms: 200,
+            grace_ms: 5000,
+            accounting: Accounting::On,
+            crash_directory: directory.join("crashes"),
+            breaks: Vec::new(),
+        };
+        Recipe { options, environment: Vec::new(), directory: directory.to_owned() }
+    }
+
+    pub(crate) fn workers(mut self, workers: usize) -> Self {
+        self.options.workers = workers;
+        self
+    }
+
+    /// Another way to the database, as through a proxy.
+    pub(crate) fn url(mut self, url: impl Into<String>) -> Self {
+        self.options.url = url.into();
+        self
+    }
+
+    pub(crate) fn accounting(mut self, accounting: Accounting) -> Self {
+        self.options.accounting = accounting;
+        self
+    }
+
+    pub(crate) fn breaks(mut self, breaks: impl IntoIterator<Item = Break>) -> Self {
+        self.options.breaks.extend(breaks);
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts a process, and returns at once.
+    pub(crate) fn start(&self) -> Result<Worker> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let said = self.directory.join(format!("worker-{number}.said"));
+        let WorkerOptions {
+            url,
+            mode,
+            workers,
+            calls,
+            poll_interval_ms,
+            grace_ms,
+            accounting,
+            crash_directory,
+            breaks,
+        } = &self.options;
+        fs::create_dir_all(crash_directory)?;
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["worker", "--url", url, "--mode", &name_of(mode)]);
+        command.arg("--calls").arg(calls).arg("--crash-directory").arg(crash_directory);
+        command.args(["--accounting", &name_of(accounting), "--workers", &workers.to_string()]);
+        command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
+        for each in breaks {
+            command.args(["--break", &each.to_string()]);
+        }
+        let child = command
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(File::create(&said)?)
+            .stderr(File::create(self.directory.join(format!("worker-{number}.log")))?)
+            .spawn()
+            .context("no worker process")?;
+        Ok(Worker { child, said })
+    }
+}
+
+fn name_of<V: ValueEnum>(value: &V) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}
+
+/// A worker process. It is killed when it is dropped.
+pub(crate) struct Worker {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Worker {
+    /// The number by which the system knows it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said so far. A line that is not whole yet is left out.
+    pub(crate) fn said(&self) -> Result<Vec<Said>> {
+        let text = fs::read_to_string(&self.said)?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    }
+
+    /// What it has written on its standard error.
+    pub(crate) fn log(&self) -> String {
+        fs::read(self.said.with_extension("log"))
+            .map_or_else(|error| error.to_string(), |log| String::from_utf8_lossy(&log).into_owned())
+    }
+
+    /// Whether it has said that it claims payments.
+    pub(crate) fn has_started(&self) -> bool {
+        fs::metadata(&self.said).is_ok_and(|file| file.len() > 0)
+    }
+
+    /// The status with which it has ended, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits until it claims payments.
+    pub(crate) fn await_start(&mut self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while !self.has_started() {
+            if let Some(status) = self.ended()? {
+                bail!("a worker ended with {status}: {}", self.log());
+            }
+            ensure!(Instant::now() < deadline, "a worker does not start: {}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn await_end(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "a worker does not end within {patience:?}: {}", self.log());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let id = i32::try_from(self.child.id())?;
+        kill_process(Pid::from_raw(id).context("no process")?, signal).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    /// Ends it as `kill -9` does, and returns when it is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Shuts it down in good order, and returns what it has done in its life.
+    pub(crate) fn shut_down(&mut self, patience: Duration) -> Result<Tally> {
+        self.signal(Signal::TERM)?;
+        let status = self.await_end(patience)?;
+        ensure!(status.success(), "a worker ended with {status}: {}", self.log());
+        match self.said()?.pop() {
+            Some(Said::Ended { tally, .. }) => Ok(tally),
+            said => bail!("a worker ended well and said {said:?} last"),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
