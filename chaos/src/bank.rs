@@ -117,6 +117,8 @@ impl NewPayment {
             13 => payment.kind("fatal"),
             50..58 => payment.fails(1),
             58 => payment.fails(3),
+            // After it was booked, so that there is something to undo.
+            59..63 => payment.kind("late").fails(1),
             _ => payment,
         }
     }

@@ -7,11 +7,14 @@ mod checker;
 mod db;
 mod on;
 mod options;
+mod planted;
 mod run;
 mod session;
+mod smoke;
 mod worker;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -51,6 +54,12 @@ fn serve(options: &WorkerOptions) -> Result<()> {
 fn harness(options: &Options) -> Result<bool> {
     let servers = Servers::default();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+    if options.planted {
+        return planted::find_all(options, seed);
+    }
+    if options.smoke || options.release {
+        return Ok(smoke::everything(options, seed, if options.smoke { Scale::Smoke } else { Scale::Release }));
+    }
     let mut passed = true;
     if options.bar.is_empty() {
         bail!("name a bar: --bar 1");
@@ -69,7 +78,7 @@ fn harness(options: &Options) -> Result<bool> {
         for &&backend in &backends {
             for &&mode in &modes {
                 let scale = options.count.map_or(Scale::Release, Scale::Count);
-                passed &= make(&servers, bar, ask(options, bar, backend, mode, seed, scale));
+                passed &= make(&servers, bar, ask(options, bar, backend, mode, seed, scale)).passed;
             }
         }
     }
@@ -77,13 +86,14 @@ fn harness(options: &Options) -> Result<bool> {
 }
 
 fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, scale: Scale) -> Asked {
-    let Options { seconds, plots, .. } = options;
+    let Options { seconds, plots, patience, .. } = options;
+    let patience = Duration::from_secs(*patience);
     let name = format!("bar {}: {}", bar.number, bar.title);
-    Asked { name, backend, mode, seed, seconds: *seconds, scale, plots: plots.clone() }
+    Asked { name, backend, mode, seed, seconds: *seconds, scale, patience, plots: plots.clone() }
 }
 
 /// Makes one run of a bar and prints its line.
-fn make(servers: &Servers, bar: &Bar, asked: Asked) -> bool {
+fn make(servers: &Servers, bar: &Bar, asked: Asked) -> Report {
     let made = || {
         let mut run = match bar.server {
             Needs::Shared => Run::on(servers.shared(asked.backend), asked.clone())?,
@@ -91,10 +101,13 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> bool {
         };
         if let Err(error) = (bar.run)(&mut run) {
             run.fault(format!("{error:#}"));
+            if let Err(error) = run.check_what_always_holds() {
+                run.fault(format!("nothing can be checked: {error:#}"));
+            }
         }
         Ok(run.report())
     };
     let report = made().unwrap_or_else(|error| Report::of_error(asked.clone(), &error));
     println!("{}", serde_json::to_string(&report).expect("a report has no map with odd keys"));
-    report.passed
+    report
 }

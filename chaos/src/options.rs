@@ -33,6 +33,15 @@ pub(crate) struct Options {
     /// Runs every bar with the counts of a release, which takes hours.
     #[arg(long, conflicts_with_all = ["smoke", "bar"])]
     pub(crate) release: bool,
+    /// Builds the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
+    #[arg(long, conflicts_with_all = ["smoke", "bar", "release"])]
+    pub(crate) planted: bool,
+    /// Only this planted bug, by its name; may be given several times.
+    #[arg(long, requires = "planted")]
+    pub(crate) bug: Vec<String>,
+    /// How many seconds a run waits for what has to come.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) patience: u64,
     /// Repetitions of a bar instead of a release's.
     #[arg(long, requires = "bar")]
     pub(crate) count: Option<u64>,

@@ -17,7 +17,7 @@ use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
-use crate::planted::planted;
+use crate::planted::{leaves_out, planted};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
 use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
@@ -244,6 +244,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
         let (settled, mut change) = self.handle_and_decide(message)?;
+        if planted("effects are committed first") {
+            let _ = self.execute("COMMIT").and_then(|()| self.execute("BEGIN"));
+        }
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
@@ -303,6 +306,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         match answer {
             Ok(Ok(outcome)) => self.release(outcome),
             Ok(Err(failure)) => self.undo(failure),
+            Err(_) if planted("a panic is a success") => self.release(Outcome::Done),
             Err(panic) => {
                 self.session_is_sound = false;
                 self.undo(Failure::retry(Panicked::new(panic)))
@@ -369,6 +373,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             tracing::debug!(outcome = ?settled, "settled");
             return Ok(settled);
         };
+        if planted("ignored COMMIT result") {
+            return Ok(settled);
+        }
         if C::classify(&error) == ErrorClass::ConnectionLost {
             let reached = (settled != Settled::Deleted).then(|| {
                 let Fence { status, try_count, .. } = self.row.fence;
@@ -385,6 +392,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     fn execute(&mut self, sql: &str) -> QueryResult<()> {
+        if leaves_out(sql) {
+            return Ok(());
+        }
         self.session.batch_execute(sql)
     }
 
@@ -424,5 +434,5 @@ fn is_failure(settled: Settled) -> bool {
 }
 
 pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
-    C::classify(error) != ErrorClass::Other
+    C::classify(error) != ErrorClass::Other && !planted("an interruption uses a try")
 }

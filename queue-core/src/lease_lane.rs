@@ -21,6 +21,7 @@ use crate::lease_attempt::LateRow;
 use crate::lease_claim::{Leased, Terms, claim_leases};
 use crate::noise::Noise;
 use crate::pauses::Pauses;
+use crate::planted::planted;
 use crate::session::Link;
 use crate::settings::{ClaimStyle, PollerSettings};
 use crate::slot::{self, Slot};
@@ -80,6 +81,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// For how long a claimed row is this process's own without a sign of life.
     pub(crate) fn length(&self) -> Duration {
+        if planted("a lease for years") {
+            return Duration::from_secs(10 * 365 * 24 * 3600);
+        }
         self.rules.settings.lease
     }
 

@@ -15,6 +15,8 @@ pub(super) const BAR: Bar = Bar {
     backends: Backend::SINGLE,
     modes: Mode::ALL,
     server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 3,
     run,
 };
 

@@ -1,6 +1,7 @@
 //! The bars of the promise, each a run by its number.
 
 mod kills;
+mod quiet;
 
 use anyhow::Result;
 
@@ -15,6 +16,10 @@ pub(crate) struct Bar {
     pub(crate) modes: &'static [Mode],
     /// Whether it takes its server down, or needs one that is configured for it.
     pub(crate) server: Needs,
+    /// Whether it measures times, so that nothing else may run beside it.
+    pub(crate) measures: bool,
+    /// How long a smoke run of it takes, roughly: the longest are begun first.
+    pub(crate) smoke_seconds: u8,
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
 
@@ -28,4 +33,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR];
+pub(crate) const BARS: &[Bar] = &[quiet::BAR, kills::BAR];

@@ -62,10 +62,7 @@ impl Booking {
             ("aborts", _) => process::abort(),
             _ => {}
         }
-        if i64::from(attempt) <= payment.fails.into() {
-            return Err(Failure::retry(PLANNED));
-        }
-        Ok(())
+        if payment.kind == "late" { Ok(()) } else { fail_as_planned(payment, attempt) }
     }
 
     fn book(&self, payment: &Payment<'_>, message: &mut Message<'_, Conn>) -> HandlerResult {
@@ -83,6 +80,7 @@ impl Booking {
             .execute(message.connection())?;
         self.misbehave(payment, message.connection())?;
         fail_point!("effects");
+        fail_as_planned(payment, message.try_number())?;
         Ok(Outcome::Done)
     }
 
@@ -99,6 +97,10 @@ impl Booking {
         self.call(payment, message.idempotency_key(), message.try_number())?;
         self.book(payment, message)
     }
+}
+
+fn fail_as_planned(payment: &Payment<'_>, attempt: u32) -> Result<(), Failure> {
+    if i64::from(attempt) <= payment.fails.into() { Err(Failure::retry(PLANNED)) } else { Ok(()) }
 }
 
 impl Handler<Locked, Conn> for Booking {

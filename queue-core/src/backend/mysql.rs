@@ -16,6 +16,7 @@ use diesel::sql_types::{BigInt, Datetime, Text};
 use super::own_transaction::in_own_transaction;
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::{Instant, TimestampUtc};
+use crate::planted::planted;
 
 impl QueueBackend for Mysql {
     type Connection = MysqlConnection;
@@ -71,6 +72,9 @@ impl QueueConnection for MysqlConnection {
              'lock_wait_timeout')",
         )
         .load(self)?;
+        if planted("autocommit") {
+            return self.batch_execute("ROLLBACK; SET SESSION autocommit = 1");
+        }
         if limits.attempts {
             // autocommit=0 opened a transaction for the question.
             self.batch_execute("ROLLBACK")?;

@@ -6,6 +6,7 @@ use diesel::sql_types::{Bool, Nullable, Text};
 
 use super::{Step, Target, refused};
 use crate::error::Finding;
+use crate::planted::planted;
 use crate::status::Status;
 
 /// The SQL types of the columns on one database.
@@ -57,7 +58,10 @@ pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5
     let names = target.columns;
     let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
         name,
-        definition: sql_type.to_owned(),
+        definition: match planted("migration that enqueues history") && name == names.next_attempt_time {
+            true => format!("{sql_type} DEFAULT '2020-01-01 00:00:00.000'"),
+            false => sql_type.to_owned(),
+        },
         sql_type,
         default: None,
         accepted,

@@ -17,6 +17,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 use super::own_transaction::in_own_transaction;
 use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
 use crate::instant::TimestampUtc;
+use crate::planted::planted;
 
 /// The one width in which times are written: they are compared as text.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
@@ -78,7 +79,8 @@ impl QueueConnection for SqliteConnection {
 
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
-        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
+        let begin = if planted("deferred BEGIN") { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        AnsiTransactionManager::begin_transaction_sql(self, begin)
     }
 
     fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {

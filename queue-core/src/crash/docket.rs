@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use super::flight::{Flight, SUFFIX};
 use super::owner;
 use super::record::{self, Entry};
+use crate::planted::planted;
 
 /// How many accusations are kept; the oldest are forgotten first.
 const KEPT: usize = 1000;
@@ -114,7 +115,13 @@ impl Docket {
         file.write_all(text.as_bytes())
     }
 
-    fn accuse(&mut self, entry: Entry) {
+    fn accuse(&mut self, mut entry: Entry) {
+        if planted("crashes are not counted") {
+            return;
+        }
+        if planted("company is guilt") {
+            entry.alone = entry.alone.max(1);
+        }
         match self.entries.iter_mut().find(|known| known.is_about(&entry)) {
             Some(known) if known.fence == entry.fence => known.alone = known.alone.saturating_add(entry.alone),
             Some(known) => *known = entry,

@@ -10,6 +10,7 @@ use diesel::sql_types::{Integer, Text};
 use crate::backend::QueueBackend;
 use crate::entity::ColumnNames;
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::planted::planted;
 use crate::status::Status;
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
@@ -87,6 +88,10 @@ impl Change {
             }
             match next {
                 Next::Never => out.push_sql("NULL"),
+                Next::In(delay) if planted("the worker's clock") => {
+                    let due = chrono::Utc::now() + *delay;
+                    out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
+                }
                 Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
                 Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }

@@ -17,6 +17,7 @@ use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, Q
 use crate::entity::{QueueTable, Queueable};
 use crate::error::panic_text;
 use crate::instant::{Instant, TimestampUtc};
+use crate::planted::claim_lock;
 use crate::status::Status;
 
 /// The claim of one row of `Q`.
@@ -155,7 +156,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_select(out.reborrow())?;
         push_oldest::<Q::Queue, DB>(&mut out, 1)?;
-        out.push_sql(DB::CLAIM_LOCK);
+        out.push_sql(claim_lock(DB::CLAIM_LOCK));
         Ok(())
     }
 }
@@ -179,7 +180,7 @@ where
         }
         push_oldest::<Q::Queue, DB>(&mut out, self.limit)?;
         if self.locks {
-            out.push_sql(DB::CLAIM_LOCK);
+            out.push_sql(claim_lock(DB::CLAIM_LOCK));
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::column::{
 };
 use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc};
+use crate::planted::planted;
 use crate::status::Status;
 
 /// Writes a queue column with its table's name.
@@ -48,10 +49,16 @@ where
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
+    if planted("no fence") || planted("a stale owner writes") {
+        return Ok(());
+    }
     out.push_sql(" AND ");
     push_column::<T, StatusText, DB>(&mut out)?;
     out.push_sql(" = ");
     out.push_bind_param::<Text, _>(&fence.status)?;
+    if planted("a fence of the status alone") {
+        return Ok(());
+    }
     out.push_sql(" AND ");
     push_column::<T, TryCount, DB>(&mut out)?;
     out.push_sql(" = ");

@@ -1,0 +1,74 @@
+//! Bar 0, which the others are measured against: without faults every attempt calls once, and what the pollers say they
+//! have done is what the rows say.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, pending};
+
+pub(super) const BAR: Bar = Bar {
+    number: 0,
+    title: "no faults",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 4,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(run: &mut Run) -> Result<()> {
+    let payments = run.times(500, 20_000);
+    // Longer than the lease, where there is one, and long enough for a backoff to be over that counts from the beginning.
+    let slow = if run.asked.mode == Mode::Lease { "slow 2600" } else { "slow 300" };
+    run.enqueue(&[1, 2].map(|number| NewPayment::plain(number).kind(slow)))?;
+    run.enqueue(&[3, 4].map(|number| NewPayment::plain(number).kind("slow 300").fails(2)))?;
+    run.enqueue_mixed(i64::try_from(payments)?)?;
+    let recipe = run.recipe();
+    let mut pair = [recipe.start()?, recipe.start()?];
+    let mut session = run.session()?;
+    let impatient =
+        "SELECT COUNT(*) AS n FROM payments WHERE status = 'ERROR' AND next_attempt_time <= last_attempt_time";
+    let mut retried_at_once = 0;
+    run.until("everything is worked", PATIENCE, || {
+        retried_at_once = retried_at_once.max(session.count(impatient)?);
+        Ok(pending(&mut *session)? == 0)
+    })?;
+    run.expect(retried_at_once == 0, || format!("{retried_at_once} retries did not wait for their backoff"));
+    let mut succeeded = 0;
+    for one in &mut pair {
+        succeeded += one.shut_down(PATIENCE)?.succeeded;
+    }
+    let on_rows = session.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS'")?;
+    run.expect(i64::try_from(succeeded) == Ok(on_rows), || {
+        format!("the pollers say that {succeeded} payments succeeded, the rows say {on_rows}")
+    });
+    let repeated = repeated_calls(run)?;
+    // A group that is undone repeats the calls of its messages: that is what the mode says.
+    run.expect(repeated.is_empty() || run.asked.mode == Mode::Group, || {
+        format!("{} attempts have called twice, the first of them: {}", repeated.len(), repeated[0])
+    });
+    run.number("repeated_calls", repeated.len());
+    run.check(|expected| crate::checker::Expected { exact_tries: true, ..expected })
+}
+
+/// The attempts that have called the outside world more than once, as payment and number.
+fn repeated_calls(run: &Run) -> Result<Vec<String>> {
+    let text = fs::read_to_string(run.calls()).context("nothing was called")?;
+    let mut calls: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let [id, _key, attempt, _process] = words[..] else { continue };
+        *calls.entry((id, attempt)).or_default() += 1;
+    }
+    let repeated = calls.into_iter().filter(|(_, times)| *times > 1);
+    Ok(repeated.map(|((id, attempt), times)| format!("payment {id}, attempt {attempt}, {times} calls")).collect())
+}

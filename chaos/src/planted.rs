@@ -1,0 +1,142 @@
+//! A harness that cannot fail is worth nothing: bugs are planted in the library, one at a time, and a run has to find each.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use crate::options::{Backend, Mode, Options};
+
+/// How long a bug may stay hidden.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// A bug, and the run that is to find it.
+struct Bug {
+    /// As `queue-core/src/planted.rs` and the places where it is planted call it.
+    name: &'static str,
+    bar: u8,
+    /// Repetitions of the bar.
+    count: u64,
+    on: &'static [(Backend, Mode)],
+}
+
+const fn bug(name: &'static str, bar: u8, count: u64, on: &'static [(Backend, Mode)]) -> Bug {
+    Bug { name, bar, count, on }
+}
+
+use Backend::{Mariadb, Postgres, Sqlite};
+use Mode::{Group, Lease, Transaction};
+
+const EVERYWHERE: &[(Backend, Mode)] = &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Transaction)];
+
+const BUGS: &[Bug] = &[
+    bug("effects are committed first", 1, 60, &[(Postgres, Transaction), (Mariadb, Transaction)]),
+    bug("migration that enqueues history", 1, 2, EVERYWHERE),
+    bug("failures keep their effects", 1, 4, &[(Postgres, Transaction), (Postgres, Group), (Sqlite, Transaction)]),
+    bug("a lease for years", 1, 4, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+];
+
+/// Builds the library with the bugs, lets each of them live, and prints a table. Says whether all were found, and nothing
+/// without them.
+pub(crate) fn find_all(options: &Options, seed: u64) -> Result<bool> {
+    let bugs: Vec<_> =
+        BUGS.iter().filter(|bug| options.bug.is_empty() || options.bug.iter().any(|name| name == bug.name)).collect();
+    if bugs.is_empty() {
+        let names: Vec<_> = BUGS.iter().map(|bug| bug.name).collect();
+        bail!("no bug of this name is planted; there are: {}", names.join(", "));
+    }
+    let program = build()?;
+    println!("| planted bug | run | database, mode | found by | after |\n|---|---|---|---|---|");
+    let mut all_found = true;
+    let mut sound: Vec<(u8, u64, Backend, Mode)> = Vec::new();
+    for bug in bugs {
+        for &(backend, mode) in bug.on {
+            if !sound.contains(&(bug.bar, bug.count, backend, mode)) {
+                // What the run finds without a bug would be no finding.
+                let found = run(&program, "", bug, backend, mode, seed)?;
+                ensure!(found.is_none(), "bar {} finds without a bug: {found:?}", bug.bar);
+                sound.push((bug.bar, bug.count, backend, mode));
+            }
+            let began = Instant::now();
+            let found = run(&program, bug.name, bug, backend, mode, seed)?;
+            let seconds = began.elapsed().as_secs_f64();
+            all_found &= found.is_some() && began.elapsed() <= AT_MOST;
+            println!(
+                "| {} | bar {} | {}, {} | {} | {seconds:.1} s |",
+                bug.name,
+                bug.bar,
+                name_of(backend),
+                name_of(mode),
+                found.as_deref().unwrap_or("**not found**"),
+            );
+        }
+    }
+    Ok(all_found)
+}
+
+/// Builds this program anew, in a directory of its own, because the flag concerns every crate.
+fn build() -> Result<std::path::PathBuf> {
+    let directory = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
+    let directory = directory.join("planted");
+    let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg queueable_planted";
+    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "-p", "chaos", "--target-dir"])
+        .arg(&directory)
+        .env("RUSTFLAGS", flags.trim())
+        .status()
+        .context("no cargo")?;
+    ensure!(built.success(), "the library with the planted bugs cannot be built: {built}");
+    Ok(directory.join("debug/chaos"))
+}
+
+/// Makes one run with a bug alive, and returns what it found.
+fn run(
+    program: &std::path::Path,
+    name: &str,
+    bug: &Bug,
+    backend: Backend,
+    mode: Mode,
+    seed: u64,
+) -> Result<Option<String>> {
+    let output = NamedTempFile::new()?;
+    let mut child = Command::new(program)
+        .args(["--bar", &bug.bar.to_string(), "--count", &bug.count.to_string(), "--patience", "10"])
+        .args(["--backend", &name_of(backend), "--mode", &name_of(mode), "--seed", &seed.to_string()])
+        .env("QUEUEABLE_PLANTED", name)
+        .stdout(output.reopen()?)
+        .stderr(Stdio::null())
+        .spawn()?;
+    let began = Instant::now();
+    while child.try_wait()?.is_none() {
+        if began.elapsed() > AT_MOST {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let line = std::fs::read_to_string(output.path())?;
+    let report: Value = serde_json::from_str(line.trim()).with_context(|| format!("no report: {line}"))?;
+    Ok((report["passed"] != true).then(|| finding(&report)))
+}
+
+/// The broken invariants of a report, or else its first fault.
+fn finding(report: &Value) -> String {
+    let empty = Vec::new();
+    let invariants = report["invariants"].as_array().unwrap_or(&empty).iter();
+    let broken = invariants.filter(|invariant| invariant["broken"].as_u64() > Some(0));
+    let broken: Vec<_> = broken.filter_map(|invariant| invariant["name"].as_str()).collect();
+    if !broken.is_empty() {
+        return broken.join("; ");
+    }
+    let fault = report["faults"][0].as_str().unwrap_or("no reason was told");
+    fault.lines().next().unwrap_or_default().chars().take(120).collect()
+}
+
+fn name_of<V: ValueEnum>(value: V) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}

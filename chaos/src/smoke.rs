@@ -1,0 +1,58 @@
+//! Every bar on every database and in every mode that it is for: with few repetitions for CI, or with those of a release.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use crate::bars::{BARS, Bar};
+use crate::db::Servers;
+use crate::options::Options;
+use crate::run::{Report, Scale};
+use crate::{ask, make};
+
+/// How many runs are made at once: the machine that this is measured for has two cores.
+const AT_ONCE: usize = 2;
+
+/// Makes all runs, and says whether all passed. Those that measure come last, and one by one.
+pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
+    let began = Instant::now();
+    let servers = Servers::default();
+    let (mut quiet, mut all): (Vec<_>, Vec<_>) = BARS.iter().flat_map(runs_of).partition(|(bar, ..)| bar.measures);
+    // The longest first, so that none is left over at the end.
+    all.sort_by_key(|(bar, ..)| std::cmp::Reverse(bar.smoke_seconds));
+    let work = |runs: Vec<(&'static Bar, _, _)>, at_once| {
+        let runs = Mutex::new(VecDeque::from(runs));
+        let reports = Mutex::new(Vec::new());
+        let next = || runs.lock().expect("no run panics while it holds the list").pop_front();
+        thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some((bar, backend, mode)) = next() {
+                        let report = make(&servers, bar, ask(options, bar, backend, mode, seed, scale));
+                        reports.lock().expect("no run panics while it holds the list").push(report);
+                    }
+                });
+            }
+        });
+        reports.into_inner().expect("no run panics while it holds the list")
+    };
+    let mut reports = work(all, AT_ONCE);
+    quiet.sort_by_key(|(bar, ..)| bar.number);
+    reports.extend(work(quiet, 1));
+    conclude(&reports, began)
+}
+
+fn runs_of(bar: &'static Bar) -> Vec<(&'static Bar, crate::options::Backend, crate::options::Mode)> {
+    let on = |&backend| bar.modes.iter().map(move |&mode| (bar, backend, mode));
+    bar.backends.iter().flat_map(on).collect()
+}
+
+fn conclude(reports: &[Report], began: Instant) -> bool {
+    let failed: Vec<_> = reports.iter().filter(|report| !report.passed).collect();
+    eprintln!("{} runs in {} s, {} did not pass", reports.len(), began.elapsed().as_secs(), failed.len());
+    for report in &failed {
+        eprintln!("  {} on {:?} in {:?} mode", report.run, report.backend, report.mode);
+    }
+    failed.is_empty()
+}
