@@ -27,7 +27,7 @@ use crate::session::Dialect;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).with_ansi(false).init();
     let result = match &options.command {
         Some(Command::Worker(worker)) => serve(worker).map(|()| true),
         None => harness(&options),
@@ -86,10 +86,10 @@ fn harness(options: &Options) -> Result<bool> {
 }
 
 fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, scale: Scale) -> Asked {
-    let Options { seconds, plots, patience, .. } = options;
+    let Options { seconds, plots, patience, spoil, .. } = options;
     let patience = Duration::from_secs(*patience);
     let name = format!("bar {}: {}", bar.number, bar.title);
-    Asked { name, backend, mode, seed, seconds: *seconds, scale, patience, plots: plots.clone() }
+    Asked { name, backend, mode, seed, seconds: *seconds, scale, patience, spoil: spoil.clone(), plots: plots.clone() }
 }
 
 /// Makes one run of a bar and prints its line.

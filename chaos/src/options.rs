@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
     pub(crate) bug: Vec<String>,
+    /// SQL that is run before the checker asks, to see that it finds what is wrong.
+    #[arg(long, hide = true)]
+    pub(crate) spoil: Option<String>,
     /// How many seconds a run waits for what has to come.
     #[arg(long, default_value_t = 60)]
     pub(crate) patience: u64,

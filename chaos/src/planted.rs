@@ -34,6 +34,10 @@ use Mode::{Group, Lease, Transaction};
 const EVERYWHERE: &[(Backend, Mode)] = &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Transaction)];
 
 const BUGS: &[Bug] = &[
+    bug("claim without a lock", 0, 400, &[(Postgres, Transaction), (Mariadb, Transaction)]),
+    bug("deferred BEGIN", 0, 400, &[(Sqlite, Transaction)]),
+    bug("now() in backoff", 0, 400, &[(Postgres, Transaction)]),
+    bug("a heart without a pulse", 0, 400, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
     bug("effects are committed first", 1, 60, &[(Postgres, Transaction), (Mariadb, Transaction)]),
     bug("migration that enqueues history", 1, 2, EVERYWHERE),
     bug("failures keep their effects", 1, 4, &[(Postgres, Transaction), (Postgres, Group), (Sqlite, Transaction)]),

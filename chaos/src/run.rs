@@ -30,6 +30,8 @@ pub(crate) struct Asked {
     pub(crate) scale: Scale,
     /// How long it waits for anything at most.
     pub(crate) patience: Duration,
+    /// What is done to the rows before the checker asks, to see that it finds it.
+    pub(crate) spoil: Option<String>,
     /// Where curves are written.
     pub(crate) plots: PathBuf,
 }
@@ -191,6 +193,9 @@ impl Run {
             exact_tries: self.asked.mode != Mode::Lease,
             may_be_set_aside: false,
         });
+        if let Some(sql) = &self.asked.spoil {
+            self.session()?.run(sql)?;
+        }
         let found = check(&mut *self.session()?, &self.calls(), expected)?;
         for new in found {
             match self.invariants.iter_mut().find(|old| old.name == new.name) {
