@@ -7,6 +7,7 @@ mod checker;
 mod db;
 mod on;
 mod options;
+mod proxy;
 mod run;
 mod session;
 mod worker;
