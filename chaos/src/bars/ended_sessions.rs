@@ -95,20 +95,23 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     let workers = WORKERS * pair.len();
     let mut most = 0;
     // A busy machine may have the last worker begin when the first is ready. A dead worker misses every time.
-    for slow in ["slow 1500", "slow 3000", "slow 6000"] {
+    for slow in ["slow 2500", "slow 5000", "slow 9000"] {
         for worker in &mut *pair {
             ensure!(worker.ended()?.is_none(), "a process has ended: {}", worker.log());
         }
         let mut session = run.session()?;
-        let before = (booked(&mut *session)?, calls(run)?);
-        let new: Vec<_> = (0..workers).map(|number| NewPayment::plain(number as i64).kind(slow)).collect();
-        run.enqueue(&new)?;
-        while booked(&mut *session)? == before.0 {
-            let at_once = calls(run)? - before.1;
-            if booked(&mut *session)? == before.0 {
-                most = most.max(at_once);
+        let (booked_before, calls_before) = (booked(&mut *session)?, calls(run)?);
+        let mut at_once = 0;
+        // One after the other: a process takes several leases at once, and would keep rows from the other's idle workers.
+        while at_once < workers && booked(&mut *session)? == booked_before {
+            run.enqueue(&[NewPayment::plain(i64::try_from(at_once)?).kind(slow)])?;
+            while calls(run)? == calls_before + at_once && booked(&mut *session)? == booked_before {
+                thread::sleep(Duration::from_millis(5));
             }
-            thread::sleep(Duration::from_millis(20));
+            at_once = calls(run)? - calls_before;
+        }
+        if booked(&mut *session)? == booked_before {
+            most = at_once;
         }
         run.await_pending(0, PATIENCE)?;
         if most >= workers {
