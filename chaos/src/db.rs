@@ -72,6 +72,8 @@ impl Servers {
 /// A run's own database. It is removed with this value.
 pub(crate) struct Place {
     database: Database,
+    /// Where the database is found after it has moved.
+    moved: Option<String>,
     pub(crate) server: Arc<Server>,
 }
 
@@ -89,15 +91,24 @@ impl Place {
             Server::Mariadb(server) => Database::Mariadb(mysql::Database::on(server)),
             Server::None => Database::Sqlite(sqlite::Database::new()),
         };
-        Ok(Place { database, server })
+        Ok(Place { database, moved: None, server })
     }
 
     /// Where the database is, as Diesel takes it.
     pub(crate) fn url(&self) -> &str {
+        if let Some(url) = &self.moved {
+            return url;
+        }
         match &self.database {
             Database::Postgres(database) => database.url(),
             Database::Mariadb(database) => database.url(),
             Database::Sqlite(database) => database.url(),
         }
+    }
+
+    /// Goes over to another server, which has the same database. Returns the old one.
+    pub(crate) fn move_to(&mut self, server: Server, url: String) -> Arc<Server> {
+        self.moved = Some(url);
+        std::mem::replace(&mut self.server, Arc::new(server))
     }
 }
