@@ -2,6 +2,7 @@
 
 mod cut_replies;
 mod ended_sessions;
+mod galera;
 mod kills;
 mod promotion;
 mod server_kills;
@@ -32,4 +33,5 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, promotion::BAR];
+pub(crate) const BARS: &[Bar] =
+    &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, promotion::BAR, galera::BAR];
