@@ -147,6 +147,10 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
          CREATE TABLE ledger (id {key} NOT NULL, payment_id {int} NOT NULL, amount_cents {int} NOT NULL,
             attempt INTEGER NOT NULL)"
     ))?;
+    if session.dialect() == Dialect::Mysql {
+        // Each node of a cluster counts in steps of its own, and the old payments would not have the first keys.
+        session.run("SET SESSION auto_increment_increment = 1, auto_increment_offset = 1")?;
+    }
     let ids = |count: i64| (1..=count).map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
     session.run(&format!("INSERT INTO companies (id) VALUES {}", ids(COMPANIES)))?;
     for _ in 0..old_payments / 100 {

@@ -1,7 +1,12 @@
 //! The bars of the promise, each a run by its number.
 
+mod cut_replies;
+mod ended_sessions;
+mod galera;
 mod kills;
+mod promotion;
 mod quiet;
+mod server_kills;
 
 use anyhow::Result;
 
@@ -33,4 +38,5 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[quiet::BAR, kills::BAR];
+pub(crate) const BARS: &[Bar] =
+    &[quiet::BAR, kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, promotion::BAR, galera::BAR];
