@@ -15,10 +15,11 @@ mod session;
 mod smoke;
 mod worker;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
 use crate::bars::{BARS, Bar, Needs};
@@ -96,7 +97,7 @@ fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, sc
 
 /// Makes one run of a bar and prints its line.
 fn make(servers: &Servers, bar: &Bar, asked: Asked) -> Report {
-    let made = || {
+    let made = AssertUnwindSafe(|| {
         let mut run = match bar.server {
             Needs::Shared => Run::on(servers.shared(asked.backend), asked.clone())?,
             Needs::Own => Run::on_a_server_of_its_own(asked.clone())?,
@@ -108,8 +109,11 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> Report {
             }
         }
         Ok(run.report())
-    };
-    let report = made().unwrap_or_else(|error| Report::of_error(asked.clone(), &error));
+    });
+    // A server that does not start panics, as it does in the tests.
+    let report = catch_unwind(made)
+        .unwrap_or_else(|_| Err(anyhow!("it panicked, as its standard error tells")))
+        .unwrap_or_else(|error| Report::of_error(asked.clone(), &error));
     println!("{}", serde_json::to_string(&report).expect("a report has no map with odd keys"));
     report
 }

@@ -37,7 +37,8 @@ fn run(run: &mut Run) -> Result<()> {
     let succeeded = run.session()?.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS'")?;
     run.number("successes_never_found_out", succeeded - told);
     if run.asked.mode != Mode::Lease {
-        run.expect(succeeded == told, || format!("{succeeded} rows succeeded, and the workers know of {told}"));
+        let said = run.said();
+        run.expect(succeeded == told, || format!("{succeeded} rows succeeded, and the workers know of {told}; {said}"));
     }
     cut(run, &proxy, cuts - cuts / 2, |random| match random.u8(0..3) {
         0 => Cut::After,

@@ -57,7 +57,7 @@ fn run(run: &mut Run) -> Result<()> {
         format!("{} attempts have called twice, the first of them: {}", repeated.len(), repeated[0])
     });
     run.number("repeated_calls", repeated.len());
-    run.check(|expected| crate::checker::Expected { exact_tries: true, ..expected })
+    run.check(|expected| expected)
 }
 
 /// The attempts that have called the outside world more than once, as payment and number.
