@@ -5,6 +5,7 @@ mod bank;
 mod bars;
 mod checker;
 mod db;
+mod latency;
 mod on;
 mod options;
 mod run;

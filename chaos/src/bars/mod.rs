@@ -1,5 +1,6 @@
 //! The bars of the promise, each a run by its number.
 
+mod child_inserts;
 mod kills;
 
 use anyhow::Result;
@@ -28,4 +29,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR];
