@@ -2,6 +2,7 @@
 
 mod child_inserts;
 mod kills;
+mod locked_rows;
 
 use anyhow::Result;
 
@@ -29,4 +30,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR];
