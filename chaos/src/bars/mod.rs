@@ -1,5 +1,6 @@
 //! The bars of the promise, each a run by its number.
 
+pub(crate) mod backoffs;
 mod child_inserts;
 mod kills;
 mod locked_rows;
@@ -30,4 +31,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR];
