@@ -4,6 +4,7 @@ pub(crate) mod backoffs;
 mod child_inserts;
 mod kills;
 mod locked_rows;
+mod wrong_clocks;
 
 use anyhow::Result;
 
@@ -31,4 +32,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR, wrong_clocks::BAR];
