@@ -2,6 +2,7 @@
 
 pub(crate) mod backoffs;
 mod child_inserts;
+mod insert_storm;
 mod kills;
 mod locked_rows;
 mod wrong_clocks;
@@ -32,4 +33,5 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR, wrong_clocks::BAR];
+pub(crate) const BARS: &[Bar] =
+    &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR, wrong_clocks::BAR, insert_storm::BAR];
