@@ -8,6 +8,7 @@ mod db;
 mod latency;
 mod on;
 mod options;
+mod plot;
 mod run;
 mod session;
 mod worker;

@@ -5,6 +5,7 @@ mod child_inserts;
 mod insert_storm;
 mod kills;
 mod locked_rows;
+mod old_snapshot;
 mod wrong_clocks;
 
 use anyhow::Result;
@@ -33,5 +34,12 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] =
-    &[kills::BAR, child_inserts::BAR, locked_rows::BAR, backoffs::BAR, wrong_clocks::BAR, insert_storm::BAR];
+pub(crate) const BARS: &[Bar] = &[
+    kills::BAR,
+    child_inserts::BAR,
+    locked_rows::BAR,
+    backoffs::BAR,
+    wrong_clocks::BAR,
+    insert_storm::BAR,
+    old_snapshot::BAR,
+];
