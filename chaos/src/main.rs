@@ -90,6 +90,7 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> bool {
         let mut run = match bar.server {
             Needs::Shared => Run::on(servers.shared(asked.backend), asked.clone())?,
             Needs::Own => Run::on_a_server_of_its_own(asked.clone())?,
+            Needs::Empty => Run::in_an_empty_place(servers.shared(asked.backend), asked.clone())?,
         };
         if let Err(error) = (bar.run)(&mut run) {
             run.fault(format!("{error:#}"));

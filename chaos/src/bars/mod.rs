@@ -5,6 +5,7 @@ mod child_inserts;
 mod insert_storm;
 mod kills;
 mod locked_rows;
+mod migrations;
 mod old_snapshot;
 mod wrong_clocks;
 
@@ -31,6 +32,8 @@ pub(crate) enum Needs {
     Shared,
     /// One of its own.
     Own,
+    /// One that other runs use too, and a database on it without the bank's tables.
+    Empty,
 }
 
 /// All of them, in their order.
@@ -38,8 +41,9 @@ pub(crate) const BARS: &[Bar] = &[
     kills::BAR,
     child_inserts::BAR,
     locked_rows::BAR,
-    backoffs::BAR,
     wrong_clocks::BAR,
+    backoffs::BAR,
     insert_storm::BAR,
     old_snapshot::BAR,
+    migrations::BAR,
 ];
