@@ -1,6 +1,8 @@
 //! Kills, cuts and freezes the queue under load, and checks a money ledger afterwards. `docs/reliability.md` tells what is
 //! promised and what was measured.
 
+#![allow(clippy::duplicate_mod, reason = "what is typed by its connection is mounted once for each")]
+
 mod bank;
 mod bars;
 mod checker;

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use plotters::prelude::*;
 
+/// The least that the scale of the latencies shows, in milliseconds.
+const SHORTEST: f64 = 0.1;
+
 /// Throughput and latency, second by second.
 pub(crate) struct Curve {
     pub(crate) title: String,
@@ -23,17 +26,19 @@ pub(crate) struct Point {
     /// When the second began.
     pub(crate) second: f64,
     pub(crate) rows: f64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
+    /// The p99 of a claim.
+    pub(crate) claim_ms: f64,
+    /// The p99 from when a row was enqueued until it was booked.
+    pub(crate) booked_ms: f64,
 }
 
 impl Curve {
     /// Writes `name.csv` and `name.svg` into the directory.
     pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<PathBuf> {
         fs::create_dir_all(directory)?;
-        let mut table = "second,rows_per_second,p50_ms,p99_ms\n".to_owned();
-        for Point { second, rows, p50_ms, p99_ms } in &self.points {
-            writeln!(table, "{second},{rows},{p50_ms},{p99_ms}")?;
+        let mut table = "second,rows_per_second,claim_p99_ms,booked_p99_ms\n".to_owned();
+        for Point { second, rows, claim_ms, booked_ms } in &self.points {
+            writeln!(table, "{second},{rows},{claim_ms},{booked_ms}")?;
         }
         fs::write(directory.join(name).with_extension("csv"), table)?;
         let picture = directory.join(name).with_extension("svg");
@@ -45,7 +50,7 @@ impl Curve {
         let highest = |of: fn(&Point) -> f64| self.points.iter().map(of).fold(0.0, f64::max);
         let seconds = 0.0..self.points.last().map_or(1.0, |point| point.second + 1.0);
         let (most_rows, longest) =
-            (highest(|point| point.rows).max(1.0) * 1.15, highest(|point| point.p99_ms).max(10.0));
+            (highest(|point| point.rows).max(1.0) * 1.15, highest(|point| point.booked_ms).max(10.0));
         let mut picture = String::new();
         {
             let area = SVGBackend::with_string(&mut picture, (1000, 460)).into_drawing_area();
@@ -58,9 +63,9 @@ impl Curve {
                 .right_y_label_area_size(60)
                 .build_cartesian_2d(seconds.clone(), 0.0..most_rows)?
                 // The latency may grow by orders of magnitude.
-                .set_secondary_coord(seconds, (1.0..longest * 2.0).log_scale());
+                .set_secondary_coord(seconds, (SHORTEST..longest * 3.0).log_scale());
             chart.configure_mesh().x_desc("seconds").y_desc("rows per second").light_line_style(WHITE).draw()?;
-            chart.configure_secondary_axes().y_desc("p99 from enqueued to booked, in ms").draw()?;
+            chart.configure_secondary_axes().y_desc("p99 in ms").draw()?;
             let (marked, what) = &self.marked;
             let band = Rectangle::new([(marked.start, 0.0), (marked.end, most_rows)], BLACK.mix(0.08).filled());
             chart.draw_series(once(band))?.label(*what).legend(|(x, y)| legend(x, y, BLACK.mix(0.2).filled()));
@@ -69,11 +74,18 @@ impl Curve {
                 .draw_series(LineSeries::new(rows, &BLUE))?
                 .label("rows per second")
                 .legend(|(x, y)| legend(x, y, BLUE.filled()));
-            let p99 = self.points.iter().map(|point| (point.second, point.p99_ms.max(1.0)));
-            chart
-                .draw_secondary_series(LineSeries::new(p99, &RED))?
-                .label("p99")
-                .legend(|(x, y)| legend(x, y, RED.filled()));
+            type Latency = (&'static str, RGBColor, fn(&Point) -> f64);
+            let latencies: [Latency; 2] = [
+                ("p99 of a claim", RED, |point| point.claim_ms),
+                ("p99 from enqueued to booked", RGBColor(150, 150, 150), |point| point.booked_ms),
+            ];
+            for (label, colour, of) in latencies {
+                let line = self.points.iter().map(|point| (point.second, of(point).max(SHORTEST)));
+                chart
+                    .draw_secondary_series(LineSeries::new(line, &colour))?
+                    .label(label)
+                    .legend(move |(x, y)| legend(x, y, colour.filled()));
+            }
             chart
                 .configure_series_labels()
                 .position(SeriesLabelPosition::UpperLeft)
