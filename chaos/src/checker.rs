@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::bank::OLD_PAYMENTS;
 use crate::session::{Dialect, Session};
 
 /// How many rows of a broken invariant are shown.
@@ -33,6 +32,8 @@ impl Invariant {
 /// What a run may expect besides what always holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
+    /// The last key of the payments that were there before the queue.
+    pub(crate) old: i64,
     /// How many payments were enqueued and not deleted by the application.
     pub(crate) payments: Option<i64>,
     /// Whether the faults are off and everything was worked.
@@ -117,11 +118,11 @@ pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected)
         ),
     ));
     for (name, sql) in queries {
-        let rows = session.lines(&spelled(dialect, &sql)).with_context(|| name.to_owned())?;
+        let rows = session.lines(&spelled(dialect, &sql, expected.old)).with_context(|| name.to_owned())?;
         asked.entry(name).or_default().extend(rows);
     }
     if let Some(payments) = expected.payments {
-        let found = session.count(&format!("SELECT COUNT(*) AS n FROM payments WHERE id > {OLD_PAYMENTS}"))?;
+        let found = session.count(&format!("SELECT COUNT(*) AS n FROM payments WHERE id > {}", expected.old))?;
         let rows = if found == payments { Vec::new() } else { vec![format!("{found} instead of {payments}")] };
         asked.insert("no payment disappears", rows);
     }
@@ -129,7 +130,7 @@ pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected)
     Ok(asked.into_iter().map(|(name, rows)| Invariant::of(name, rows)).collect())
 }
 
-fn spelled(dialect: Dialect, sql: &str) -> String {
+fn spelled(dialect: Dialect, sql: &str, old: i64) -> String {
     let text = |column: &str| format!("COALESCE({}, '-')", dialect.text(column));
     let join = |columns: &[&str]| {
         let columns: Vec<_> = columns.iter().map(|column| text(column)).collect();
@@ -151,7 +152,7 @@ fn spelled(dialect: Dialect, sql: &str) -> String {
     sql.replace("$row", &join(&row))
         .replace("$payment_id", &text("p.payment_id"))
         .replace("$company", &join(&["p.id", "p.balance_cents", "booked.cents"]))
-        .replace("$old", &OLD_PAYMENTS.to_string())
+        .replace("$old", &old.to_string())
         .replace("$later", &dialect.now_plus(3600))
 }
 

@@ -1,14 +1,18 @@
 //! Kills, cuts and freezes the queue under load, and checks a money ledger afterwards. `docs/reliability.md` tells what is
 //! promised and what was measured.
 
+#![allow(clippy::duplicate_mod, reason = "what is typed by its connection is mounted once for each")]
+
 mod bank;
 mod bars;
 mod checker;
 mod db;
 mod galera;
+mod latency;
 mod on;
 mod options;
 mod planted;
+mod plot;
 mod proxy;
 mod run;
 mod session;
@@ -101,6 +105,7 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> Report {
         let mut run = match bar.server {
             Needs::Shared => Run::on(servers.shared(asked.backend), asked.clone())?,
             Needs::Own => Run::on_a_server_of_its_own(asked.clone())?,
+            Needs::Empty => Run::in_an_empty_place(servers.shared(asked.backend), asked.clone())?,
         };
         if let Err(error) = (bar.run)(&mut run) {
             run.fault(format!("{error:#}"));

@@ -84,8 +84,14 @@ pub(crate) struct Run {
 impl Run {
     /// A run in a new database on this server, with the bank's tables in it.
     pub(crate) fn on(server: Arc<Server>, asked: Asked) -> Result<Self> {
+        let run = Run::in_an_empty_place(server, asked)?;
+        bank::found(run.url())?;
+        Ok(run)
+    }
+
+    /// A run in a new database on this server, without any tables: for those that watch how the queue comes into being.
+    pub(crate) fn in_an_empty_place(server: Arc<Server>, asked: Asked) -> Result<Self> {
         let place = Place::on(server)?;
-        bank::found(place.url())?;
         Ok(Run {
             random: fastrand::Rng::with_seed(asked.seed),
             asked,
@@ -192,6 +198,7 @@ impl Run {
     /// Asks the checker. `adjust` changes what is expected of a drained run.
     pub(crate) fn check(&mut self, adjust: impl FnOnce(Expected) -> Expected) -> Result<()> {
         let expected = adjust(Expected {
+            old: bank::OLD_PAYMENTS,
             payments: Some(self.enqueued),
             drained: true,
             exact_tries: self.asked.mode != Mode::Lease,
@@ -213,8 +220,13 @@ impl Run {
 
     /// After a run that could not be made to its end: asks what always holds, whatever was done.
     pub(crate) fn check_what_always_holds(&mut self) -> Result<()> {
-        let always = Expected { payments: None, drained: false, exact_tries: false, may_be_set_aside: true };
-        self.check(|_| always)
+        self.check(|Expected { old, .. }| Expected {
+            payments: None,
+            drained: false,
+            exact_tries: false,
+            may_be_set_aside: true,
+            old,
+        })
     }
 
     /// Whether an invariant broke in a check so far.

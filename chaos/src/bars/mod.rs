@@ -1,12 +1,19 @@
 //! The bars of the promise, each a run by its number.
 
+pub(crate) mod backoffs;
+mod child_inserts;
 mod cut_replies;
 mod ended_sessions;
 mod galera;
+mod insert_storm;
 mod kills;
+mod locked_rows;
+mod migrations;
+mod old_snapshot;
 mod promotion;
 mod quiet;
 mod server_kills;
+mod wrong_clocks;
 
 use anyhow::Result;
 
@@ -35,8 +42,24 @@ pub(crate) enum Needs {
     Shared,
     /// One of its own.
     Own,
+    /// One that other runs use too, and a database on it without the bank's tables.
+    Empty,
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] =
-    &[quiet::BAR, kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, promotion::BAR, galera::BAR];
+pub(crate) const BARS: &[Bar] = &[
+    quiet::BAR,
+    kills::BAR,
+    cut_replies::BAR,
+    ended_sessions::BAR,
+    server_kills::BAR,
+    promotion::BAR,
+    child_inserts::BAR,
+    locked_rows::BAR,
+    wrong_clocks::BAR,
+    backoffs::BAR,
+    insert_storm::BAR,
+    galera::BAR,
+    old_snapshot::BAR,
+    migrations::BAR,
+];

@@ -1,6 +1,7 @@
 //! Mounted once for each connection, so `super` says which. As in the suite, nothing here is generic.
 
 pub(crate) mod application;
+pub(crate) mod backoffs;
 mod handler;
 pub(crate) mod serve;
 

@@ -1,0 +1,131 @@
+//! Bar 19: the application inserts single rows in a storm while many workers claim, on MariaDB.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use diesel::result::Error;
+
+use super::{Bar, Needs};
+use crate::bank::COMPANIES;
+use crate::latency::{Beat, Latencies, millis};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked};
+use crate::session::Session;
+
+pub(super) const BAR: Bar = Bar {
+    number: 19,
+    title: "16 workers and an insert storm",
+    backends: &[Backend::Mariadb],
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: true,
+    smoke_seconds: 6,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(300);
+const BOUND: Duration = Duration::from_millis(50);
+/// The note of rows that no worker is to run.
+const NOT_DUE: &str = "not due";
+const STORM: Beat = Beat { threads: 4, pause: Duration::from_millis(4) };
+
+fn run(run: &mut Run) -> Result<()> {
+    let time = Duration::from_secs(run.times(3, 60));
+    let nothing_else = || {
+        thread::sleep(time / 3);
+        Ok(())
+    };
+    let before = storm(run, nothing_else)?;
+    run.count_enqueued(before.inserts.count() as i64);
+    sees_locks(run)?;
+
+    // Two processes, because one alone might keep its workers apart.
+    let recipe = run.recipe().workers(8);
+    let mut pair = [recipe.start()?, recipe.start()?];
+    for worker in &mut pair {
+        worker.await_start(PATIENCE)?;
+    }
+    let mut session = run.session()?;
+    let beside_workers = storm(run, || {
+        thread::sleep(time);
+        Ok(booked(&mut *session)?)
+    })?;
+    run.count_enqueued(beside_workers.inserts.count() as i64);
+    let not_due = session.change(&format!("DELETE FROM payments WHERE note = '{NOT_DUE}'"))?;
+    run.count_enqueued(-(not_due as i64));
+    run.await_pending(0, PATIENCE)?;
+    for worker in &mut pair {
+        worker.shut_down(PATIENCE)?;
+    }
+    run.number("inserts_without_workers", before.inserts.summary());
+    run.number("inserts", beside_workers.inserts.summary());
+    run.number("booked_during_the_storm", beside_workers.came_of_it);
+    run.number("lock_waits", beside_workers.lock_waits.summary());
+    // The latency of all inserts is not compared with the bound: on a busy machine it says how busy that is.
+    let longest = beside_workers.lock_waits.max();
+    run.expect(longest <= BOUND, || format!("an insert waited {} ms for a lock", millis(longest)));
+    run.expect(beside_workers.came_of_it > 0, || "nothing was booked during the storm".to_owned());
+    run.check(|expected| expected)
+}
+
+/// Makes sure that a lock in the inserts' way is seen: what is measured afterwards is worth nothing otherwise.
+fn sees_locks(run: &mut Run) -> Result<()> {
+    let mut session = run.session()?;
+    let storm = storm(run, || {
+        session.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN")?;
+        session.lines("SELECT note AS line FROM payments WHERE next_attempt_time > '2000-01-01' FOR UPDATE")?;
+        thread::sleep(2 * BOUND);
+        Ok(session.run("ROLLBACK")?)
+    })?;
+    run.count_enqueued(storm.inserts.count() as i64);
+    let longest = storm.lock_waits.max();
+    ensure!(longest > BOUND, "a lock was held for {:?}, and the longest wait was {longest:?}", 2 * BOUND);
+    Ok(())
+}
+
+struct Storm<T> {
+    inserts: Latencies,
+    /// Those inserts that met a lock, each with how long it took from then on.
+    lock_waits: Latencies,
+    came_of_it: T,
+}
+
+/// Inserts payments, half of them due, until `meanwhile` is over.
+///
+/// The server does not say of a session how long it waits for locks, and its list of those that wait is a tenth of a second
+/// old. So every insert is tried without any patience first, which fails at once if there is a lock; only then is it
+/// repeated and waits, and that wait is for a lock and nothing else.
+fn storm<T>(run: &Run, meanwhile: impl FnOnce() -> Result<T>) -> Result<Storm<T>> {
+    let waits = Mutex::new(Vec::new());
+    let insert = |session: &mut dyn Session, thread: usize, pass: u64| -> Result<()> {
+        if pass == 0 {
+            session.run("SET SESSION innodb_lock_wait_timeout = 0")?;
+        }
+        let company = (thread as i64 * 5 + pass as i64) % COMPANIES + 1;
+        // Rows that are not due stand at other places of the queue's index. And some handlers take longer than a wait may.
+        let (kind, note, due) = match pass % 40 {
+            place if place % 4 == 1 => ("plain", NOT_DUE, "NULL"),
+            place if place % 4 == 3 => ("plain", NOT_DUE, "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"),
+            0 => ("slow 100", "", "UTC_TIMESTAMP(6)"),
+            _ => ("plain", "", "UTC_TIMESTAMP(6)"),
+        };
+        let sql = format!(
+            "INSERT INTO payments (company_id, amount_cents, kind, note, next_attempt_time)
+             VALUES ({company}, 5, '{kind}', '{note}', {due})"
+        );
+        let met = Instant::now();
+        match session.run(&sql) {
+            Err(Error::DatabaseError(_, information)) if information.message().contains("Lock wait timeout") => {
+                session.run(&format!("SET STATEMENT innodb_lock_wait_timeout = 20 FOR {sql}"))?;
+                waits.lock().expect("no thread panics with it").push(met.elapsed());
+                Ok(())
+            }
+            inserted => Ok(inserted?),
+        }
+    };
+    let (came_of_it, inserts) = STORM.during(run.url(), insert, meanwhile)?;
+    let lock_waits = waits.into_inner().expect("no thread panics with it").into_iter().collect();
+    Ok(Storm { inserts, lock_waits, came_of_it })
+}

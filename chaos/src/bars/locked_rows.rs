@@ -1,0 +1,108 @@
+//! Bar 12: the application holds locks on a tenth of the due rows.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::latency::{median, now, stamp, stamps};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked};
+
+pub(super) const BAR: Bar = Bar {
+    number: 12,
+    title: "a tenth of the rows is locked by the application",
+    backends: Backend::SERVERS,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: true,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many payments are worked in a round while nobody locks them.
+const FREE: i64 = 540;
+/// How many are locked besides: one in ten.
+const LOCKED: i64 = FREE / 9;
+/// With this many rounds a median is steady enough for the bound; a smoke run has few, on a machine that does other
+/// things too, and only tells a standstill from a slope.
+const MANY_ROUNDS: u64 = 9;
+
+fn run(run: &mut Run) -> Result<()> {
+    stamp(&mut *run.session()?)?;
+    let rounds = run.times(2, 31);
+    let (mut free, mut beside_locks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        free.push(round(run, false)?.rate);
+        let round = round(run, true)?;
+        beside_locks.push(round.rate);
+        releases.extend(round.released_in);
+    }
+    let (free, beside_locks) = (median(&free), median(&beside_locks));
+    let share = beside_locks / free;
+    run.number("rows_per_second", free.round());
+    run.number("rows_per_second_beside_locks", beside_locks.round());
+    run.number("share", (share * 1000.0).round() / 1000.0);
+    let bound = if rounds < MANY_ROUNDS { 0.5 } else { 0.9 };
+    run.expect(share >= bound, || format!("the rest keeps {share:.3} of the throughput, the bound is {bound}"));
+
+    let slowest = releases.iter().copied().fold(0.0, f64::max);
+    run.number("released_to_last_booked_ms", (slowest * 1000.0).round());
+    // A look comes after the interval and up to a tenth of it, and then there is some work to do. It is given three times
+    // its usual time, because the processor may be elsewhere.
+    let poll = run.recipe().options.poll_interval_ms as f64 / 1000.0;
+    let bound = 2.0 * poll * 1.1 + 3.0 * LOCKED as f64 / free;
+    run.number("released_bound_ms", (bound * 1000.0).round());
+    run.expect(slowest <= bound, || format!("released rows ran within {slowest:.3} s, the bound is {bound:.3} s"));
+    run.check(|expected| expected)
+}
+
+struct Round {
+    /// How many of the rows that nobody locked were booked in a second.
+    rate: f64,
+    /// How many seconds after the release the last locked row was booked.
+    released_in: Option<f64>,
+}
+
+/// Works some payments, beside others that are locked or not there at all.
+fn round(run: &mut Run, with_locks: bool) -> Result<Round> {
+    let mut session = run.session()?;
+    let last = session.count("SELECT MAX(id) AS n FROM payments")?;
+    let before = booked(&mut *session)?;
+    let payments = if with_locks { FREE + LOCKED } else { FREE };
+    run.enqueue(&(0..payments).map(NewPayment::plain).collect::<Vec<_>>())?;
+    let mut application = run.session()?;
+    let mut locked = Vec::new();
+    if with_locks {
+        let id = session.dialect().text("id");
+        let new = session.lines(&format!("SELECT {id} AS line FROM payments WHERE id > {last} ORDER BY id"))?;
+        locked = new.iter().step_by(10).map(|id| Ok(id.parse()?)).collect::<Result<Vec<i64>>>()?;
+        application.run("BEGIN")?;
+        for id in &locked {
+            // One by one, so that no plan has reason to lock others on its way.
+            application.lines(&format!("SELECT note AS line FROM payments WHERE id = {id} FOR UPDATE"))?;
+        }
+    }
+    let mut worker = run.recipe().start()?;
+    worker.await_start(PATIENCE)?;
+    run.until("the rows that nobody locks are booked", PATIENCE, || Ok(booked(&mut *session)? >= before + FREE))?;
+    let mut released_in = None;
+    if with_locks {
+        // By now the poller has found that nobody can claim what is due, and looks as seldom as it ever does.
+        thread::sleep(Duration::from_millis(3 * run.recipe().options.poll_interval_ms));
+        let so_far = booked(&mut *session)? - before;
+        run.expect(so_far == FREE, || format!("{so_far} rows were booked, but only {FREE} were free"));
+        let released = now(&mut *session)?;
+        application.run("COMMIT")?;
+        run.await_pending(0, PATIENCE)?;
+        let last_booked = stamps(&mut *session, last)?.last().context("nothing is booked")?.booked;
+        released_in = Some(last_booked - released);
+    }
+    worker.shut_down(PATIENCE)?;
+    let free: Vec<_> = stamps(&mut *session, last)?.into_iter().filter(|row| !locked.contains(&row.id)).collect();
+    let (first, last) = free.first().zip(free.last()).context("nothing is booked")?;
+    Ok(Round { rate: (free.len() - 1) as f64 / (last.booked - first.booked), released_in })
+}

@@ -1,0 +1,188 @@
+//! Bar 13: workers whose clocks are wrong.
+//!
+//! On SQLite the process's clock is the database's, so there it decides by design.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Bar, Needs};
+use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::latency::{stamp, stamps};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked};
+use crate::session::Session;
+use crate::worker::{Recipe, Worker};
+
+pub(super) const BAR: Bar = Bar {
+    number: 13,
+    title: "a worker's clock is wrong",
+    backends: Backend::SERVERS,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the clock of a jumping worker stays as it is.
+const BETWEEN_JUMPS: Duration = Duration::from_millis(100);
+/// The bank's lease, in seconds.
+const LEASE: i64 = 2;
+/// How often a planned failure is repeated, and how long the bank's backoffs are together until then, in seconds.
+const FAILS: (i32, f64) = (3, 0.05 + 0.1 + 0.2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    Behind,
+    Ahead,
+    Jumping,
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let mut session = run.session()?;
+    stamp(&mut *session)?;
+    let times = run.times(1, 20);
+    let mut latest = 0.0f64;
+    for _ in 0..times {
+        for clock in [Clock::Behind, Clock::Ahead, Clock::Jumping] {
+            latest = latest.max(works(run, &mut *session, clock)?);
+        }
+    }
+    run.number("times", times);
+    run.number("latest_ms_after_due", (latest * 1000.0).round());
+    let in_an_hour = "UPDATE payments SET next_attempt_time = NULL, status = 'SKIPPED' WHERE note = 'in an hour'";
+    session.run(in_an_hour)?;
+    run.check(|expected| expected)
+}
+
+/// Has a worker with such a clock work payments of every kind; says how late it was at most, in seconds.
+fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> {
+    let last = session.count("SELECT MAX(id) AS n FROM payments")?;
+    let file = run.directory.path().join("clock");
+    let mut worker = start(&run.recipe(), clock, &file)?;
+    let mut payments: Vec<_> = (0..30).map(NewPayment::plain).collect();
+    payments.extend((30..40).map(|number| NewPayment::plain(number).fails(FAILS.0)));
+    if run.asked.mode == Mode::Lease {
+        // Longer than the lease, which has to be extended.
+        payments.push(NewPayment::plain(40).kind(format!("slow {}", LEASE * 1000 + 500)));
+    }
+    let due = payments.len() as i64 + 5;
+    let before = booked(session)?;
+    run.enqueue(&payments)?;
+    schedule(run, session, "in a second", 1)?;
+    schedule(run, session, "in an hour", 3600)?;
+
+    // The jumps come from here; meanwhile the leases are looked at.
+    let began = Instant::now();
+    let (mut jumps, mut badly_leased) = (0, 0);
+    while booked(session)? < before + due {
+        ensure!(began.elapsed() < PATIENCE, "{clock:?}: not all due rows run; {}", run.said());
+        if clock == Clock::Jumping {
+            jumps += 1;
+            jump(&file, ["-1d", "+0", "+1d", "+366d"][jumps % 4])?;
+        }
+        let too_far = format!(
+            "SELECT COUNT(*) AS n FROM payments WHERE status = 'IN_PROGRESS' AND (next_attempt_time > {} OR
+             next_attempt_time < {})",
+            run.dialect().now_plus(LEASE + 1),
+            // A lease that is over is somebody else's to take; one that is long over was reckoned by a wrong clock.
+            run.dialect().now_plus(-3)
+        );
+        badly_leased = badly_leased.max(session.count(&too_far)?);
+        thread::sleep(BETWEEN_JUMPS);
+    }
+    run.expect(badly_leased == 0, || format!("{clock:?}: {badly_leased} rows were leased until a wrong time"));
+    worker.shut_down(PATIENCE)?;
+    look(run, session, clock, last)
+}
+
+/// Looks when everything ran, by the database's clock; says how late a row was at most, in seconds.
+fn look(run: &mut Run, session: &mut dyn Session, clock: Clock, last: i64) -> Result<f64> {
+    let early = session.count(&format!(
+        "SELECT COUNT(*) AS n FROM payments WHERE id > {OLD_PAYMENTS} AND note = 'in an hour' AND (status <> 'NOT_ATTEMPTED'
+         OR try_count <> 0 OR next_attempt_time < {})",
+        run.dialect().now_plus(3000)
+    ))?;
+    run.expect(early == 0, || format!("{clock:?}: {early} rows of the next hour were touched"));
+    let id = run.dialect().text("id");
+    let mut of = |condition: &str| -> Result<Vec<i64>> {
+        let ids = session.lines(&format!("SELECT {id} AS line FROM payments WHERE id > {last} AND {condition}"))?;
+        ids.iter().map(|id| Ok(id.parse()?)).collect()
+    };
+    let (failing, later, slow) = (of("fails > 0")?, of("note = 'in a second'")?, of("kind LIKE 'slow%'")?);
+    let (mut latest, mut too_early) = (0.0f64, Vec::new());
+    for row in stamps(session, last)? {
+        let wait = row.booked - row.made;
+        let least = match row.id {
+            id if failing.contains(&id) => FAILS.1,
+            id if later.contains(&id) => 1.0,
+            id if slow.contains(&id) => continue,
+            _ => 0.0,
+        };
+        latest = latest.max(wait - least);
+        if wait < least - 0.01 {
+            too_early.push(format!("payment {} after {wait:.3} s instead of {least:.3} s", row.id));
+        }
+    }
+    run.expect(too_early.is_empty(), || format!("{clock:?}: {} ran too early: {}", too_early.len(), too_early[0]));
+    let tries = session.count(&format!(
+        "SELECT COUNT(*) AS n FROM payments WHERE id > {last} AND kind LIKE 'slow%' AND try_count <> 1"
+    ))?;
+    run.expect(tries == 0, || format!("{clock:?}: a lease was lost that had only to be extended"));
+    Ok(latest)
+}
+
+/// Makes five payments that are due in so many seconds, by the database's clock.
+fn schedule(run: &mut Run, session: &mut dyn Session, note: &str, seconds: i64) -> Result<()> {
+    let due = run.dialect().now_plus(seconds);
+    let rows = vec![format!("(1, 5, 'plain', '{note}', {due})"); 5].join(", ");
+    session.run(&format!(
+        "INSERT INTO payments (company_id, amount_cents, kind, note, next_attempt_time) VALUES {rows}"
+    ))?;
+    run.count_enqueued(5);
+    Ok(())
+}
+
+/// Starts a worker with such a clock. The monotonic clock is right: it is no calendar, and no system sets it.
+fn start(recipe: &Recipe, clock: Clock, file: &Path) -> Result<Worker> {
+    let library = faketime()?;
+    let recipe = recipe.clone().variable("LD_PRELOAD", library.to_string_lossy()).variable("DONT_FAKE_MONOTONIC", "1");
+    let recipe = match clock {
+        Clock::Behind => recipe.variable("FAKETIME", "-1d"),
+        Clock::Ahead => recipe.variable("FAKETIME", "+1d"),
+        Clock::Jumping => {
+            jump(file, "+0")?;
+            recipe.variable("FAKETIME_TIMESTAMP_FILE", file.to_string_lossy()).variable("FAKETIME_NO_CACHE", "1")
+        }
+    };
+    let mut worker = recipe.start()?;
+    worker.await_start(PATIENCE)?;
+    // A system that does not preload would make this bar pass whatever the library does.
+    let maps = fs::read_to_string(format!("/proc/{}/maps", worker.id()))?;
+    ensure!(maps.contains("libfaketime"), "the worker's clock is right: {} was not loaded", library.display());
+    Ok(worker)
+}
+
+/// Sets the jumping clock, in one step for whoever reads the file.
+fn jump(file: &Path, offset: &str) -> Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, format!("{offset}\n"))?;
+    Ok(fs::rename(new, file)?)
+}
+
+/// The library that lies to a process about the time.
+fn faketime() -> Result<PathBuf> {
+    let places = ["/usr/lib", "/usr/local/lib", "/lib"].map(PathBuf::from);
+    let nested =
+        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
+    let libraries = places.iter().cloned().chain(nested).map(|place| place.join("faketime/libfaketimeMT.so.1"));
+    let mut libraries = libraries.filter(|library| library.exists());
+    libraries
+        .next()
+        .context("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
+}

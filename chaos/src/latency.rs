@@ -1,0 +1,181 @@
+//! How long things take: measured by the harness's clock, or by the database's, and summed up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+
+use crate::session::{Dialect, Session, connect};
+
+/// How long something took, each time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What this share of them does not exceed; nothing when there are none.
+    pub(crate) fn percentile(&self, share: f64) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let place = (share * sorted.len() as f64).ceil() as usize;
+        sorted.get(place.max(1) - 1).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn p99(&self) -> Duration {
+        self.percentile(0.99)
+    }
+
+    pub(crate) fn max(&self) -> Duration {
+        self.percentile(1.0)
+    }
+
+    /// As a report shows them.
+    pub(crate) fn summary(&self) -> Value {
+        json!({
+            "count": self.count(),
+            "p50_ms": millis(self.percentile(0.5)),
+            "p99_ms": millis(self.p99()),
+            "max_ms": millis(self.max()),
+        })
+    }
+}
+
+impl FromIterator<Duration> for Latencies {
+    fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
+        Latencies(durations.into_iter().collect())
+    }
+}
+
+/// Milliseconds with one decimal, as a report shows them.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+/// The middle one of some numbers.
+pub(crate) fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// Threads that do one thing again and again, each in a session of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beat {
+    pub(crate) threads: usize,
+    /// How long a thread rests after each time.
+    pub(crate) pause: Duration,
+}
+
+impl Beat {
+    /// Has `act` done, with the thread's number and how often it has done so, while `meanwhile` runs; answers what came of
+    /// that, and how long it took each time to act.
+    pub(crate) fn during<T>(
+        self,
+        url: &str,
+        act: impl Fn(&mut dyn Session, usize, u64) -> Result<()> + Sync,
+        meanwhile: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, Latencies)> {
+        let is_over = AtomicBool::new(false);
+        let beat = |thread: usize| -> Result<Vec<Duration>> {
+            let mut session = connect(url)?;
+            let mut took = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                act(&mut *session, thread, took.len() as u64)?;
+                took.push(began.elapsed());
+                thread::sleep(self.pause);
+            }
+            Ok(took)
+        };
+        thread::scope(|scope| {
+            let beat = &beat;
+            let threads: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || beat(thread))).collect();
+            let meanwhile = meanwhile();
+            is_over.store(true, Ordering::Relaxed);
+            let mut took = Vec::new();
+            for thread in threads {
+                took.extend(thread.join().map_err(|_| anyhow!("a thread of the application panicked"))??);
+            }
+            Ok((meanwhile?, took.into_iter().collect()))
+        })
+    }
+}
+
+/// A payment's times by the database's clock, in seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamped {
+    pub(crate) id: i64,
+    pub(crate) made: f64,
+    pub(crate) booked: f64,
+}
+
+impl Stamped {
+    /// How long it took from when it was made until it was booked.
+    pub(crate) fn latency(&self) -> Duration {
+        Duration::from_secs_f64((self.booked - self.made).max(0.0))
+    }
+}
+
+/// Has the database note when payments are made and booked. On PostgreSQL and MariaDB.
+pub(crate) fn stamp(session: &mut dyn Session) -> Result<()> {
+    let (kind, now) = match session.dialect() {
+        Dialect::Postgres => ("TIMESTAMPTZ", "clock_timestamp()"),
+        Dialect::Mysql | Dialect::Sqlite => ("DATETIME(6)", "CURRENT_TIMESTAMP(6)"),
+    };
+    for (table, column) in [("payments", "made_at"), ("ledger", "booked_at")] {
+        // In two steps: rows that are there already would get one and the same time.
+        session.run(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind} NULL"))?;
+        session.run(&format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {now}"))?;
+    }
+    Ok(())
+}
+
+/// The times of the booked payments with greater keys than this one, in the order in which they were booked.
+pub(crate) fn stamps(session: &mut dyn Session, after: i64) -> Result<Vec<Stamped>> {
+    let dialect = session.dialect();
+    let seconds = |column| dialect.text(&seconds(dialect, column));
+    let columns = match dialect {
+        Dialect::Mysql => {
+            format!("CONCAT_WS(' ', p.id, {}, {})", seconds("p.made_at"), seconds("l.booked_at"))
+        }
+        Dialect::Postgres | Dialect::Sqlite => {
+            format!("p.id || ' ' || {} || ' ' || {}", seconds("p.made_at"), seconds("l.booked_at"))
+        }
+    };
+    let lines = session.lines(&format!(
+        "SELECT {columns} AS line FROM payments AS p JOIN ledger AS l ON l.payment_id = p.id WHERE p.id > {after}
+         ORDER BY l.booked_at"
+    ))?;
+    let parse = |line: &String| -> Option<Stamped> {
+        let mut words = line.split(' ');
+        Some(Stamped {
+            id: words.next()?.parse().ok()?,
+            made: words.next()?.parse().ok()?,
+            booked: words.next()?.parse().ok()?,
+        })
+    };
+    lines.iter().map(|line| parse(line).with_context(|| format!("no times: {line}"))).collect()
+}
+
+/// The present by the database's clock, in seconds since 1970.
+pub(crate) fn now(session: &mut dyn Session) -> Result<f64> {
+    let dialect = session.dialect();
+    let now = match dialect {
+        Dialect::Postgres => "clock_timestamp()",
+        Dialect::Mysql | Dialect::Sqlite => "CURRENT_TIMESTAMP(6)",
+    };
+    let lines = session.lines(&format!("SELECT {} AS line", dialect.text(&seconds(dialect, now))))?;
+    lines.first().and_then(|line| line.parse().ok()).context("the database has no time")
+}
+
+fn seconds(dialect: Dialect, time: &str) -> String {
+    match dialect {
+        Dialect::Postgres => format!("EXTRACT(EPOCH FROM {time})"),
+        Dialect::Mysql | Dialect::Sqlite => format!("UNIX_TIMESTAMP({time})"),
+    }
+}

@@ -1,0 +1,56 @@
+//! Entities that are tried for ever, one for each way to back off, and a poller in this process that fails all that is due.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{Failure, Lease, Message, Outcome, Queueable, Tally};
+
+use super::Conn;
+use crate::bank::{PLANNED, payments};
+use crate::bars::backoffs::Growth;
+use crate::options::Mode;
+
+macro_rules! entities {
+    ($($entity:ident: $mode:tt;)*) => {$(
+        #[derive(Queryable, Selectable, Queueable)]
+        #[diesel(table_name = payments)]
+        #[queue $mode]
+        struct $entity {
+            #[expect(dead_code, reason = "its key is all that is needed of it")]
+            id: i64,
+        }
+    )*};
+}
+
+entities! {
+    Doubling: (retry = exponential("10s", max = "36500d"), max_tries = 2147483647);
+    Capped: (retry = exponential("10s"), max_tries = 2147483647);
+    Growing: (retry = linear("300s"), max_tries = 2147483647);
+    GroupDoubling: (group = 20, retry = exponential("10s", max = "36500d"), max_tries = 2147483647);
+    LeaseDoubling: (lease = "5s", retry = exponential("10s", max = "36500d"), max_tries = 2147483647);
+}
+
+/// Fails every due payment once.
+pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &Path) -> Result<Tally> {
+    let pool = Pool::builder().max_size(6).min_idle(Some(0)).build_unchecked(ConnectionManager::<Conn>::new(url));
+    macro_rules! fail {
+        ($entity:ident) => {
+            $entity::poller(pool, |_: &$entity, _: &mut Message<'_, Conn>| Err(Failure::retry(PLANNED)))
+        };
+    }
+    let poller = match (mode, growth) {
+        (Mode::Transaction, Growth::Doubling) => fail!(Doubling),
+        (Mode::Transaction, Growth::Capped) => fail!(Capped),
+        (Mode::Transaction, Growth::Linear) => fail!(Growing),
+        (Mode::Group, Growth::Doubling) => fail!(GroupDoubling),
+        (Mode::Lease, Growth::Doubling) => {
+            let call = |_: &LeaseDoubling, _: &Lease| Err::<(), _>(Failure::retry(PLANNED));
+            let apply = |_: &LeaseDoubling, (): &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+            LeaseDoubling::poller(pool, (call, apply))
+        }
+        (Mode::Group | Mode::Lease, _) => bail!("the ways to back off are the same in every mode"),
+    };
+    Ok(poller.crash_directory(crash_directory).run_until_idle()?)
+}
