@@ -42,6 +42,27 @@ const BUGS: &[Bug] = &[
     bug("migration that enqueues history", 1, 2, EVERYWHERE),
     bug("failures keep their effects", 1, 4, &[(Postgres, Transaction), (Postgres, Group), (Sqlite, Transaction)]),
     bug("a lease for years", 1, 4, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+    bug("ignored COMMIT result", 3, 24, &[(Postgres, Transaction), (Mariadb, Transaction)]),
+    bug("an interruption uses a try", 4, 2, &[(Postgres, Transaction), (Mariadb, Transaction), (Postgres, Group)]),
+    bug("crashes are not counted", 7, 1, EVERYWHERE),
+    bug("company is guilt", 7, 1, EVERYWHERE),
+    bug("a panic is a success", 8, 300, EVERYWHERE),
+    bug(
+        "no sentinel",
+        9,
+        1,
+        &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Transaction), (Postgres, Group)],
+    ),
+    bug("ignored row count", 9, 1, EVERYWHERE),
+    bug("no fence", 9, 1, EVERYWHERE),
+    bug("autocommit", 9, 1, &[(Mariadb, Transaction)]),
+    bug("no SKIP LOCKED", 12, 200, &[(Postgres, Transaction), (Mariadb, Transaction)]),
+    bug("the worker's clock", 13, 1, &[(Postgres, Lease), (Mariadb, Lease), (Postgres, Transaction)]),
+    bug("a backoff without a cap", 14, 1, EVERYWHERE),
+    bug("a text as it is", 15, 100, &[(Postgres, Transaction)]),
+    bug("an undecodable row stops the claim", 16, 100, EVERYWHERE),
+    bug("a stale owner writes", 22, 60, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+    bug("a fence of the status alone", 22, 60, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
 ];
 
 /// Builds the library with the bugs, lets each of them live, and prints a table. Says whether all were found, and nothing
