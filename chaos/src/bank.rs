@@ -54,6 +54,14 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    // What an operator did to a payment, written in the transaction that did it: `stopped` until it is resumed, `skipped`.
+    touched (payment_id) {
+        payment_id -> BigInt,
+        how -> Text,
+    }
+}
+
 macro_rules! entities {
     ($($(#[$doc:meta])* $entity:ident: $mode:tt;)*) => {$(
         $(#[$doc])*
@@ -143,7 +151,9 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
          CREATE TABLE remarks (id {key} NOT NULL, payment_id {int} NOT NULL, text {text},
             FOREIGN KEY (payment_id) REFERENCES payments (id) ON DELETE CASCADE);
          CREATE TABLE ledger (id {key} NOT NULL, payment_id {int} NOT NULL, amount_cents {int} NOT NULL,
-            attempt INTEGER NOT NULL)"
+            attempt INTEGER NOT NULL);
+         CREATE INDEX ledger_payment ON ledger (payment_id);
+         CREATE TABLE touched (payment_id {int} NOT NULL, how {text})"
     ))?;
     let ids = |count: i64| (1..=count).map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
     session.run(&format!("INSERT INTO companies (id) VALUES {}", ids(COMPANIES)))?;

@@ -1,14 +1,17 @@
 //! Kills, cuts and freezes the queue under load, and checks a money ledger afterwards. `docs/reliability.md` tells what is
 //! promised and what was measured.
 
+mod application;
 mod bank;
 mod bars;
 mod checker;
 mod db;
+mod injector;
 mod on;
 mod options;
 mod run;
 mod session;
+mod storm;
 mod worker;
 
 use std::process::ExitCode;
@@ -21,6 +24,7 @@ use crate::db::Servers;
 use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
 use crate::run::{Asked, Report, Run, Scale};
 use crate::session::Dialect;
+use crate::storm::STORM;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -52,19 +56,25 @@ fn harness(options: &Options) -> Result<bool> {
     let servers = Servers::default();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
     let mut passed = true;
-    if options.bar.is_empty() {
-        bail!("name a bar: --bar 1");
+    if options.bar.is_empty() && options.backend == Some(Backend::Galera) {
+        bail!("the random schedule is for one server; a cluster's nodes are killed by --bar 20");
     }
-    for number in &options.bar {
-        let bar = BARS.iter().find(|bar| bar.number == *number).with_context(|| {
+    let find = |number: &u8| {
+        BARS.iter().find(|bar| bar.number == *number).with_context(|| {
             let known: Vec<_> = BARS.iter().map(|bar| format!("{} ({})", bar.number, bar.title)).collect();
             format!("there is no bar {number}; there are {}", known.join(", "))
-        })?;
+        })
+    };
+    let mut bars = options.bar.iter().map(find).collect::<Result<Vec<_>>>()?;
+    if bars.is_empty() {
+        bars.push(&STORM);
+    }
+    for bar in bars {
         let backends: Vec<_> =
             bar.backends.iter().filter(|&&it| options.backend.is_none_or(|only| only == it)).collect();
         let modes: Vec<_> = bar.modes.iter().filter(|&&it| options.mode.is_none_or(|only| only == it)).collect();
         if backends.is_empty() || modes.is_empty() {
-            bail!("bar {number} is for {:?} in the modes {:?}", bar.backends, bar.modes);
+            bail!("{} is for {:?} in the modes {:?}", name_of(bar), bar.backends, bar.modes);
         }
         for &&backend in &backends {
             for &&mode in &modes {
@@ -78,8 +88,14 @@ fn harness(options: &Options) -> Result<bool> {
 
 fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, scale: Scale) -> Asked {
     let Options { seconds, plots, .. } = options;
-    let name = format!("bar {}: {}", bar.number, bar.title);
-    Asked { name, backend, mode, seed, seconds: *seconds, scale, plots: plots.clone() }
+    Asked { name: name_of(bar), backend, mode, seed, seconds: *seconds, scale, plots: plots.clone() }
+}
+
+fn name_of(bar: &Bar) -> String {
+    match bar.number {
+        0 => bar.title.to_owned(),
+        number => format!("bar {number}: {}", bar.title),
+    }
 }
 
 /// Makes one run of a bar and prints its line.

@@ -2,6 +2,7 @@
 
 pub(crate) mod application;
 mod handler;
+mod operator;
 pub(crate) mod serve;
 
-use super::Conn;
+use super::{Conn, DIALECT};
