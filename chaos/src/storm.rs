@@ -12,9 +12,10 @@ use signal_hook::consts::SIGINT;
 
 use crate::application::{Application, Books, Pace};
 use crate::bars::{Bar, Needs};
+use crate::checker::Expected;
 use crate::injector::{Injector, Strike, Terms, schedule};
 use crate::options::{Backend, Mode};
-use crate::run::Run;
+use crate::run::{Run, booked, pending};
 use crate::session::{Session, connect};
 
 /// What is run when no bar is named.
@@ -89,7 +90,10 @@ impl Storm {
         }
         let kills = injector.kills();
         injector.shut_down()?;
+        run.number("left_to_drain", pending(&mut *run.session()?)?);
+        let drained = Instant::now();
         run.drain(&run.recipe(), PATIENCE)?;
+        run.number("drained_in_ms", u64::try_from(drained.elapsed().as_millis())?);
         conclude(run, &books, kills)
     }
 
@@ -165,7 +169,7 @@ fn conclude(run: &mut Run, books: &Books, kills: u64) -> Result<()> {
     let int = session.dialect().integer();
     run.number("tries", session.count(&tries.replace("$int", int))?);
     run.number("tries_beyond_plan", session.count(&extra.replace("$int", int))?);
-    run.number("booked", crate::run::booked(session)?);
+    run.number("booked", booked(session)?);
     let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
     let set_aside = session.count(set_aside)?;
     run.number("set_aside", set_aside);
@@ -176,7 +180,7 @@ fn conclude(run: &mut Run, books: &Books, kills: u64) -> Result<()> {
     for error in books.unexplained() {
         run.fault(format!("the application has met: {error}"));
     }
-    run.check(|expected| crate::checker::Expected { may_be_set_aside: true, ..expected })
+    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
 }
 
 /// Looks for bookings, whatever becomes of its session.

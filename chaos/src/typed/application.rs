@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use diesel::prelude::*;
 use queueable::Queueable;
 
-use super::{Conn, operator};
+use super::Conn;
+use super::operator::Operator;
 use crate::application::{Books, Pace, Role};
 use crate::bank::{Locked, NewPayment, OLD_PAYMENTS, payments, remarks};
 use crate::options::Mode;
@@ -79,7 +80,7 @@ impl Actor<'_> {
             Role::Lock => self.lock(connection),
             Role::Delete => self.delete(connection),
             Role::Operate => {
-                operator::operate(connection, &mut self.random, self.books)?;
+                Operator { mode: self.pace.mode }.operate(connection, &mut self.random, self.books)?;
                 self.pause(connection, 50..300);
                 Ok(())
             }
@@ -90,7 +91,7 @@ impl Actor<'_> {
     /// The last thing.
     fn leave(&mut self, role: Role, connection: &mut Conn) -> Result<()> {
         match role {
-            Role::Operate => operator::resume_all(connection, self.books),
+            Role::Operate => Operator { mode: self.pace.mode }.resume_all(connection, self.books),
             _ => Ok(()),
         }
     }
@@ -128,11 +129,11 @@ impl Actor<'_> {
     fn make_up(&mut self) -> NewPayment {
         self.number += 1;
         let payment = NewPayment::mixed(self.number);
-        if payment.kind != "plain" || self.random.u8(..100) >= 30 {
+        if payment.kind != "plain" || self.random.u8(..100) >= 20 {
             return payment;
         }
         let at_most = match (self.pace.mode, super::DIALECT) {
-            (Mode::Lease, _) => 300,
+            (Mode::Lease, _) => 150,
             // Nobody else writes meanwhile.
             (_, Dialect::Sqlite) => 5,
             _ => 60,
