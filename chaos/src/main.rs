@@ -9,6 +9,7 @@ mod db;
 mod injector;
 mod on;
 mod options;
+mod proxy;
 mod run;
 mod session;
 mod storm;

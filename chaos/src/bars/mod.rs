@@ -1,6 +1,9 @@
 //! The bars of the promise, each a run by its number.
 
+mod cut_replies;
+mod ended_sessions;
 mod kills;
+mod server_kills;
 
 use anyhow::Result;
 
@@ -28,4 +31,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR];

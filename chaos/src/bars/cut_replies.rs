@@ -1,0 +1,85 @@
+//! Bar 3: the answer to COMMIT is lost on its way, so nobody knows whether it was committed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use fastrand::Rng;
+
+use super::{Bar, Needs};
+use crate::bank::OLD_PAYMENTS;
+use crate::options::{Backend, Mode};
+use crate::proxy::{Counts, Cut, Proxy};
+use crate::run::{Run, pending};
+
+pub(super) const BAR: Bar = Bar {
+    number: 3,
+    title: "COMMIT's reply is cut by a proxy",
+    backends: Backend::SERVERS,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(run: &mut Run) -> Result<()> {
+    let cuts = run.times(24, 500);
+    let proxy = Proxy::start(run.url())?;
+    // At first only commits that take place, because then every success is told once: by who had the answer or found out.
+    // A row whose commit never arrived may be another worker's success by the time it is looked at, and is told by both.
+    let told = cut(run, &proxy, cuts / 2, |random| match random.u8(0..2) {
+        0 => Cut::After,
+        // While the worker finds out what became of it, it is still on its way.
+        _ => Cut::Late(Duration::from_millis(random.u64(1..40))),
+    })?;
+    let succeeded = run.session()?.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS'")?;
+    run.number("successes_never_found_out", succeeded - told);
+    if run.asked.mode != Mode::Lease {
+        run.expect(succeeded == told, || format!("{succeeded} rows succeeded, and the workers know of {told}"));
+    }
+    cut(run, &proxy, cuts - cuts / 2, |random| match random.u8(0..3) {
+        0 => Cut::After,
+        1 => Cut::Late(Duration::from_millis(random.u64(1..40))),
+        _ => Cut::Before,
+    })?;
+    let Counts { commits, cut_before, cut_after, cut_late, cut_refused, .. } = proxy.counts();
+    run.number("commits", commits);
+    run.number("cut_before_the_commit", cut_before);
+    run.number("cut_after_the_commit", cut_after);
+    run.number("cut_with_the_commit_on_its_way", cut_late);
+    run.number("cut_and_refused", cut_refused);
+    run.expect(cut_after * 2 > cuts, || format!("only {cut_after} commits were cut that took place"));
+    if run.asked.mode != Mode::Lease {
+        let marked = run.session()?.count(&format!(
+            "SELECT COUNT(*) AS n FROM payments WHERE id > {OLD_PAYMENTS} AND kind = 'plain' AND fails = 0
+             AND (status <> 'SUCCESS' OR try_count <> 1 OR last_attempt_error_message IS NOT NULL)"
+        ))?;
+        run.expect(marked == 0, || format!("{marked} rows failed because of a cut"));
+    }
+    run.drain(&run.recipe(), PATIENCE)?;
+    run.check(|expected| expected)
+}
+
+/// Has two processes work through the proxy while it cuts, until nothing is pending. Returns how many successes they tell.
+fn cut(run: &mut Run, proxy: &Proxy, cuts: u64, how: impl Fn(&mut Rng) -> Cut) -> Result<i64> {
+    let through = run.recipe().url(proxy.url_for(run.url()));
+    let mut session = run.session()?;
+    let mut pair = [through.start()?, through.start()?];
+    for worker in &mut pair {
+        worker.await_start(PATIENCE)?;
+    }
+    let before = proxy.counts().cuts();
+    for cut in before..before + cuts {
+        if pending(&mut *session)? < 200 {
+            run.enqueue_mixed(400)?;
+        }
+        proxy.cut_commits([how(&mut run.random)]);
+        run.until("a commit is cut", PATIENCE, || Ok(proxy.counts().cuts() > cut))?;
+    }
+    run.await_pending(0, PATIENCE)?;
+    let mut told = 0;
+    for worker in &mut pair {
+        told += worker.shut_down(PATIENCE)?.succeeded;
+    }
+    Ok(i64::try_from(told)?)
+}

@@ -1,0 +1,62 @@
+//! Bar 5: the database server is killed under load and started again.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Bar, Needs};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked, pending};
+
+pub(super) const BAR: Bar = Bar {
+    number: 5,
+    title: "kill -9 and restart of the database server",
+    backends: Backend::SERVERS,
+    modes: Mode::ALL,
+    server: Needs::Own,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// By when the first payment must be booked after the server answers again.
+const BOUND: Duration = Duration::from_secs(5);
+
+fn run(run: &mut Run) -> Result<()> {
+    let kills = run.times(2, 30);
+    let recipe = run.recipe();
+    let mut pair = [recipe.start()?, recipe.start()?];
+    for worker in &mut pair {
+        worker.await_start(PATIENCE)?;
+    }
+    let mut slowest = Duration::ZERO;
+    let mut down = Duration::ZERO;
+    for _ in 0..kills {
+        let mut session = run.session()?;
+        let before = booked(&mut *session)?;
+        run.enqueue_mixed((1500 - pending(&mut *session)?).max(0))?;
+        run.until("the workers are at work", PATIENCE, || Ok(booked(&mut *session)? > before))?;
+        thread::sleep(Duration::from_millis(run.random.u64(0..150)));
+        let killed = Instant::now();
+        run.place.server.kill();
+        thread::sleep(Duration::from_millis(run.random.u64(0..500)));
+        run.place.server.restart();
+        let answers = Instant::now();
+        down = down.max(answers - killed);
+        let mut session = run.session()?;
+        let before = booked(&mut *session)?;
+        run.until("a payment is booked after a restart", PATIENCE, || Ok(booked(&mut *session)? > before))?;
+        run.recovered_in(answers.elapsed());
+        slowest = slowest.max(answers.elapsed());
+    }
+    run.number("kills", kills);
+    run.number("longest_without_a_server_ms", u64::try_from(down.as_millis())?);
+    run.number("slowest_first_success_ms", u64::try_from(slowest.as_millis())?);
+    run.expect(slowest <= BOUND, || format!("the first success took {slowest:?} from when the server answered"));
+    run.await_pending(0, PATIENCE)?;
+    for worker in &mut pair {
+        worker.shut_down(PATIENCE)?;
+    }
+    run.drain(&recipe, PATIENCE)?;
+    run.check(|expected| expected)
+}
