@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::db::Server;
 use crate::options::{Action, Backend, Break, Mode};
+use crate::proxy::{Cut, Proxy};
 use crate::session::{Dialect, connect};
 use crate::worker::{Recipe, Worker};
 
@@ -32,6 +33,14 @@ pub(crate) enum Fault {
     EndSessions,
     /// `kill -9` of the database's server, and its restart after a while.
     KillServer { millis: u64 },
+    /// The next commits are cut by the proxy: before they arrive, after they took place, or while they are on their way.
+    CutCommits { cuts: Vec<Cut> },
+    /// No byte passes between the workers and their server for a while.
+    Stall { millis: u64 },
+    /// The connections there are swallow everything for a while, and are reset then.
+    HalfOpen { millis: u64 },
+    /// All connections of the workers are reset.
+    CutAll,
 }
 
 impl Fault {
@@ -44,6 +53,10 @@ impl Fault {
             Fault::Break { .. } => "fail point",
             Fault::EndSessions => "sessions ended",
             Fault::KillServer { .. } => "server killed",
+            Fault::CutCommits { .. } => "commits cut",
+            Fault::Stall { .. } => "stall",
+            Fault::HalfOpen { .. } => "half-open connections",
+            Fault::CutAll => "connections cut",
         }
     }
 
@@ -51,7 +64,7 @@ impl Fault {
         match self {
             Fault::Kill { worker } | Fault::Restart { worker } => Some(*worker),
             Fault::Freeze { worker, .. } | Fault::Break { worker, .. } => Some(*worker),
-            Fault::EndSessions | Fault::KillServer { .. } => None,
+            _ => None,
         }
     }
 }
@@ -62,8 +75,10 @@ impl fmt::Display for Fault {
             Fault::Kill { worker } | Fault::Restart { worker } => write!(f, "{} of worker {worker}", self.kind()),
             Fault::Freeze { worker, millis } => write!(f, "freeze of worker {worker} for {millis} ms"),
             Fault::Break { worker, point, pass } => write!(f, "worker {worker} ends at pass {pass} of {point}"),
-            Fault::EndSessions => f.write_str(self.kind()),
+            Fault::EndSessions | Fault::CutAll => f.write_str(self.kind()),
             Fault::KillServer { millis } => write!(f, "server killed for {millis} ms"),
+            Fault::CutCommits { cuts } => write!(f, "commits cut: {cuts:?}"),
+            Fault::Stall { millis } | Fault::HalfOpen { millis } => write!(f, "{} for {millis} ms", self.kind()),
         }
     }
 }
@@ -153,24 +168,38 @@ fn draw(random: &mut fastrand::Rng, terms: Terms) -> Fault {
     let worker = random.usize(spared..processes);
     let points = if mode == Mode::Lease { LEASE_POINTS } else { POINTS };
     match random.u8(..100) {
-        0..25 => Fault::Kill { worker },
+        0..18 => Fault::Kill { worker },
         // Shorter than the budget in the modes with a transaction: beyond it the server ends the session of a handler that
         // does not return, and that uses a try, as promised. Longer than the lease where there is one.
-        25..35 if mode == Mode::Lease => Fault::Freeze { worker: any, millis: random.u64(100..4000) },
-        25..35 => Fault::Freeze { worker: any, millis: random.u64(100..2500) },
-        35..50 => Fault::Restart { worker },
+        18..26 if mode == Mode::Lease => Fault::Freeze { worker: any, millis: random.u64(100..4000) },
+        18..26 => Fault::Freeze { worker: any, millis: random.u64(100..2500) },
+        26..36 => Fault::Restart { worker },
         // Not at the first passes: a row that stands first after every restart would be taken for its process's end.
-        50..75 => Fault::Break { worker, point: points[random.usize(..points.len())], pass: random.u64(3..40) },
+        36..54 => Fault::Break { worker, point: points[random.usize(..points.len())], pass: random.u64(3..40) },
         _ if backend == Backend::Sqlite => Fault::Kill { worker },
-        75..88 => Fault::EndSessions,
-        _ => Fault::KillServer { millis: random.u64(0..1500) },
+        54..64 => Fault::EndSessions,
+        64..72 => Fault::KillServer { millis: random.u64(0..1500) },
+        72..86 => Fault::CutCommits { cuts: (0..random.u8(1..12)).map(|_| draw_cut(random)).collect() },
+        86..91 => Fault::Stall { millis: random.u64(50..2000) },
+        91..95 => Fault::HalfOpen { millis: random.u64(50..2000) },
+        _ => Fault::CutAll,
     }
 }
 
-/// Makes the faults, on the worker processes that it keeps, and on their server.
+fn draw_cut(random: &mut fastrand::Rng) -> Cut {
+    match random.u8(..3) {
+        0 => Cut::Before,
+        1 => Cut::After,
+        _ => Cut::Late(Duration::from_millis(random.u64(1..60))),
+    }
+}
+
+/// Makes the faults, on the worker processes that it keeps, on their server, and on the way between them.
 pub(crate) struct Injector {
     url: String,
     server: Arc<Server>,
+    /// What the workers go through, where there is a network.
+    proxy: Option<Proxy>,
     recipe: Recipe,
     posts: Vec<Post>,
     counts: BTreeMap<&'static str, u64>,
@@ -187,13 +216,19 @@ struct Post {
 impl Injector {
     /// Starts the worker processes.
     pub(crate) fn new(url: &str, server: Arc<Server>, recipe: Recipe, processes: usize) -> Result<Self> {
+        let proxy = (Dialect::of(url) != Dialect::Sqlite).then(|| Proxy::start(url)).transpose()?;
+        let recipe = match &proxy {
+            Some(proxy) => recipe.url(proxy.url_for(url)),
+            None => recipe,
+        };
         let posts = (0..processes).map(|_| Ok(Post { worker: recipe.start()?, armed: None }));
         let mut posts = posts.collect::<Result<Vec<_>>>()?;
         for post in &mut posts {
             post.worker.await_start(PATIENCE)?;
         }
         let (counts, reached) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Injector { url: url.to_owned(), server, recipe, posts, counts, reached, slowest_end: Duration::ZERO })
+        let (url, slowest_end) = (url.to_owned(), Duration::ZERO);
+        Ok(Injector { url, server, proxy, recipe, posts, counts, reached, slowest_end })
     }
 
     /// Makes the faults of one moment, and returns when they are over.
@@ -226,6 +261,10 @@ impl Injector {
             }
             Fault::EndSessions => end_sessions(&self.url)?,
             Fault::KillServer { .. } => self.server.kill(),
+            Fault::CutCommits { cuts } => self.proxy()?.cut_commits(cuts.iter().copied()),
+            Fault::Stall { millis } => self.proxy()?.stall(Duration::from_millis(*millis)),
+            Fault::HalfOpen { millis } => self.proxy()?.half_open(Duration::from_millis(*millis)),
+            Fault::CutAll => self.proxy()?.cut_all(),
         }
         Ok(())
     }
@@ -249,13 +288,25 @@ impl Injector {
                 self.staff(*worker)?;
             }
             // It ends when it comes to its fail point: see `tend`.
-            Fault::Break { .. } | Fault::EndSessions => {}
+            Fault::Break { .. } => {}
+            // What is not cut now is cut when it comes.
+            Fault::EndSessions | Fault::CutAll | Fault::CutCommits { .. } => {}
+            Fault::Stall { millis } | Fault::HalfOpen { millis } => thread::sleep(after(millis)),
             Fault::KillServer { millis } => {
                 thread::sleep(after(millis));
                 self.server.restart();
             }
         }
         Ok(())
+    }
+
+    fn proxy(&self) -> Result<&Proxy> {
+        self.proxy.as_ref().context("there is no network to disturb")
+    }
+
+    /// How many commits were cut.
+    pub(crate) fn commits_cut(&self) -> u64 {
+        self.proxy.as_ref().map_or(0, |proxy| proxy.counts().cuts())
     }
 
     /// Starts the process of a post anew.

@@ -79,6 +79,7 @@ impl Storm {
         let injected = self.inject(run, &mut injector, strikes, &interrupted);
         let books = application.end()?;
         run.number("faults", json!(injector.counts()));
+        run.number("commits_cut", injector.commits_cut());
         run.number("fail_points_reached", json!(injector.reached()));
         run.number("slowest_shutdown_ms", u64::try_from(injector.slowest_end().as_millis())?);
         run.number("application", json!(books.did()));
