@@ -11,6 +11,7 @@ mod on;
 mod options;
 mod proxy;
 mod run;
+mod schedule;
 mod session;
 mod storm;
 mod worker;
@@ -89,7 +90,8 @@ fn harness(options: &Options) -> Result<bool> {
 
 fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, scale: Scale) -> Asked {
     let Options { seconds, plots, .. } = options;
-    Asked { name: name_of(bar), backend, mode, seed, seconds: *seconds, scale, plots: plots.clone() }
+    let (seconds, given_seconds) = (seconds.unwrap_or(60), *seconds);
+    Asked { name: name_of(bar), backend, mode, seed, seconds, given_seconds, scale, plots: plots.clone() }
 }
 
 fn name_of(bar: &Bar) -> String {

@@ -21,9 +21,9 @@ pub(crate) struct Options {
     /// Decides which faults come when; drawn and printed when it is not given.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long faults are injected.
-    #[arg(long, default_value_t = 60)]
-    pub(crate) seconds: u64,
+    /// How long faults are injected: 60 seconds if nothing is said, half an hour for a soak.
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
     /// Runs this bar instead of the random schedule; may be given several times.
     #[arg(long)]
     pub(crate) bar: Vec<u8>,

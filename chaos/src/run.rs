@@ -27,6 +27,8 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     pub(crate) seed: u64,
     pub(crate) seconds: u64,
+    /// The same, for a bar that has a default of its own.
+    pub(crate) given_seconds: Option<u64>,
     pub(crate) scale: Scale,
     /// Where curves are written.
     pub(crate) plots: PathBuf,

@@ -1,6 +1,5 @@
 //! The random schedule: faults of every kind by the seed, while the application goes on, and the invariants all the time.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,9 +12,10 @@ use signal_hook::consts::SIGINT;
 use crate::application::{Application, Books, Pace};
 use crate::bars::{Bar, Needs};
 use crate::checker::Expected;
-use crate::injector::{Injector, Strike, Terms, schedule};
+use crate::injector::Injector;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
+use crate::schedule::{Strike, Terms, schedule};
 use crate::session::{Session, connect};
 
 /// What is run when no bar is named.
@@ -203,11 +203,4 @@ impl Watch {
         }
         latest.context("the ledger cannot be read")
     }
-}
-
-/// Writes a schedule where the curves go, for one that is too long to be read as it comes.
-pub(crate) fn write_down(run: &Run, name: &str, strikes: &[Strike]) -> Result<()> {
-    fs::create_dir_all(&run.asked.plots)?;
-    let lines: String = strikes.iter().map(|strike| format!("{strike}\n")).collect();
-    fs::write(run.asked.plots.join(format!("{name}.txt")), lines).context("the schedule cannot be written")
 }

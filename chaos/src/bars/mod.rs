@@ -4,6 +4,7 @@ mod cut_replies;
 mod ended_sessions;
 mod kills;
 mod server_kills;
+mod soak;
 
 use anyhow::Result;
 
@@ -31,4 +32,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, soak::BAR];
