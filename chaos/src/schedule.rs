@@ -167,7 +167,7 @@ fn draw(random: &mut fastrand::Rng, terms: Terms) -> Fault {
         _ if backend == Backend::Sqlite => Fault::Kill { worker },
         54..64 => Fault::EndSessions,
         64..72 => Fault::KillServer { millis: random.u64(0..1500) },
-        72..86 => Fault::CutCommits { cuts: (0..random.u8(1..12)).map(|_| draw_cut(random)).collect() },
+        72..86 => Fault::CutCommits { cuts: (0..random.u8(4..24)).map(|_| draw_cut(random)).collect() },
         86..91 => Fault::Stall { millis: random.u64(50..2000) },
         91..95 => Fault::HalfOpen { millis: random.u64(50..2000) },
         _ => Fault::CutAll,
