@@ -64,7 +64,16 @@ impl Application {
 
     /// Has it resume what it has stopped, and ends it. Its books are closed then.
     pub(crate) fn end(mut self) -> Result<Arc<Books>> {
-        self.books.ask_for(ENDING);
+        self.join(ENDING)
+    }
+
+    /// Ends it as it is, also when its database is away for good.
+    pub(crate) fn stop(mut self) -> Result<Arc<Books>> {
+        self.join(OVER)
+    }
+
+    fn join(&mut self, phase: u8) -> Result<Arc<Books>> {
+        self.books.ask_for(phase);
         let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
         ensure!(ended.iter().all(Result::is_ok), "a thread of the application has panicked");
         Ok(self.books.clone())

@@ -86,8 +86,9 @@ const ALWAYS: &[(&str, &str)] = &[
     ),
     (
         "what an operator has skipped stays skipped, and nothing else is",
+        // Whoever keeps notes of what was skipped keeps all of them.
         "SELECT $row AS line FROM payments AS p WHERE (p.status = 'SKIPPED')
-            <> (p.id IN (SELECT payment_id FROM touched WHERE how = 'skipped'))",
+            <> (p.id IN (SELECT payment_id FROM touched WHERE how = 'skipped')) AND EXISTS (SELECT 1 FROM touched)",
     ),
     (
         "payments from before the queue are untouched",

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
-    /// The database; with `--bar`, all that the bar is for when none is given.
+    /// The database; when none is given, all that the run is for.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
-    /// How the payments are worked; with `--bar`, all that the bar is for when none is given.
+    /// How the payments are worked; when nothing is said, in every way that the run is for.
     #[arg(long)]
     pub(crate) mode: Option<Mode>,
     /// Decides which faults come when; drawn and printed when it is not given.

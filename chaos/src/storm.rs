@@ -77,7 +77,8 @@ impl Storm {
         let application = Application::start(&url, pace, run.asked.seed);
 
         let injected = self.inject(run, &mut injector, strikes, &interrupted);
-        let books = application.end()?;
+        let is_calm = injected.is_ok() && !interrupted.load(Ordering::Relaxed);
+        let books = if is_calm { application.end()? } else { application.stop()? };
         run.number("faults", json!(injector.counts()));
         run.number("commits_cut", injector.commits_cut());
         run.number("fail_points_reached", json!(injector.reached()));
