@@ -81,7 +81,7 @@ impl Actor<'_> {
             Role::Delete => self.delete(connection),
             Role::Operate => {
                 Operator { mode: self.pace.mode }.operate(connection, &mut self.random, self.books)?;
-                self.pause(connection, 50..300);
+                self.pause(50..300);
                 Ok(())
             }
         }
@@ -152,7 +152,7 @@ impl Actor<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.pause(connection, 5..40);
+        self.pause(5..40);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl Actor<'_> {
             let saved = diesel::update(payments::table.find(payment.id)).set(&payment).execute(connection)?;
             self.books.count("stale saves", saved);
         }
-        self.pause(connection, 10..100);
+        self.pause(10..100);
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Actor<'_> {
                 self.books.count("long locks", locked.len());
             }
         }
-        self.pause(connection, 300..1000);
+        self.pause(300..1000);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Actor<'_> {
                 }
             }
         }
-        self.pause(connection, 100..400);
+        self.pause(100..400);
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl Actor<'_> {
     }
 
     /// Longer on SQLite, whose one writer is to leave the workers some time.
-    fn pause(&mut self, _: &mut Conn, millis: std::ops::Range<u64>) {
+    fn pause(&mut self, millis: std::ops::Range<u64>) {
         let slower = if super::DIALECT == Dialect::Sqlite { 4 } else { 1 };
         self.books.pause(Duration::from_millis(self.random.u64(millis) * slower));
     }
