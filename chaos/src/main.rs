@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::bars::{BARS, Bar, Needs};
+use crate::checker::Expected;
 use crate::db::Servers;
 use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
 use crate::run::{Asked, Report, Run, Scale};
@@ -93,6 +94,8 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> bool {
         };
         if let Err(error) = (bar.run)(&mut run) {
             run.fault(format!("{error:#}"));
+            // Perhaps what is wrong shows already.
+            let _ = run.check(|expected| Expected { payments: None, drained: false, ..expected });
         }
         Ok(run.report())
     };
