@@ -56,7 +56,8 @@ diesel::table! {
 
 diesel::table! {
     // What an operator did to a payment, written in the transaction that did it: `stopped` until it is resumed, `skipped`.
-    touched (payment_id) {
+    touched (id) {
+        id -> BigInt,
         payment_id -> BigInt,
         how -> Text,
     }
@@ -153,13 +154,18 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
          CREATE TABLE ledger (id {key} NOT NULL, payment_id {int} NOT NULL, amount_cents {int} NOT NULL,
             attempt INTEGER NOT NULL);
          CREATE INDEX ledger_payment ON ledger (payment_id);
-         CREATE TABLE touched (payment_id {int} NOT NULL, how {text})"
+         CREATE TABLE touched (id {key} NOT NULL, payment_id {int} NOT NULL, how {text})"
     ))?;
     let ids = |count: i64| (1..=count).map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
     session.run(&format!("INSERT INTO companies (id) VALUES {}", ids(COMPANIES)))?;
-    for _ in 0..old_payments / 100 {
-        let rows = vec!["(1, 5, 'plain')"; 100].join(", ");
-        session.run(&format!("INSERT INTO payments (company_id, amount_cents, kind) VALUES {rows}"))?;
+    for hundred in 0..old_payments / 100 {
+        // With their keys: the nodes of a cluster count in steps.
+        let rows: Vec<_> = (1..=100).map(|id| format!("({}, 1, 5, 'plain')", hundred * 100 + id)).collect();
+        let rows = rows.join(", ");
+        session.run(&format!("INSERT INTO payments (id, company_id, amount_cents, kind) VALUES {rows}"))?;
+    }
+    if session.dialect() == Dialect::Postgres && old_payments > 0 {
+        session.run(&format!("SELECT setval(pg_get_serial_sequence('payments', 'id'), {old_payments})"))?;
     }
     Ok(())
 }

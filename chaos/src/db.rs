@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 
+use crate::galera::Cluster;
 use crate::options::Backend;
 
 #[allow(unused, reason = "the suite needs more of it")]
@@ -20,6 +21,7 @@ pub(crate) mod sqlite;
 pub(crate) enum Server {
     Postgres(postgres::PrivateServer),
     Mariadb(mysql::PrivateServer),
+    Galera(Cluster),
     /// SQLite has none.
     None,
 }
@@ -28,16 +30,18 @@ impl Server {
     pub(crate) fn start(backend: Backend) -> Arc<Self> {
         Arc::new(match backend {
             Backend::Postgres => Server::Postgres(postgres::PrivateServer::start()),
-            Backend::Mariadb | Backend::Galera => Server::Mariadb(mysql::PrivateServer::start()),
+            Backend::Mariadb => Server::Mariadb(mysql::PrivateServer::start()),
+            Backend::Galera => Server::Galera(Cluster::start()),
             Backend::Sqlite => Server::None,
         })
     }
 
-    /// Ends the server as `kill -9` does, with all its sessions.
+    /// Ends the server, or the first of its nodes, as `kill -9` does, with all its sessions.
     pub(crate) fn kill(&self) {
         match self {
             Server::Postgres(server) => server.kill(),
             Server::Mariadb(server) => server.kill(),
+            Server::Galera(cluster) => cluster.nodes[0].kill(),
             Server::None => {}
         }
     }
@@ -47,6 +51,7 @@ impl Server {
         match self {
             Server::Postgres(server) => server.restart(),
             Server::Mariadb(server) => server.restart(),
+            Server::Galera(cluster) => cluster.nodes[0].restart(),
             Server::None => {}
         }
     }
@@ -57,13 +62,15 @@ impl Server {
 pub(crate) struct Servers {
     postgres: OnceLock<Arc<Server>>,
     mariadb: OnceLock<Arc<Server>>,
+    galera: OnceLock<Arc<Server>>,
 }
 
 impl Servers {
     pub(crate) fn shared(&self, backend: Backend) -> Arc<Server> {
         match backend {
             Backend::Postgres => self.postgres.get_or_init(|| Server::start(backend)).clone(),
-            Backend::Mariadb | Backend::Galera => self.mariadb.get_or_init(|| Server::start(backend)).clone(),
+            Backend::Mariadb => self.mariadb.get_or_init(|| Server::start(backend)).clone(),
+            Backend::Galera => self.galera.get_or_init(|| Server::start(backend)).clone(),
             Backend::Sqlite => Server::start(backend),
         }
     }
@@ -72,6 +79,8 @@ impl Servers {
 /// A run's own database. It is removed with this value.
 pub(crate) struct Place {
     database: Database,
+    /// Where the database is found after it has moved.
+    moved: Option<String>,
     pub(crate) server: Arc<Server>,
 }
 
@@ -87,17 +96,32 @@ impl Place {
         let database = match &*server {
             Server::Postgres(server) => Database::Postgres(postgres::Database::on(server)),
             Server::Mariadb(server) => Database::Mariadb(mysql::Database::on(server)),
+            Server::Galera(cluster) => Database::Mariadb(mysql::Database::on(&cluster.nodes[0])),
             Server::None => Database::Sqlite(sqlite::Database::new()),
         };
-        Ok(Place { database, server })
+        Ok(Place { database, moved: None, server })
     }
 
     /// Where the database is, as Diesel takes it.
     pub(crate) fn url(&self) -> &str {
+        if let Some(url) = &self.moved {
+            return url;
+        }
         match &self.database {
             Database::Postgres(database) => database.url(),
             Database::Mariadb(database) => database.url(),
             Database::Sqlite(database) => database.url(),
         }
+    }
+
+    /// Reaches the database by another of its addresses.
+    pub(crate) fn reach_by(&mut self, url: String) {
+        self.moved = Some(url);
+    }
+
+    /// Goes over to another server, which has the same database. Returns the old one.
+    pub(crate) fn move_to(&mut self, server: Server, url: String) -> Arc<Server> {
+        self.reach_by(url);
+        std::mem::replace(&mut self.server, Arc::new(server))
     }
 }

@@ -6,6 +6,7 @@ mod bank;
 mod bars;
 mod checker;
 mod db;
+mod galera;
 mod injector;
 mod on;
 mod options;
@@ -22,6 +23,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::bars::{BARS, Bar, Needs};
+use crate::checker::Expected;
 use crate::db::Servers;
 use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
 use crate::run::{Asked, Report, Run, Scale};
@@ -110,6 +112,8 @@ fn make(servers: &Servers, bar: &Bar, asked: Asked) -> bool {
         };
         if let Err(error) = (bar.run)(&mut run) {
             run.fault(format!("{error:#}"));
+            // Perhaps what is wrong shows already.
+            let _ = run.check(|expected| Expected { payments: None, drained: false, ..expected });
         }
         Ok(run.report())
     };

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::bank::{self, NewPayment};
 use crate::checker::{Expected, Invariant, check};
 use crate::db::{Place, Server};
+use crate::galera::Cluster;
 use crate::on;
 use crate::options::{Backend, Mode};
 use crate::session::{Dialect, Session, connect};
@@ -99,6 +100,9 @@ impl Run {
 
     /// A server that nobody else uses, and this run's database on it: for runs that take the server down.
     pub(crate) fn on_a_server_of_its_own(asked: Asked) -> Result<Self> {
+        if asked.backend == Backend::Galera {
+            Cluster::can_start()?;
+        }
         Run::on(Server::start(asked.backend), asked)
     }
 

@@ -172,6 +172,8 @@ fn conclude(run: &mut Run, books: &Books, kills: u64) -> Result<()> {
     run.number("tries", session.count(&tries.replace("$int", int))?);
     run.number("tries_beyond_plan", session.count(&extra.replace("$int", int))?);
     run.number("booked", booked(session)?);
+    let stopped = session.count("SELECT COUNT(*) AS n FROM touched WHERE how = 'stopped'")?;
+    run.expect(stopped == 0, || format!("{stopped} payments are still stopped"));
     let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
     let set_aside = session.count(set_aside)?;
     run.number("set_aside", set_aside);

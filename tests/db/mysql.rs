@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 
 pub(crate) use self::database::Database;
-pub(crate) use self::server::PrivateServer;
+pub(crate) use self::server::{PrivateServer, free_ports};
 
 /// The connection that the tests of this root use.
 pub(crate) type Conn = MysqlConnection;
@@ -104,7 +104,7 @@ fn root_url(port: u16) -> String {
     format!("mysql://root@127.0.0.1:{port}/mysql")
 }
 
-fn initialize(data: &Path) -> Command {
+pub(crate) fn initialize(data: &Path) -> Command {
     let mut command = Command::new(server::program("mariadb-install-db", PLACES));
     command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);

@@ -119,6 +119,19 @@ fn serve(data: &Path, port: u16) -> Command {
     command
 }
 
+/// Starts a standby that streams from the server on this port, which may be a proxy's.
+pub(crate) fn start_standby(port: u16) -> PrivateServer {
+    let copy = |data: &Path| {
+        let mut command = Command::new(server::program("pg_basebackup", PLACES));
+        command.arg("--pgdata").arg(data).arg(format!("--port={port}"));
+        command.args(["--host=127.0.0.1", "--username=postgres", "--checkpoint=fast", "--no-sync"]);
+        // Which makes it a standby, with this way to its primary.
+        command.arg("--write-recovery-conf");
+        command
+    };
+    PrivateServer::start_with(copy, Vec::new())
+}
+
 /// From `template0`, because nobody can be connected to it: a session in the template would stop the copy.
 fn create_database(name: &str) -> String {
     format!("CREATE DATABASE {} TEMPLATE template0", quote(name))

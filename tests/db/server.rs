@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
@@ -55,7 +55,12 @@ pub(crate) struct PrivateServer {
 impl PrivateServer {
     /// Creates a server's files in a directory of its own, starts it, and waits until it answers.
     pub(crate) fn start() -> Self {
-        let site = Site::prepare();
+        Self::start_with(super::initialize, Vec::new())
+    }
+
+    /// The same for a server whose files this command creates, and which is started with these arguments besides.
+    pub(crate) fn start_with(initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
+        let site = Site::prepare(initialize, arguments);
         let mut refusals = Vec::new();
         for port in free_ports().take(10) {
             let url = super::root_url(port);
@@ -73,9 +78,27 @@ impl PrivateServer {
         &self.url
     }
 
-    /// Kills the server and its sessions as `kill -9` does and returns when it is gone.
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Gives it other arguments from its next start on.
+    pub(crate) fn set_arguments(&self, arguments: Vec<String>) {
+        *self.site.arguments.lock().expect("nobody panics while holding the arguments") = arguments;
+    }
+
+    /// The end of what it has said.
+    pub(crate) fn log(&self) -> String {
+        self.site.log()
+    }
+
+    /// Kills the server and its sessions as `kill -9` does and returns when it is gone. One that has ended stays so.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().expect("nobody panics while holding the server");
+        if process.try_wait().expect("the server is a child of this process").is_some() {
+            return self.site.watcher.forget();
+        }
         let killed = Command::new("sh").args(["-c", KILL, "kill"]).arg(process.id().to_string()).status();
         assert!(killed.is_ok_and(|status| status.success()), "the server belongs to this process");
         // In this order: until it is waited for, the process id cannot come to mean another process.
@@ -117,12 +140,14 @@ kill -s KILL "$1" $(cat "/proc/$1/task/$1/children" || pgrep -P "$1")
 /// Where a server lives: a directory, the account that owns it, and the watcher that removes it.
 struct Site {
     directory: PathBuf,
+    /// What it is started with besides the usual.
+    arguments: Mutex<Vec<String>>,
     account: Option<Account>,
     watcher: Watcher,
 }
 
 impl Site {
-    fn prepare() -> Self {
+    fn prepare(initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix(&format!("queueable-{}-", super::NAME))
             .tempdir()
@@ -133,8 +158,8 @@ impl Site {
         if let Some(account) = &account {
             chown(&directory, Some(account.user), Some(account.group)).expect("root may give a directory away");
         }
-        let site = Self { directory, account, watcher };
-        let mut initialize = site.spawn(super::initialize(&site.data()));
+        let site = Self { directory, arguments: Mutex::new(arguments), account, watcher };
+        let mut initialize = site.spawn(initialize(&site.data()));
         let status = initialize.wait().expect("the command is a child of this process");
         site.watcher.forget();
         assert!(status.success(), "{} cannot create its files: {status}\n{}", super::PRODUCT, site.log());
@@ -147,7 +172,9 @@ impl Site {
 
     /// Starts the server and waits until it answers; `Err` when it ended instead.
     fn launch(&self, port: u16, url: &str) -> Result<Child, ExitStatus> {
-        let mut server = self.spawn(super::serve(&self.data(), port));
+        let mut command = super::serve(&self.data(), port);
+        command.args(&*self.arguments.lock().expect("nobody panics while holding the arguments"));
+        let mut server = self.spawn(command);
         let status = eventually("a new server answers or ends", || {
             if let Some(status) = server.try_wait().expect("the server is a child of this process") {
                 return Some(Some(status));
@@ -203,7 +230,7 @@ impl Site {
 ///
 /// They lie below the range from which systems choose the client's end of a connection. Within it, a client that keeps
 /// knocking at the port of a killed server will one day be given that very port and be connected to itself.
-fn free_ports() -> impl Iterator<Item = u16> {
+pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
     const FIRST: u16 = 15_000;
     const COUNT: u16 = 15_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -239,7 +266,6 @@ fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::ExitStatusExt;
-    use std::path::Path;
 
     use diesel::connection::SimpleConnection;
     use diesel::sql_types::BigInt;

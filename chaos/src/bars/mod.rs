@@ -2,7 +2,9 @@
 
 mod cut_replies;
 mod ended_sessions;
+mod galera;
 mod kills;
+mod promotion;
 mod server_kills;
 mod soak;
 
@@ -32,4 +34,5 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, soak::BAR];
+pub(crate) const BARS: &[Bar] =
+    &[kills::BAR, cut_replies::BAR, ended_sessions::BAR, server_kills::BAR, promotion::BAR, galera::BAR, soak::BAR];

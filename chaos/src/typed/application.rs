@@ -1,7 +1,7 @@
 //! What the application does through Diesel and the library: it enqueues payments, and works on their table as any
 //! application does, in threads of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use diesel::prelude::*;
@@ -38,12 +38,19 @@ pub(crate) fn connect(url: &str) -> Result<Conn> {
     Ok(connection)
 }
 
+/// How long the last thing may take that a role does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Does what a role does until it is told to end. While the database is away it tries again.
 pub(crate) fn act(url: &str, role: Role, pace: Pace, random: fastrand::Rng, books: &Books) {
     let mut actor = Actor { pace, random, books, number: 0 };
     let mut connection = None;
+    let mut left_since = None;
     while !books.is_over() {
         let ending = books.is_ending();
+        if ending && left_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return;
+        }
         let turn = match &mut connection {
             Some(connection) => Ok(connection),
             None => connect(url).map(|new| connection.insert(new)),
