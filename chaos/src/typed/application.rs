@@ -38,6 +38,9 @@ pub(crate) fn connect(url: &str) -> Result<Conn> {
     Ok(connection)
 }
 
+/// No more payments are enqueued while so many are pending: what is left at the end has to be worked too.
+const ENOUGH: i64 = 1000;
+
 /// How long the last thing may take that a role does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,6 +107,11 @@ impl Actor<'_> {
     }
 
     fn insert(&mut self, connection: &mut Conn) -> Result<()> {
+        let backlog = "SELECT COUNT(*) AS n FROM payments WHERE next_attempt_time IS NOT NULL";
+        if connection.count(backlog)? > ENOUGH {
+            self.books.pause(Duration::from_millis(50));
+            return Ok(());
+        }
         let at_once = match self.random.u8(..10) {
             0..7 => self.random.i64(1..6),
             _ => self.random.i64(20..120),
