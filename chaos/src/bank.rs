@@ -54,6 +54,15 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    // What an operator did to a payment, written in the transaction that did it: `stopped` until it is resumed, `skipped`.
+    touched (id) {
+        id -> BigInt,
+        payment_id -> BigInt,
+        how -> Text,
+    }
+}
+
 macro_rules! entities {
     ($($(#[$doc:meta])* $entity:ident: $mode:tt;)*) => {$(
         $(#[$doc])*
@@ -145,12 +154,10 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
          CREATE TABLE remarks (id {key} NOT NULL, payment_id {int} NOT NULL, text {text},
             FOREIGN KEY (payment_id) REFERENCES payments (id) ON DELETE CASCADE);
          CREATE TABLE ledger (id {key} NOT NULL, payment_id {int} NOT NULL, amount_cents {int} NOT NULL,
-            attempt INTEGER NOT NULL)"
+            attempt INTEGER NOT NULL);
+         CREATE INDEX ledger_payment ON ledger (payment_id);
+         CREATE TABLE touched (id {key} NOT NULL, payment_id {int} NOT NULL, how {text})"
     ))?;
-    if session.dialect() == Dialect::Mysql {
-        // Each node of a cluster counts in steps of its own, and the old payments would not have the first keys.
-        session.run("SET SESSION auto_increment_increment = 1, auto_increment_offset = 1")?;
-    }
     let ids = |count: i64| (1..=count).map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
     session.run(&format!("INSERT INTO companies (id) VALUES {}", ids(COMPANIES)))?;
     if old_payments > 0 {

@@ -57,6 +57,15 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    /// At once, because in good order each node takes its leave of the others, which lasts.
+    fn drop(&mut self) {
+        for node in &self.nodes {
+            node.kill();
+        }
+    }
+}
+
 fn library() -> Option<&'static str> {
     LIBRARIES.iter().copied().find(|file| Path::new(file).is_file())
 }

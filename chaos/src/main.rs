@@ -3,11 +3,13 @@
 
 #![allow(clippy::duplicate_mod, reason = "what is typed by its connection is mounted once for each")]
 
+mod application;
 mod bank;
 mod bars;
 mod checker;
 mod db;
 mod galera;
+mod injector;
 mod latency;
 mod on;
 mod options;
@@ -15,8 +17,10 @@ mod planted;
 mod plot;
 mod proxy;
 mod run;
+mod schedule;
 mod session;
 mod smoke;
+mod storm;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +35,7 @@ use crate::db::Servers;
 use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
 use crate::run::{Asked, Report, Run, Scale};
 use crate::session::Dialect;
+use crate::storm::{STORM, STORM_NUMBER};
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -68,19 +73,25 @@ fn harness(options: &Options) -> Result<bool> {
         return Ok(smoke::everything(options, seed, if options.smoke { Scale::Smoke } else { Scale::Release }));
     }
     let mut passed = true;
-    if options.bar.is_empty() {
-        bail!("name a bar: --bar 1");
+    if options.bar.is_empty() && options.backend == Some(Backend::Galera) {
+        bail!("the random schedule is for one server; a cluster's nodes are killed by --bar 20");
     }
-    for number in &options.bar {
-        let bar = BARS.iter().find(|bar| bar.number == *number).with_context(|| {
+    let find = |number: &u8| {
+        BARS.iter().find(|bar| bar.number == *number).with_context(|| {
             let known: Vec<_> = BARS.iter().map(|bar| format!("{} ({})", bar.number, bar.title)).collect();
             format!("there is no bar {number}; there are {}", known.join(", "))
-        })?;
+        })
+    };
+    let mut bars = options.bar.iter().map(find).collect::<Result<Vec<_>>>()?;
+    if bars.is_empty() {
+        bars.push(&STORM);
+    }
+    for bar in bars {
         let backends: Vec<_> =
             bar.backends.iter().filter(|&&it| options.backend.is_none_or(|only| only == it)).collect();
         let modes: Vec<_> = bar.modes.iter().filter(|&&it| options.mode.is_none_or(|only| only == it)).collect();
         if backends.is_empty() || modes.is_empty() {
-            bail!("bar {number} is for {:?} in the modes {:?}", bar.backends, bar.modes);
+            bail!("{} is for {:?} in the modes {:?}", name_of(bar), bar.backends, bar.modes);
         }
         for &&backend in &backends {
             for &&mode in &modes {
@@ -94,9 +105,25 @@ fn harness(options: &Options) -> Result<bool> {
 
 fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, scale: Scale) -> Asked {
     let Options { seconds, plots, patience, spoil, .. } = options;
-    let patience = Duration::from_secs(*patience);
-    let name = format!("bar {}: {}", bar.number, bar.title);
-    Asked { name, backend, mode, seed, seconds: *seconds, scale, patience, spoil: spoil.clone(), plots: plots.clone() }
+    Asked {
+        name: name_of(bar),
+        backend,
+        mode,
+        seed,
+        seconds: seconds.unwrap_or(60),
+        given_seconds: *seconds,
+        scale,
+        patience: Duration::from_secs(*patience),
+        spoil: spoil.clone(),
+        plots: plots.clone(),
+    }
+}
+
+fn name_of(bar: &Bar) -> String {
+    match bar.number {
+        STORM_NUMBER => bar.title.to_owned(),
+        number => format!("bar {number}: {}", bar.title),
+    }
 }
 
 /// Makes one run of a bar and prints its line.

@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
-    /// The database; with `--bar`, all that the bar is for when none is given.
+    /// The database; when none is given, all that the run is for.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
-    /// How the payments are worked; with `--bar`, all that the bar is for when none is given.
+    /// How the payments are worked; when nothing is said, in every way that the run is for.
     #[arg(long)]
     pub(crate) mode: Option<Mode>,
     /// Decides which faults come when; drawn and printed when it is not given.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long faults are injected.
-    #[arg(long, default_value_t = 60)]
-    pub(crate) seconds: u64,
+    /// How long faults are injected: 60 seconds if nothing is said, half an hour for a soak.
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
     /// Runs this bar instead of the random schedule; may be given several times.
     #[arg(long)]
     pub(crate) bar: Vec<u8>,

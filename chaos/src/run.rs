@@ -28,6 +28,8 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     pub(crate) seed: u64,
     pub(crate) seconds: u64,
+    /// The same, for a bar that has a default of its own.
+    pub(crate) given_seconds: Option<u64>,
     pub(crate) scale: Scale,
     /// How long it waits for anything at most.
     pub(crate) patience: Duration,

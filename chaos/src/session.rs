@@ -31,6 +31,14 @@ impl Dialect {
         }
     }
 
+    /// The type to which a sum is cast that is to be counted.
+    pub(crate) fn integer(self) -> &'static str {
+        match self {
+            Dialect::Mysql => "SIGNED",
+            Dialect::Postgres | Dialect::Sqlite => "BIGINT",
+        }
+    }
+
     /// A time by the database's clock, so many seconds from now, to be compared with the queue's columns.
     pub(crate) fn now_plus(self, seconds: i64) -> String {
         match self {

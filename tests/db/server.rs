@@ -93,9 +93,12 @@ impl PrivateServer {
         self.site.log()
     }
 
-    /// Kills the server and its sessions as `kill -9` does and returns when it is gone.
+    /// Kills the server and its sessions as `kill -9` does and returns when it is gone. One that has ended stays so.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().expect("nobody panics while holding the server");
+        if process.try_wait().expect("the server is a child of this process").is_some() {
+            return self.site.watcher.forget();
+        }
         let killed = Command::new("sh").args(["-c", KILL, "kill"]).arg(process.id().to_string()).status();
         assert!(killed.is_ok_and(|status| status.success()), "the server belongs to this process");
         // In this order: until it is waited for, the process id cannot come to mean another process.

@@ -111,9 +111,9 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
                 thread::sleep(Duration::from_millis(5));
             }
             at_once = calls(run)? - calls_before;
-        }
-        if booked(&mut *session)? == booked_before {
-            most = at_once;
+            if booked(&mut *session)? == booked_before {
+                most = most.max(at_once);
+            }
         }
         run.await_pending(0, PATIENCE)?;
         if most >= workers {

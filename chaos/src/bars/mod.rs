@@ -13,6 +13,7 @@ mod old_snapshot;
 mod promotion;
 mod quiet;
 mod server_kills;
+mod soak;
 mod wrong_clocks;
 
 use anyhow::Result;
@@ -62,4 +63,5 @@ pub(crate) const BARS: &[Bar] = &[
     galera::BAR,
     old_snapshot::BAR,
     migrations::BAR,
+    soak::BAR,
 ];

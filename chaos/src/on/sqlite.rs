@@ -2,5 +2,7 @@
 
 pub(crate) type Conn = diesel::SqliteConnection;
 
+pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Sqlite;
+
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;

@@ -3,6 +3,7 @@
 pub(crate) mod application;
 pub(crate) mod backoffs;
 mod handler;
+mod operator;
 pub(crate) mod serve;
 
-use super::Conn;
+use super::{Conn, DIALECT};

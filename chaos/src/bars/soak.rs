@@ -1,0 +1,189 @@
+//! Bar 25: the random schedule for long, beside a process that lives through it: what it holds does not grow.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::{Bar, Needs};
+use crate::options::{Backend, Mode};
+use crate::run::{Run, Scale};
+use crate::session::{Dialect, Session, connect};
+use crate::storm::Storm;
+
+pub(super) const BAR: Bar = Bar {
+    number: 25,
+    title: "soak with the random schedule",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Own,
+    measures: false,
+    smoke_seconds: 15,
+    run,
+};
+
+const PROCESSES: usize = 3;
+/// Of each process: so much one may hold more at one moment than at another.
+const WORKERS: i64 = 4;
+
+fn run(run: &mut Run) -> Result<()> {
+    let Some(length) = length(run) else {
+        run.number("left_out", "a smoke run soaks each database in one mode");
+        return Ok(());
+    };
+    let payments_per_second = if run.asked.backend == Backend::Sqlite { 40 } else { 60 };
+    let storm = Storm { length, processes: PROCESSES, spared: 1, payments_per_second };
+    let strikes = storm.schedule(run);
+    fs::create_dir_all(&run.asked.plots)?;
+    let name = format!("soak-{:?}-{:?}", run.asked.backend, run.asked.mode).to_lowercase();
+    let file = |extension: &str| run.asked.plots.join(format!("{name}.{extension}"));
+    // A long one is not to be read as it comes.
+    let lines: String = strikes.iter().map(|strike| format!("{strike}\n")).collect();
+    fs::write(file("txt"), lines).context("the schedule cannot be written")?;
+    let csv = file("csv");
+
+    let url = run.url().to_owned();
+    let mut sampler = None;
+    let raged = storm.rage(run, &strikes, |ids| {
+        sampler = Some(Sampler::start(url, *ids.first().context("no process")?));
+        Ok(())
+    });
+    let samples = sampler.map(Sampler::end).transpose()?.unwrap_or_default();
+    write(&csv, &samples)?;
+    raged?;
+    run.number("samples", samples.len());
+    run.number("curve", csv.display().to_string());
+    judge(run, &samples)
+}
+
+/// Half an hour for each database in a release, shared by the modes. In a smoke run each database has its own mode.
+fn length(run: &Run) -> Option<Duration> {
+    let in_smoke = match run.asked.backend {
+        Backend::Postgres => Mode::Transaction,
+        Backend::Mariadb | Backend::Galera => Mode::Lease,
+        Backend::Sqlite => Mode::Group,
+    };
+    match (run.asked.given_seconds, run.asked.scale) {
+        (Some(seconds), _) | (None, Scale::Count(seconds)) => Some(Duration::from_secs(seconds)),
+        (None, Scale::Release) => Some(Duration::from_secs(600)),
+        (None, Scale::Smoke) => (in_smoke == run.asked.mode).then_some(Duration::from_secs(12)),
+    }
+}
+
+/// What the process that is spared holds, and the database.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    second: u64,
+    /// Its resident memory.
+    kilobytes: i64,
+    threads: i64,
+    handles: i64,
+    /// Everybody's, where the database has sessions and can be asked at this moment.
+    sessions: Option<i64>,
+}
+
+/// Looks every second.
+struct Sampler {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    fn start(url: String, process: u32) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = is_over.clone();
+        let thread = thread::spawn(move || {
+            let mut session = None;
+            let mut samples = Vec::new();
+            let began = Instant::now();
+            for second in 1.. {
+                while began.elapsed() < Duration::from_secs(second) {
+                    if told.load(Ordering::Relaxed) {
+                        return samples;
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                // When the process has ended there is nothing more to be seen.
+                let Ok((kilobytes, threads, handles)) = holdings(process) else { break };
+                let sessions = sessions(&url, &mut session);
+                samples.push(Sample { second, kilobytes, threads, handles, sessions });
+            }
+            samples
+        });
+        Sampler { is_over, thread }
+    }
+
+    fn end(self) -> Result<Vec<Sample>> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().ok().context("the sampler has panicked")
+    }
+}
+
+/// A process's memory in kilobytes, its threads, and its open handles.
+fn holdings(process: u32) -> Result<(i64, i64, i64)> {
+    let directory = Path::new("/proc").join(process.to_string());
+    let status = fs::read_to_string(directory.join("status"))?;
+    let value = |name: &str| -> Result<i64> {
+        let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
+        Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
+    };
+    let handles = fs::read_dir(directory.join("fd"))?.count();
+    Ok((value("VmRSS:")?, value("Threads:")?, i64::try_from(handles)?))
+}
+
+/// How many sessions the database has. `None` when it cannot be asked; then the next look has a session of its own.
+fn sessions(url: &str, session: &mut Option<Box<dyn Session>>) -> Option<i64> {
+    let sql = match Dialect::of(url) {
+        Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
+        Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
+        Dialect::Sqlite => return None,
+    };
+    if session.is_none() {
+        *session = connect(url).ok();
+    }
+    let sessions = session.as_mut()?.count(sql).ok();
+    if sessions.is_none() {
+        *session = None;
+    }
+    sessions
+}
+
+fn write(path: &Path, samples: &[Sample]) -> Result<()> {
+    let mut csv = "second,kilobytes,threads,handles,sessions\n".to_owned();
+    for Sample { second, kilobytes, threads, handles, sessions } in samples {
+        let sessions = sessions.map_or_else(String::new, |sessions| sessions.to_string());
+        writeln!(csv, "{second},{kilobytes},{threads},{handles},{sessions}")?;
+    }
+    fs::write(path, csv).context("the curve cannot be written")
+}
+
+/// Flat: after a warm-up of a third, the median of the last third is not above the first's by more than the margin.
+fn judge(run: &mut Run, samples: &[Sample]) -> Result<()> {
+    let warm = &samples[samples.len() / 3..];
+    let third = warm.len() / 3;
+    ensure!(third > 0, "{} samples are too few", samples.len());
+    let mut compare = |name: &'static str, margin: fn(i64) -> i64, value: fn(&Sample) -> Option<i64>| {
+        let first = median(warm[..third].iter().filter_map(value));
+        let last = median(warm[warm.len() - third..].iter().filter_map(value));
+        let (Some(first), Some(last)) = (first, last) else { return };
+        run.number(name, json!({ "first": first, "last": last }));
+        run.expect(last <= first + margin(first), || format!("{name} grew from {first} to {last}"));
+    };
+    compare("memory_kilobytes", |first| first / 10 + 8 * 1024, |sample| Some(sample.kilobytes));
+    compare("threads", |_| WORKERS, |sample| Some(sample.threads));
+    compare("handles", |_| WORKERS, |sample| Some(sample.handles));
+    compare("sessions", |_| WORKERS * 3, |sample| sample.sessions);
+    Ok(())
+}
+
+fn median(values: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}

@@ -1,0 +1,220 @@
+//! The random schedule: faults of every kind by the seed, while the application goes on, and the invariants all the time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use signal_hook::consts::SIGINT;
+
+use crate::application::{Application, Books, Pace};
+use crate::bars::{Bar, Needs};
+use crate::checker::Expected;
+use crate::injector::Injector;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked, pending};
+use crate::schedule::{Strike, Terms, schedule};
+use crate::session::{Session, connect};
+
+/// What is run when no bar is named.
+pub(crate) const STORM: Bar = Bar {
+    number: STORM_NUMBER,
+    title: "random schedule",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Own,
+    measures: false,
+    smoke_seconds: 0,
+    run,
+};
+
+/// It is none of the promise's bars.
+pub(crate) const STORM_NUMBER: u8 = u8::MAX;
+
+/// How long nothing may be booked after a fault.
+const RECOVERY: Duration = Duration::from_secs(30);
+/// How long everything that is left may take at the end.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the invariants are checked while the faults go on.
+const BETWEEN_CHECKS: Duration = Duration::from_secs(3);
+
+/// How a storm is made.
+pub(crate) struct Storm {
+    pub(crate) length: Duration,
+    /// How many worker processes there are.
+    pub(crate) processes: usize,
+    /// How many of them live from the beginning to the end.
+    pub(crate) spared: usize,
+    pub(crate) payments_per_second: u64,
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let payments_per_second = if run.asked.backend == Backend::Sqlite { 80 } else { 300 };
+    let length = Duration::from_secs(run.asked.seconds);
+    let storm = Storm { length, processes: 3, spared: 0, payments_per_second };
+    let strikes = storm.schedule(run);
+    for strike in &strikes {
+        eprintln!("{strike}");
+    }
+    storm.rage(run, &strikes, |_| Ok(()))
+}
+
+impl Storm {
+    /// What goes wrong when.
+    pub(crate) fn schedule(&self, run: &Run) -> Vec<Strike> {
+        let &Storm { processes, spared, length, .. } = self;
+        let terms = Terms { backend: run.asked.backend, mode: run.asked.mode, processes, spared };
+        schedule(run.asked.seed, terms, length)
+    }
+
+    /// Lets it rage, and checks what is left. `started` is told the processes, by the numbers the system knows them by.
+    pub(crate) fn rage(
+        &self,
+        run: &mut Run,
+        strikes: &[Strike],
+        started: impl FnOnce(&[u32]) -> Result<()>,
+    ) -> Result<()> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        // A second Ctrl-C ends the harness at once; the workers and the server go with it.
+        signal_hook::flag::register_conditional_default(SIGINT, interrupted.clone())?;
+        signal_hook::flag::register(SIGINT, interrupted.clone())?;
+
+        let url = run.url().to_owned();
+        let mut injector = Injector::new(&url, run.place.server.clone(), run.recipe(), self.processes)?;
+        started(&injector.ids())?;
+        let pace = Pace { mode: run.asked.mode, payments_per_second: self.payments_per_second };
+        let application = Application::start(&url, pace, run.asked.seed);
+
+        let injected = self.inject(run, &mut injector, strikes, &interrupted);
+        let is_calm = injected.is_ok() && !interrupted.load(Ordering::Relaxed);
+        let books = if is_calm { application.end()? } else { application.stop()? };
+        run.number("faults", json!(injector.counts()));
+        run.number("commits_cut", injector.commits_cut());
+        run.number("fail_points_reached", json!(injector.reached()));
+        run.number("slowest_shutdown_ms", u64::try_from(injector.slowest_end().as_millis())?);
+        run.number("application", json!(books.did()));
+        run.number("errors_survived", json!(books.errors()));
+        injected?;
+        if interrupted.load(Ordering::Relaxed) {
+            run.fault("interrupted");
+            return Ok(());
+        }
+        let kills = injector.kills();
+        injector.shut_down()?;
+        run.number("left_to_drain", pending(&mut *run.session()?)?);
+        let drained = Instant::now();
+        run.drain(&run.recipe(), PATIENCE)?;
+        run.number("drained_in_ms", u64::try_from(drained.elapsed().as_millis())?);
+        conclude(run, &books, kills)
+    }
+
+    /// Returns early when an invariant broke: what broke it is still to be seen then.
+    fn inject(
+        &self,
+        run: &mut Run,
+        injector: &mut Injector,
+        strikes: &[Strike],
+        interrupted: &AtomicBool,
+    ) -> Result<()> {
+        let mut watch = Watch { url: run.url().to_owned(), session: None };
+        let began = Instant::now();
+        let mut checked = began;
+        let mut checks = 0_u64;
+        let mut cost = Duration::ZERO;
+        let mut strikes = strikes.iter().peekable();
+        while began.elapsed() < self.length && !interrupted.load(Ordering::Relaxed) {
+            injector.tend()?;
+            if let Some(strike) = strikes.next_if(|strike| strike.at <= began.elapsed()) {
+                injector.strike(strike)?;
+                self.await_recovery(run, injector, &mut watch, strike)?;
+            }
+            // Not for more than a tenth of the time, however many payments there are.
+            if checked.elapsed() > BETWEEN_CHECKS.max(cost * 10) {
+                let asked = Instant::now();
+                run.check(|expected| expected.while_faults_go_on())?;
+                (checked, cost, checks) = (Instant::now(), asked.elapsed(), checks + 1);
+            }
+            if run.is_broken() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        run.number("checks", checks);
+        run.number("strikes_left_out", strikes.count());
+        Ok(())
+    }
+
+    fn await_recovery(&self, run: &mut Run, injector: &mut Injector, watch: &mut Watch, strike: &Strike) -> Result<()> {
+        let over = Instant::now();
+        let before = loop {
+            match watch.latest() {
+                Ok(latest) => break latest,
+                Err(error) if over.elapsed() > RECOVERY => return Err(error),
+                Err(_) => thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        loop {
+            if watch.latest().is_ok_and(|latest| latest > before) {
+                run.recovered_in(over.elapsed());
+                return Ok(());
+            }
+            if over.elapsed() > RECOVERY {
+                run.fault(format!("nothing was booked for {RECOVERY:?} after {strike}; {}", run.said()));
+                return Ok(());
+            }
+            injector.tend()?;
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// With the faults off and everything worked.
+fn conclude(run: &mut Run, books: &Books, kills: u64) -> Result<()> {
+    let session = &mut *run.session()?;
+    let balance = books.balance(session)?;
+    run.count_enqueued(balance.payments);
+    run.number("answers_lost", balance.doubtful);
+    let tries = "SELECT CAST(COALESCE(SUM(try_count), 0) AS $int) AS n FROM payments";
+    let extra =
+        "SELECT CAST(COALESCE(SUM(try_count - fails - 1), 0) AS $int) AS n FROM payments WHERE status = 'SUCCESS'";
+    let int = session.dialect().integer();
+    run.number("tries", session.count(&tries.replace("$int", int))?);
+    run.number("tries_beyond_plan", session.count(&extra.replace("$int", int))?);
+    run.number("booked", booked(session)?);
+    let stopped = session.count("SELECT COUNT(*) AS n FROM touched WHERE how = 'stopped'")?;
+    run.expect(stopped == 0, || format!("{stopped} payments are still stopped"));
+    let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
+    let set_aside = session.count(set_aside)?;
+    run.number("set_aside", set_aside);
+    // Each wants two crashes while it runs alone in its process, besides one in company.
+    run.expect(set_aside.unsigned_abs() <= kills / 2, || {
+        format!("{set_aside} payments were set aside after {kills} kills")
+    });
+    for error in books.unexplained() {
+        run.fault(format!("the application has met: {error}"));
+    }
+    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
+}
+
+/// Looks for bookings, whatever becomes of its session.
+struct Watch {
+    url: String,
+    session: Option<Box<dyn Session>>,
+}
+
+impl Watch {
+    /// The number of the last ledger row.
+    fn latest(&mut self) -> Result<i64> {
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(connect(&self.url)?),
+        };
+        let latest = session.count("SELECT COALESCE(MAX(id), 0) AS n FROM ledger");
+        if latest.is_err() {
+            self.session = None;
+        }
+        latest.context("the ledger cannot be read")
+    }
+}
