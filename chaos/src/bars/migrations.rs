@@ -30,7 +30,7 @@ const MYSQL_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// The application's short statements.
 const STATEMENTS: Beat = Beat { threads: 2, pause: Duration::from_millis(1) };
 /// For how long a slow transaction reads the table, and rests.
-const SLOW: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(250)];
+const SLOW: [Duration; 2] = [Duration::from_millis(700), Duration::from_millis(250)];
 
 fn run(run: &mut Run) -> Result<()> {
     let old = run.times(50_000, 1_000_000) as i64;
