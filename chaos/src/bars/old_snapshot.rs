@@ -178,7 +178,8 @@ fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
         let [before, at_the_end] = [usual, grown].map(|pair| pair.map(millis));
         format!("a claim grew {growth:.1} x, p50 and p99 from {before:?} to {at_the_end:?} ms, the bound is {GROWTH} x")
     });
-    run.expect(recovered.is_some(), || {
+    // A short run looks for some seconds only, and cannot tell.
+    run.expect(recovered.is_some() || held < LONG.as_secs_f64(), || {
         format!("a claim is not as before within {RECOVERY:?} after the transaction's end")
     });
     Ok(())
