@@ -50,7 +50,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut session = run.session()?;
     let beside_workers = storm(run, || {
         thread::sleep(time);
-        Ok(booked(&mut *session)?)
+        booked(&mut *session)
     })?;
     run.count_enqueued(beside_workers.inserts.count() as i64);
     let not_due = session.change(&format!("DELETE FROM payments WHERE note = '{NOT_DUE}'"))?;

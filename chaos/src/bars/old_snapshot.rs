@@ -149,18 +149,23 @@ fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
     let late = times.released - held / 4.0;
     let (before, at_the_end) = (seen.claims(WARMING.as_secs_f64(), times.held), seen.claims(late, times.released));
     ensure!(before.count() > 10 && at_the_end.count() > 0, "too few claims to tell anything");
-    let usual = before.p99().max(GRAINS[usize::from(held > LONG.as_secs_f64())]);
-    let growth = at_the_end.p99().as_secs_f64() / usual.as_secs_f64();
+    let (short, long) = (GRAINS[1], GRAINS[usize::from(held > LONG.as_secs_f64())]);
+    // On a busy machine the stalls of a claim hide what it costs, and the median shows it: whichever grew more counts.
+    let usual = [before.percentile(0.5).max(short), before.p99().max(long)];
+    let grown = [at_the_end.percentile(0.5), at_the_end.p99()];
+    let [p50_growth, p99_growth] = [0, 1].map(|it| grown[it].as_secs_f64() / usual[it].as_secs_f64());
+    let growth = p50_growth.max(p99_growth);
     let seconds = (0..).map(f64::from).take_while(|second| times.released + second + 1.0 <= times.ended);
     let is_usual = |second: &f64| {
         let claims = seen.claims(times.released + second, times.released + second + 1.0);
-        claims.count() > 0 && claims.p99() <= 2 * usual
+        claims.count() > 0 && claims.percentile(0.5) <= 2 * usual[0] && claims.p99() <= 2 * usual[1]
     };
     let recovered = seconds.into_iter().find(is_usual);
 
     run.number("claims_before", before.summary());
     run.number("claims_at_the_end_of_the_snapshot", at_the_end.summary());
-    run.number("claim_p99_growth", (growth * 10.0).round() / 10.0);
+    run.number("claim_p50_growth", (p50_growth * 10.0).round() / 10.0);
+    run.number("claim_p99_growth", (p99_growth * 10.0).round() / 10.0);
     run.number("recovered_in_seconds", json!(recovered));
     let (first, last) =
         (seen.booked(times, WARMING.as_secs_f64(), times.held), seen.booked(times, late, times.released));
@@ -172,11 +177,12 @@ fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
     let picture = curve(run, times, seen).write(&run.asked.plots, &name)?;
     run.number("curve", picture.display().to_string());
     run.expect(growth < GROWTH, || {
-        let (usual, grown) = (millis(usual), millis(at_the_end.p99()));
-        format!("the p99 of a claim grew {growth:.1} x, from {usual} to {grown} ms, the bound is {GROWTH} x")
+        let [before, at_the_end] = [usual, grown].map(|pair| pair.map(millis));
+        format!("a claim grew {growth:.1} x, p50 and p99 from {before:?} to {at_the_end:?} ms, the bound is {GROWTH} x")
     });
-    run.expect(recovered.is_some(), || {
-        format!("the p99 of a claim is not as before within {RECOVERY:?} after the transaction's end")
+    // A short run looks for some seconds only, and cannot tell.
+    run.expect(recovered.is_some() || held < LONG.as_secs_f64(), || {
+        format!("a claim is not as before within {RECOVERY:?} after the transaction's end")
     });
     Ok(())
 }

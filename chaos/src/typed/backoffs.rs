@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{Failure, Lease, Message, Outcome, Queueable, Tally};
+use queueable::{Failure, Lease, Message, Outcome, PollerHandle, Queueable};
 
 use super::Conn;
 use crate::bank::{PLANNED, payments};
@@ -32,8 +32,8 @@ entities! {
     LeaseDoubling: (lease = "5s", retry = exponential("10s", max = "36500d"), max_tries = 2147483647);
 }
 
-/// Fails every due payment once.
-pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &Path) -> Result<Tally> {
+/// Starts a poller that fails every due payment.
+pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &Path) -> Result<PollerHandle> {
     let pool = Pool::builder().max_size(6).min_idle(Some(0)).build_unchecked(ConnectionManager::<Conn>::new(url));
     macro_rules! fail {
         ($entity:ident) => {
@@ -52,5 +52,5 @@ pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &
         }
         (Mode::Group | Mode::Lease, _) => bail!("the ways to back off are the same in every mode"),
     };
-    Ok(poller.crash_directory(crash_directory).run_until_idle()?)
+    Ok(poller.crash_directory(crash_directory).start()?)
 }
