@@ -19,7 +19,7 @@ use crate::noise::Noise;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::QueueOn;
+use crate::statement::{Next, QueueOn};
 use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 
@@ -185,7 +185,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
     }
 
     /// Finds out what a COMMIT came to whose answer was lost. Nothing has to be done about it: all rows have reached their
-    /// new state, or all are as they were and due, so one of them tells for all.
+    /// new state, or all are as they were and due, so one of them tells for all: best one that is not due again, because
+    /// nobody has worked that meanwhile.
     fn find_out(
         &self,
         link: &mut Link<C>,
@@ -194,7 +195,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         cause: String,
         tally: &mut Tally,
     ) {
-        let witness = rows.iter().find(|row| row.reached() != Some(row.fence));
+        let moved = rows.iter().filter(|row| row.reached() != Some(row.fence));
+        let witness = moved.max_by_key(|row| row.change.next == Some(Next::Never));
         let committed = witness.is_some_and(|row| {
             let rest = Rest::FindOut(row.settled, row.reached(), cause);
             matches!(self.served.conclude(link, noise, row.key.clone(), row.fence, rest), Turn::Settled(_))
