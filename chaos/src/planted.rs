@@ -56,7 +56,7 @@ const BUGS: &[Bug] = &[
     bug("ignored row count", 9, 1, EVERYWHERE),
     bug("no fence", 9, 1, EVERYWHERE),
     bug("autocommit", 9, 1, &[(Mariadb, Transaction)]),
-    bug("no SKIP LOCKED", 12, 200, &[(Postgres, Transaction), (Mariadb, Transaction)]),
+    bug("no SKIP LOCKED", 12, 1, &[(Postgres, Transaction), (Mariadb, Transaction)]),
     bug("the worker's clock", 13, 1, &[(Postgres, Lease), (Mariadb, Lease), (Postgres, Transaction)]),
     bug("a backoff without a cap", 14, 1, EVERYWHERE),
     bug("a text as it is", 15, 100, &[(Postgres, Transaction)]),
