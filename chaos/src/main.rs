@@ -3,8 +3,10 @@
 
 mod bank;
 mod bars;
+mod calls;
 mod checker;
 mod db;
+mod odd;
 mod on;
 mod options;
 mod run;

@@ -187,16 +187,20 @@ impl Run {
             drained: true,
             exact_tries: self.asked.mode != Mode::Lease,
             may_be_set_aside: false,
+            also_fail: "1 = 0",
         });
         let found = check(&mut *self.session()?, &self.calls(), expected)?;
-        for new in found {
-            match self.invariants.iter_mut().find(|old| old.name == new.name) {
-                Some(old) if old.broken >= new.broken => {}
-                Some(old) => *old = new,
-                None => self.invariants.push(new),
-            }
-        }
+        found.into_iter().for_each(|invariant| self.add(invariant));
         Ok(())
+    }
+
+    /// Adds what was found of an invariant; of several findings the worst is reported.
+    pub(crate) fn add(&mut self, new: Invariant) {
+        match self.invariants.iter_mut().find(|old| old.name == new.name) {
+            Some(old) if old.broken >= new.broken => {}
+            Some(old) => *old = new,
+            None => self.invariants.push(new),
+        }
     }
 
     /// Whether an invariant broke in a check so far.

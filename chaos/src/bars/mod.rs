@@ -1,6 +1,9 @@
 //! The bars of the promise, each a run by its number.
 
+mod aborts;
+mod fail_points;
 mod kills;
+mod panics;
 
 use anyhow::Result;
 
@@ -28,4 +31,4 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR];
+pub(crate) const BARS: &[Bar] = &[kills::BAR, fail_points::BAR, aborts::BAR, panics::BAR];

@@ -2,6 +2,7 @@
 
 pub(crate) mod application;
 mod handler;
+mod misconduct;
 pub(crate) mod serve;
 
 use super::Conn;
