@@ -1,9 +1,17 @@
 //! The bars of the promise, each a run by its number.
 
 mod aborts;
+mod error_texts;
 mod fail_points;
+mod frozen;
 mod kills;
+mod lease_races;
+mod misconduct;
 mod panics;
+mod sqlite_kills;
+pub(crate) mod stale_saves;
+mod terminations;
+mod undecodable;
 
 use anyhow::Result;
 
@@ -31,4 +39,17 @@ pub(crate) enum Needs {
 }
 
 /// All of them, in their order.
-pub(crate) const BARS: &[Bar] = &[kills::BAR, fail_points::BAR, aborts::BAR, panics::BAR];
+pub(crate) const BARS: &[Bar] = &[
+    kills::BAR,
+    fail_points::BAR,
+    aborts::BAR,
+    panics::BAR,
+    misconduct::BAR,
+    stale_saves::BAR,
+    error_texts::BAR,
+    undecodable::BAR,
+    frozen::BAR,
+    terminations::BAR,
+    sqlite_kills::BAR,
+    lease_races::BAR,
+];

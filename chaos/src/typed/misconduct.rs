@@ -45,6 +45,8 @@ fn write_elsewhere(id: i64, url: &str) -> Result<(), Failure> {
     })?;
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(0), ledger::attempt.eq(-1)))
-        .execute(&mut elsewhere)?;
+        .execute(&mut elsewhere)
+        // As a text, because a conflict of the database's is nobody's fault, and would be waited out.
+        .map_err(|error| Failure::retry(format!("nothing was written elsewhere: {error}")))?;
     Err(Failure::retry("failed after it wrote elsewhere"))
 }
