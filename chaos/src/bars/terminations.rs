@@ -35,10 +35,12 @@ fn run(run: &mut Run) -> Result<()> {
     let mut rolled_back = 0;
     for _ in 0..terminations {
         if pending(&mut *session)? < 300 {
-            run.enqueue_mixed(500)?;
-            // Some take longer than the grace, most of these not much.
-            let slow: Vec<_> = (0..20).map(|n| NewPayment::plain(n).kind(format!("slow {}", 40 * n))).collect();
-            run.enqueue(&slow)?;
+            let mut new: Vec<_> = (0..500).map(NewPayment::mixed).collect();
+            // Some take longer than the grace, one of them soon.
+            new.extend((0..4).map(|n| NewPayment::plain(n).kind("slow 600")));
+            run.random.shuffle(&mut new);
+            new.insert(4, NewPayment::plain(4).kind("slow 600"));
+            run.enqueue(&new)?;
         }
         let mut worker = recipe.start()?;
         worker.await_start(PATIENCE)?;
