@@ -46,7 +46,9 @@ fn run(run: &mut Run) -> Result<()> {
     let tally = worker.shut_down(PATIENCE)?;
     let recorded = tally.retried + tally.failed;
     run.number("failures_recorded", recorded);
-    run.expect(recorded == rows.unsigned_abs() * FAILURES, || format!("{rows} rows that fail thrice came to {tally:?}"));
+    run.expect(recorded == rows.unsigned_abs() * FAILURES, || {
+        format!("{rows} rows that fail thrice came to {tally:?}")
+    });
     run.add(Invariant::of("every row is attempted as often as it should be", unexpected_attempts(run)?));
     let mut session = run.session()?;
     let mysql = session.dialect() == Dialect::Mysql;

@@ -128,7 +128,8 @@ fn last_called(run: &Run, worker: &Worker) -> Result<i64> {
 }
 
 fn oldest_open(run: &Run) -> Result<i64> {
-    let oldest = "SELECT id AS n FROM payments WHERE next_attempt_time IS NOT NULL ORDER BY next_attempt_time, id LIMIT 1";
+    let oldest =
+        "SELECT id AS n FROM payments WHERE next_attempt_time IS NOT NULL ORDER BY next_attempt_time, id LIMIT 1";
     Ok(run.session()?.count(oldest)?)
 }
 

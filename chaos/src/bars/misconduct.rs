@@ -51,7 +51,7 @@ enum Booked {
 const GOOD: Fate = Fate { status: "SUCCESS", text: "", booked: Booked::Once };
 const SWALLOWED: Fate = undone("a statement of the handler failed and the handler went on");
 const ENDED: Fate = undone("the handler ended the message's transaction");
-const FAILED_AND_ENDED: Fate = undone("what the handler committed itself is not undone");
+const FAILED_AND_ENDED: Fate = undone("committed itself is not undone");
 const CHANGED: Fate = undone("the handler removed the row or changed its queue columns");
 
 /// It failed, and nothing of it is left.
@@ -84,7 +84,10 @@ fn fates(dialect: Dialect) -> Vec<(&'static str, Fate)> {
         // The library decides about it anyway.
         ("edits its due time", GOOD),
         // What another connection commits is beyond anybody's reach; on SQLite it cannot write.
-        ("writes elsewhere", if dialect == Sqlite { undone("locked") } else { left(undone("after it wrote elsewhere")) }),
+        (
+            "writes elsewhere",
+            if dialect == Sqlite { undone("locked") } else { left(undone("after it wrote elsewhere")) },
+        ),
     ]
 }
 
@@ -142,7 +145,10 @@ impl Row {
                 status => status == "FAILED" && self.booked == 0,
             },
         };
-        self.tries == 1 && (fate.status.is_empty() || self.status == fate.status) && self.text.contains(fate.text) && booked
+        self.tries == 1
+            && (fate.status.is_empty() || self.status == fate.status)
+            && self.text.contains(fate.text)
+            && booked
     }
 }
 
@@ -160,7 +166,8 @@ fn rows(run: &Run, kind: &str) -> Result<Vec<Row>> {
         Mysql => format!("CONCAT_WS('|', {})", columns.join(", ")),
         Postgres | Sqlite => columns.join(" || '|' || "),
     };
-    let lines = session.lines(&format!("SELECT {line} AS line FROM payments AS p WHERE kind = '{kind}' AND id > {OLD_PAYMENTS}"))?;
+    let lines = session
+        .lines(&format!("SELECT {line} AS line FROM payments AS p WHERE kind = '{kind}' AND id > {OLD_PAYMENTS}"))?;
     lines.iter().map(|line| parse(line).with_context(|| line.clone())).collect()
 }
 
@@ -175,7 +182,8 @@ fn parse(line: &str) -> Option<Row> {
 /// only if every half effect was reported.
 fn repair(run: &Run) -> Result<()> {
     let mut session = run.session()?;
-    let reported = "SELECT id FROM payments WHERE status = 'FAILED' AND (last_attempt_error_message LIKE '%is not undone%'
+    let reported =
+        "SELECT id FROM payments WHERE status = 'FAILED' AND (last_attempt_error_message LIKE '%is not undone%'
         OR last_attempt_error_message LIKE '%wrote elsewhere%')";
     session.run(&format!(
         "UPDATE companies SET balance_cents = balance_cents - (SELECT COALESCE(SUM(ledger.amount_cents), 0)

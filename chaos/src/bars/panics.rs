@@ -67,7 +67,9 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("handles", json!([before.handles, most.handles, after.handles]));
     run.expect(after.is_within(before), || format!("it had {before:?} and has {after:?}"));
     let tally = worker.shut_down(PATIENCE)?;
-    run.expect(tally.retried == (rows / 10).unsigned_abs(), || format!("{} panics were counted as {tally:?}", rows / 10));
+    run.expect(tally.retried == (rows / 10).unsigned_abs(), || {
+        format!("{} panics were counted as {tally:?}", rows / 10)
+    });
     run.check(|expected| Expected { exact_tries: true, ..expected })
 }
 
@@ -104,8 +106,6 @@ impl Holdings {
 
     /// Whether it is no more than this, but for a session that is opened just now.
     fn is_within(self, before: Self) -> bool {
-        self.sessions <= before.sessions + 1
-            && self.threads <= before.threads + 1
-            && self.handles <= before.handles + 3
+        self.sessions <= before.sessions + 1 && self.threads <= before.threads + 1 && self.handles <= before.handles + 3
     }
 }

@@ -48,7 +48,12 @@ fn run(run: &mut Run) -> Result<()> {
     let saved = thread::scope(|scope| -> Result<Saved> {
         let savers: Vec<_> = seeds
             .into_iter()
-            .map(|seed| scope.spawn({ let (url, stop, stale) = (&url, &stop, &stale_so_far); move || save(url, seed, stop, stale) }))
+            .map(|seed| {
+                scope.spawn({
+                    let (url, stop, stale) = (&url, &stop, &stale_so_far);
+                    move || save(url, seed, stop, stale)
+                })
+            })
             .collect();
         let worked = work(run, wanted, &stale_so_far);
         stop.store(true, Ordering::Relaxed);

@@ -55,7 +55,8 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("rounds", rounds);
     run.number("undecodable_rows", rounds);
     run.number("slowest_99_ms", u64::try_from(slowest.as_millis())?);
-    let again = "SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS' AND try_count <> 1 AND note <> 'corrected'";
+    let again =
+        "SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS' AND try_count <> 1 AND note <> 'corrected'";
     let again = session.count(again)?;
     run.expect(again == 0, || format!("{again} of the others needed more than one try"));
     run.check(|expected| Expected { exact_tries: false, ..expected })

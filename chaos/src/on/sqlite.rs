@@ -4,3 +4,8 @@ pub(crate) type Conn = diesel::SqliteConnection;
 
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
+
+/// Has a connection wait for others, from its first statement on: after a crash the first to come has the database alone.
+fn be_patient(connection: &mut Conn) -> diesel::QueryResult<()> {
+    diesel::connection::SimpleConnection::batch_execute(connection, "PRAGMA busy_timeout = 20000")
+}

@@ -8,7 +8,7 @@ use anyhow::Result;
 use diesel::prelude::*;
 use queueable::Queueable;
 
-use super::Conn;
+use super::{Conn, be_patient};
 use crate::bank::{Locked, NewPayment, ledger, locked_queue, payments};
 use crate::bars::stale_saves::Saved;
 
@@ -24,11 +24,8 @@ pub(crate) fn enqueue(url: &str, new: &[NewPayment]) -> Result<()> {
 
 /// A connection as patient as an application with a busy database has to be.
 pub(crate) fn connect(url: &str) -> Result<Conn> {
-    use diesel::connection::SimpleConnection;
     let mut connection = Conn::establish(url)?;
-    if url.split_once("://").is_none() {
-        connection.batch_execute("PRAGMA busy_timeout = 20000")?;
-    }
+    be_patient(&mut connection)?;
     Ok(connection)
 }
 

@@ -5,4 +5,4 @@ mod handler;
 mod misconduct;
 pub(crate) mod serve;
 
-use super::Conn;
+use super::{Conn, be_patient};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use queueable::{CrashAccounting, Error, Poller, PollerHandle, PollerSettings, Queueable};
 use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -53,6 +53,7 @@ fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
         .max_size(workers + 4)
         .min_idle(Some(0))
         .connection_timeout(Duration::from_secs(2))
+        .connection_customizer(Box::new(Patient))
         .build_unchecked(ConnectionManager::new(&options.url));
     let calls = File::options().append(true).create(true).open(&options.calls).context("the calls cannot be noted")?;
     let booking = Booking::new(calls, &options.url);
@@ -79,6 +80,16 @@ fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
             Accounting::Strict => CrashAccounting::Strict,
             Accounting::Off => CrashAccounting::Off,
         }))
+}
+
+/// Makes a pool's connections patient, before the pool tries them.
+#[derive(Debug)]
+struct Patient;
+
+impl CustomizeConnection<Conn, r2d2::Error> for Patient {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), r2d2::Error> {
+        super::be_patient(connection).map_err(r2d2::Error::QueryError)
+    }
 }
 
 /// Has the fail point do something at its so-manieth pass, and say so before, at least the first time.
