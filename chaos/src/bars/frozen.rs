@@ -51,8 +51,9 @@ fn run(run: &mut Run) -> Result<()> {
         let (mut frozen, row) = freeze(run, &recipe)?;
         let since = Instant::now();
         let mut other = recipe.start()?;
-        run.enqueue_while_frozen(bound.is_some())?;
         if let Some(bound) = bound {
+            // Others have work besides.
+            run.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>())?;
             await_success(run, row)?;
             let time = since.elapsed();
             slowest = slowest.max(time);
@@ -92,13 +93,6 @@ fn run(run: &mut Run) -> Result<()> {
         run.number("slowest_elsewhere_ms", u64::try_from(slowest.as_millis())?);
     }
     run.check(|expected| Expected { exact_tries: false, ..expected })
-}
-
-impl Run {
-    /// Others have work besides the frozen row, where anybody can write.
-    fn enqueue_while_frozen(&mut self, can_write: bool) -> Result<()> {
-        if can_write { self.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>()) } else { Ok(()) }
-    }
 }
 
 /// Has a process freeze in the middle of an attempt, and returns it with the row.

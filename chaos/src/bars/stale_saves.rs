@@ -37,7 +37,7 @@ pub(crate) struct Saved {
 }
 
 fn run(run: &mut Run) -> Result<()> {
-    let wanted = run.times(150, 50_000);
+    let wanted = run.times(150, 20_000);
     let recipe = run.recipe();
     let mut worker = recipe.start()?;
     worker.await_start(PATIENCE)?;
