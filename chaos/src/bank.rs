@@ -1,7 +1,9 @@
 //! The bank that is shaken: payments to book in a ledger and on a company's balance.
 
 use anyhow::Result;
+use diesel::deserialize::{self, FromStaticSqlRow};
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
 use queueable::{Migrations, Queueable};
 
@@ -75,6 +77,7 @@ macro_rules! entities {
             pub(crate) amount_cents: i64,
             pub(crate) kind: String,
             pub(crate) fails: i32,
+            #[diesel(deserialize_as = Legible)]
             pub(crate) note: String,
         }
     )*};
@@ -87,6 +90,43 @@ entities! {
     Grouped: (group = 20, group_by = company_id, budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
     /// A payment under a lease of two seconds.
     Leased: (lease = "2s", budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
+    /// A payment in transaction mode that may take two seconds.
+    HastyLocked: (budget = "2s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    /// A payment in a group that may take two seconds.
+    HastyGrouped: (group = 20, group_by = company_id, budget = "2s", retry = exponential("50ms", max = "1s"),
+        max_tries = 20);
+    /// A payment under a lease that soon ends, where the call may take longer.
+    HastyLeased: (lease = "300ms", budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
+    /// A payment in transaction mode that has one try, so that what came of it can be seen.
+    OnceLocked: (budget = "10s", max_tries = 1);
+    /// A payment in group mode that has one try.
+    OnceGrouped: (group = 20, group_by = company_id, budget = "10s", max_tries = 1);
+    /// A payment under a lease that has one try.
+    OnceLeased: (lease = "2s", budget = "10s", max_tries = 1);
+}
+
+/// The note that no entity can read.
+pub(crate) const ILLEGIBLE: &str = "illegible";
+
+/// A note as the entities read it.
+pub(crate) struct Legible(String);
+
+impl<DB> Queryable<Text, DB> for Legible
+where
+    DB: diesel::backend::Backend,
+    String: FromStaticSqlRow<Text, DB>,
+{
+    type Row = String;
+
+    fn build(note: String) -> deserialize::Result<Self> {
+        if note == ILLEGIBLE { Err("nobody can read this note".into()) } else { Ok(Legible(note)) }
+    }
+}
+
+impl From<Legible> for String {
+    fn from(Legible(note): Legible) -> String {
+        note
+    }
 }
 
 #[derive(Debug, Clone, Insertable)]
@@ -117,6 +157,10 @@ impl NewPayment {
 
     pub(crate) fn kind(self, kind: impl Into<String>) -> Self {
         NewPayment { kind: kind.into(), ..self }
+    }
+
+    pub(crate) fn note(self, note: impl Into<String>) -> Self {
+        NewPayment { note: note.into(), ..self }
     }
 
     /// The usual mix: nine of ten succeed at once, most others later, one of a hundred never.

@@ -80,7 +80,7 @@ impl Injector {
             Fault::Break { worker, point, pass } => {
                 let post = &mut self.posts[*worker];
                 post.worker.kill()?;
-                let broken = Break { point: (*point).to_owned(), pass: *pass, action: Action::Kill };
+                let broken = Break { point: (*point).to_owned(), pass: *pass, again: false, action: Action::Kill };
                 *post = Post { worker: self.recipe.clone().breaks([broken]).start()?, armed: Some(point) };
             }
             Fault::EndSessions => end_sessions(&self.url)?,

@@ -6,11 +6,13 @@
 mod application;
 mod bank;
 mod bars;
+mod calls;
 mod checker;
 mod db;
 mod galera;
 mod injector;
 mod latency;
+mod odd;
 mod on;
 mod options;
 mod planted;

@@ -72,6 +72,9 @@ pub(crate) struct WorkerOptions {
     pub(crate) mode: Mode,
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
+    /// Which settings the entity has.
+    #[arg(long, default_value = "usual")]
+    pub(crate) terms: Terms,
     /// The file in which the calls of the outside world are noted.
     #[arg(long)]
     pub(crate) calls: PathBuf,
@@ -84,7 +87,10 @@ pub(crate) struct WorkerOptions {
     /// Where crashes are accounted.
     #[arg(long)]
     pub(crate) crash_directory: PathBuf,
-    /// What happens at a fail point: `NAME:PASS:ACTION`, as in `claimed:3:kill`.
+    /// How many bytes of a failure's text are stored.
+    #[arg(long, default_value_t = 8 * 1024)]
+    pub(crate) error_text_limit: usize,
+    /// What happens at a fail point: `NAME:PASS:ACTION`, as in `claimed:3:kill`; or at every third pass: `claimed:3+:kill`.
     #[arg(long = "break")]
     pub(crate) breaks: Vec<Break>,
 }
@@ -126,12 +132,25 @@ pub(crate) enum Accounting {
     Off,
 }
 
+/// The settings with which an entity is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Terms {
+    /// Ten seconds for a handler, two for a lease, tries in plenty.
+    Usual,
+    /// Two seconds for a handler, 300 milliseconds for a lease.
+    Hasty,
+    /// As usual, with one try.
+    Once,
+}
+
 /// What happens at a fail point of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Break {
     pub(crate) point: String,
     /// At which pass, counted from 1.
     pub(crate) pass: u64,
+    /// Whether also at every so-manieth pass after that.
+    pub(crate) again: bool,
     pub(crate) action: Action,
 }
 
@@ -143,6 +162,25 @@ pub(crate) enum Action {
     Stop,
     /// The thread waits a second.
     Wait,
+    /// The thread waits for 400 milliseconds, which is longer than a hasty lease.
+    Moment,
+}
+
+impl Break {
+    /// At one pass.
+    pub(crate) fn once(point: &str, pass: u64, action: Action) -> Self {
+        Break { point: point.to_owned(), pass, again: false, action }
+    }
+
+    /// At every so-manieth pass.
+    pub(crate) fn every(point: &str, pass: u64, action: Action) -> Self {
+        Break { again: true, ..Break::once(point, pass, action) }
+    }
+
+    /// Whether it happens at this pass.
+    pub(crate) fn is_at(&self, pass: u64) -> bool {
+        if self.again { pass.is_multiple_of(self.pass) } else { pass == self.pass }
+    }
 }
 
 impl std::str::FromStr for Break {
@@ -151,14 +189,16 @@ impl std::str::FromStr for Break {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("not of the form NAME:PASS:ACTION: {text}");
         let [point, pass, action] = text.split(':').collect::<Vec<_>>()[..] else { return Err(wrong()) };
+        let (pass, again) = pass.strip_suffix('+').map_or((pass, false), |pass| (pass, true));
         let pass = pass.parse().map_err(|_| wrong())?;
-        Ok(Break { point: point.to_owned(), pass, action: Action::from_str(action, true)? })
+        Ok(Break { point: point.to_owned(), pass, again, action: Action::from_str(action, true)? })
     }
 }
 
 impl std::fmt::Display for Break {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let action = self.action.to_possible_value().expect("no action is skipped");
-        write!(f, "{}:{}:{}", self.point, self.pass, action.get_name())
+        let again = if self.again { "+" } else { "" };
+        write!(f, "{}:{}{again}:{}", self.point, self.pass, action.get_name())
     }
 }

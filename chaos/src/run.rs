@@ -205,30 +205,34 @@ impl Run {
             drained: true,
             exact_tries: self.asked.mode != Mode::Lease,
             may_be_set_aside: false,
+            also_fail: "1 = 0",
         });
         if let Some(sql) = &self.asked.spoil {
             self.session()?.run(sql)?;
         }
         let found = check(&mut *self.session()?, &self.calls(), expected)?;
-        for new in found {
-            match self.invariants.iter_mut().find(|old| old.name == new.name) {
-                Some(old) if old.broken >= new.broken => {}
-                Some(old) => *old = new,
-                None => self.invariants.push(new),
-            }
-        }
+        found.into_iter().for_each(|invariant| self.add(invariant));
         Ok(())
     }
 
     /// After a run that could not be made to its end: asks what always holds, whatever was done.
     pub(crate) fn check_what_always_holds(&mut self) -> Result<()> {
-        self.check(|Expected { old, .. }| Expected {
+        self.check(|expected| Expected {
             payments: None,
             drained: false,
             exact_tries: false,
             may_be_set_aside: true,
-            old,
+            ..expected
         })
+    }
+
+    /// Adds what was found of an invariant; of several findings the worst is reported.
+    pub(crate) fn add(&mut self, new: Invariant) {
+        match self.invariants.iter_mut().find(|old| old.name == new.name) {
+            Some(old) if old.broken >= new.broken => {}
+            Some(old) => *old = new,
+            None => self.invariants.push(new),
+        }
     }
 
     /// Whether an invariant broke in a check so far.

@@ -14,7 +14,7 @@ use queueable::Tally;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::options::{Accounting, Break, Mode, WorkerOptions};
+use crate::options::{Accounting, Break, Mode, Terms, WorkerOptions};
 
 /// What a worker process says, a line each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -44,11 +44,13 @@ impl Recipe {
             url: url.to_owned(),
             mode,
             workers: 4,
+            terms: Terms::Usual,
             calls: directory.join("calls"),
             poll_interval_ms: 200,
             grace_ms: 5000,
             accounting: Accounting::On,
             crash_directory: directory.join("crashes"),
+            error_text_limit: 8 * 1024,
             breaks: Vec::new(),
         };
         Recipe { options, environment: Vec::new(), directory: directory.to_owned() }
@@ -56,6 +58,24 @@ impl Recipe {
 
     pub(crate) fn workers(mut self, workers: usize) -> Self {
         self.options.workers = workers;
+        self
+    }
+
+    /// Other settings of the entity than the usual ones.
+    pub(crate) fn terms(mut self, terms: Terms) -> Self {
+        self.options.terms = terms;
+        self
+    }
+
+    /// How long running handlers may go on when it is told to stop.
+    pub(crate) fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// How many bytes of a failure's text are stored.
+    pub(crate) fn error_text_limit(mut self, bytes: usize) -> Self {
+        self.options.error_text_limit = bytes;
         self
     }
 
@@ -89,11 +109,13 @@ impl Recipe {
             url,
             mode,
             workers,
+            terms,
             calls,
             poll_interval_ms,
             grace_ms,
             accounting,
             crash_directory,
+            error_text_limit,
             breaks,
         } = &self.options;
         fs::create_dir_all(crash_directory)?;
@@ -102,6 +124,7 @@ impl Recipe {
         command.arg("--calls").arg(calls).arg("--crash-directory").arg(crash_directory);
         command.args(["--accounting", &name_of(accounting), "--workers", &workers.to_string()]);
         command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
+        command.args(["--terms", &name_of(terms), "--error-text-limit", &error_text_limit.to_string()]);
         for each in breaks {
             command.args(["--break", &each.to_string()]);
         }

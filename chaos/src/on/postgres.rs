@@ -6,3 +6,8 @@ pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Pos
 
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
+
+/// Nothing is to be said: the server has its own patience.
+fn be_patient(_: &mut Conn) -> diesel::QueryResult<()> {
+    Ok(())
+}

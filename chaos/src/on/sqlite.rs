@@ -6,3 +6,8 @@ pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Sql
 
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
+
+/// Has a connection wait for others, from its first statement on: after a crash the first to come has the database alone.
+fn be_patient(connection: &mut Conn) -> diesel::QueryResult<()> {
+    diesel::connection::SimpleConnection::batch_execute(connection, "PRAGMA busy_timeout = 20000")
+}

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use diesel::prelude::*;
 use queueable::Queueable;
 
-use super::Conn;
 use super::operator::Operator;
+use super::{Conn, be_patient};
 use crate::application::{Books, Pace, Role};
 use crate::bank::{Locked, NewPayment, OLD_PAYMENTS, payments, remarks};
 use crate::options::Mode;
@@ -30,11 +30,8 @@ fn insert(connection: &mut Conn, new: &[NewPayment]) -> QueryResult<usize> {
 
 /// A connection as patient as an application with a busy database has to be.
 pub(crate) fn connect(url: &str) -> Result<Conn> {
-    use diesel::connection::SimpleConnection;
     let mut connection = Conn::establish(url)?;
-    if url.split_once("://").is_none() {
-        connection.batch_execute("PRAGMA busy_timeout = 20000")?;
-    }
+    be_patient(&mut connection)?;
     Ok(connection)
 }
 

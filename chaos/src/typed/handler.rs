@@ -6,18 +6,24 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use fail::fail_point;
 use queueable::{Failure, Handler, HandlerResult, Lease, LeaseHandler, Message, Outcome};
 
 use super::Conn;
-use crate::bank::{Grouped, Leased, Locked, PLANNED, companies, ledger};
+use super::misconduct::misbehave;
+use crate::bank::{
+    Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked, PLANNED,
+    companies, ledger,
+};
+use crate::odd::Odd;
 
 /// Books payments, and notes every attempt as a call of the outside world.
 pub(super) struct Booking {
     /// Appended to by every process of the run, a line at a time.
     calls: File,
+    /// Where a handler goes that opens a connection of its own.
+    url: String,
 }
 
 /// A payment without the type by which its mode is told.
@@ -40,11 +46,11 @@ macro_rules! payments {
     )*};
 }
 
-payments!(Locked, Grouped, Leased);
+payments!(Locked, Grouped, Leased, HastyLocked, HastyGrouped, HastyLeased, OnceLocked, OnceGrouped, OnceLeased);
 
 impl Booking {
-    pub(super) fn new(calls: File) -> Self {
-        Booking { calls }
+    pub(super) fn new(calls: File, url: &str) -> Self {
+        Booking { calls, url: url.to_owned() }
     }
 
     /// One write, so that the line is whole whoever else writes and whatever ends the process.
@@ -55,10 +61,13 @@ impl Booking {
     /// What happens before anything is booked, and outside the transaction where there is a lease.
     fn call(&self, payment: &Payment<'_>, key: &str, attempt: u32) -> Result<(), Failure> {
         self.note_call(payment, key, attempt)?;
+        let fails = fails_as_planned(payment, attempt);
         match payment.kind.split_once(' ').unwrap_or((payment.kind, "")) {
             ("fatal", _) => return Err(Failure::fatal(PLANNED)),
             ("slow", millis) => thread::sleep(Duration::from_millis(millis.parse()?)),
-            ("panics", _) => panic!("planned panic"),
+            ("panics", _) if fails => panic!("planned panic"),
+            ("errs", _) if fails => return Err(Failure::retry(Odd::of(payment.kind))),
+            ("errs", _) => return Err(Failure::fatal(Odd::of(payment.kind))),
             ("aborts", _) => process::abort(),
             _ => {}
         }
@@ -78,19 +87,10 @@ impl Booking {
         diesel::update(companies::table.find(payment.company_id))
             .set(companies::balance_cents.eq(companies::balance_cents + payment.amount_cents))
             .execute(message.connection())?;
-        self.misbehave(payment, message.connection())?;
+        misbehave(payment.kind, payment.id, &self.url, message.connection())?;
         fail_point!("effects");
         fail_as_planned(payment, message.try_number())?;
         Ok(Outcome::Done)
-    }
-
-    /// What no handler should do.
-    fn misbehave(&self, payment: &Payment<'_>, connection: &mut Conn) -> Result<(), Failure> {
-        match payment.kind {
-            "swallows" => drop(connection.batch_execute("INSERT INTO no_such_table VALUES (1)")),
-            _ => {}
-        }
-        Ok(())
     }
 
     fn handle(&self, payment: &Payment<'_>, message: &mut Message<'_, Conn>) -> HandlerResult {
@@ -99,30 +99,40 @@ impl Booking {
     }
 }
 
+fn fails_as_planned(payment: &Payment<'_>, attempt: u32) -> bool {
+    i64::from(attempt) <= payment.fails.into()
+}
+
 fn fail_as_planned(payment: &Payment<'_>, attempt: u32) -> Result<(), Failure> {
-    if i64::from(attempt) <= payment.fails.into() { Err(Failure::retry(PLANNED)) } else { Ok(()) }
+    if fails_as_planned(payment, attempt) { Err(Failure::retry(PLANNED)) } else { Ok(()) }
 }
 
-impl Handler<Locked, Conn> for Booking {
-    fn handle(&self, payment: &Locked, message: &mut Message<'_, Conn>) -> HandlerResult {
-        self.handle(&payment.into(), message)
-    }
+macro_rules! handlers {
+    ($($entity:ident),*) => {$(
+        impl Handler<$entity, Conn> for Booking {
+            fn handle(&self, payment: &$entity, message: &mut Message<'_, Conn>) -> HandlerResult {
+                self.handle(&payment.into(), message)
+            }
+        }
+    )*};
 }
 
-impl Handler<Grouped, Conn> for Booking {
-    fn handle(&self, payment: &Grouped, message: &mut Message<'_, Conn>) -> HandlerResult {
-        self.handle(&payment.into(), message)
-    }
+handlers!(Locked, Grouped, HastyLocked, HastyGrouped, OnceLocked, OnceGrouped);
+
+macro_rules! lease_handlers {
+    ($($entity:ident),*) => {$(
+        impl LeaseHandler<$entity, Conn> for Booking {
+            type Answer = ();
+
+            fn call(&self, payment: &$entity, lease: &Lease) -> Result<(), Failure> {
+                self.call(&payment.into(), lease.idempotency_key(), lease.try_number())
+            }
+
+            fn apply(&self, payment: &$entity, (): &(), message: &mut Message<'_, Conn>) -> HandlerResult {
+                self.book(&payment.into(), message)
+            }
+        }
+    )*};
 }
 
-impl LeaseHandler<Leased, Conn> for Booking {
-    type Answer = ();
-
-    fn call(&self, payment: &Leased, lease: &Lease) -> Result<(), Failure> {
-        self.call(&payment.into(), lease.idempotency_key(), lease.try_number())
-    }
-
-    fn apply(&self, payment: &Leased, (): &(), message: &mut Message<'_, Conn>) -> HandlerResult {
-        self.book(&payment.into(), message)
-    }
-}
+lease_handlers!(Leased, HastyLeased, OnceLeased);

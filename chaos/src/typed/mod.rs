@@ -3,7 +3,9 @@
 pub(crate) mod application;
 pub(crate) mod backoffs;
 mod handler;
+mod misconduct;
 mod operator;
+pub(crate) mod saver;
 pub(crate) mod serve;
 
-use super::{Conn, DIALECT};
+use super::{Conn, DIALECT, be_patient};

@@ -8,16 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{CrashAccounting, Error, Poller, PollerHandle, Queueable};
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
+use queueable::{CrashAccounting, Error, Poller, PollerHandle, PollerSettings, Queueable};
 use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 
 use super::Conn;
 use super::handler::Booking;
-use crate::bank::{Grouped, Leased, Locked};
-use crate::options::{Accounting, Action, Break, Mode, WorkerOptions};
+use crate::bank::{
+    Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked,
+};
+use crate::options::{Accounting, Action, Break, Mode, Terms, WorkerOptions};
 use crate::worker::Said;
 
 /// Works until SIGTERM, which shuts down in good order, or until the harness is gone, which ends the process at once.
@@ -51,15 +53,25 @@ fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
         .max_size(workers + 4)
         .min_idle(Some(0))
         .connection_timeout(Duration::from_secs(2))
+        .connection_customizer(Box::new(Patient))
         .build_unchecked(ConnectionManager::new(&options.url));
     let calls = File::options().append(true).create(true).open(&options.calls).context("the calls cannot be noted")?;
-    let booking = Booking::new(calls);
-    let poller = match options.mode {
-        Mode::Transaction => Locked::poller(pool, booking),
-        Mode::Group => Grouped::poller(pool, booking),
-        Mode::Lease => Leased::poller(pool, booking),
+    let booking = Booking::new(calls, &options.url);
+    let poller = match (options.mode, options.terms) {
+        (Mode::Transaction, Terms::Usual) => Locked::poller(pool, booking),
+        (Mode::Transaction, Terms::Hasty) => HastyLocked::poller(pool, booking),
+        (Mode::Transaction, Terms::Once) => OnceLocked::poller(pool, booking),
+        (Mode::Group, Terms::Usual) => Grouped::poller(pool, booking),
+        (Mode::Group, Terms::Hasty) => HastyGrouped::poller(pool, booking),
+        (Mode::Group, Terms::Once) => OnceGrouped::poller(pool, booking),
+        (Mode::Lease, Terms::Usual) => Leased::poller(pool, booking),
+        (Mode::Lease, Terms::Hasty) => HastyLeased::poller(pool, booking),
+        (Mode::Lease, Terms::Once) => OnceLeased::poller(pool, booking),
     };
+    let mut settings = PollerSettings::default();
+    settings.error_text_limit = options.error_text_limit;
     Ok(poller
+        .settings(settings)
         .workers(options.workers)
         .poll_interval(Duration::from_millis(options.poll_interval_ms))
         .crash_directory(&options.crash_directory)
@@ -70,26 +82,41 @@ fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
         }))
 }
 
-/// Has the fail point do something at its so-manieth pass, and say so before.
+/// Makes a pool's connections patient, before the pool tries them.
+#[derive(Debug)]
+struct Patient;
+
+impl CustomizeConnection<Conn, r2d2::Error> for Patient {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), r2d2::Error> {
+        super::be_patient(connection).map_err(r2d2::Error::QueryError)
+    }
+}
+
+/// Has the fail point do something at its so-manieth pass, and say so before, at least the first time.
 fn arm(each: Break) -> Result<()> {
     let passes = AtomicU64::new(0);
-    let Break { point, pass, action } = each;
-    let name = point.clone();
+    let point = each.point.clone();
     let act = move || {
-        if passes.fetch_add(1, Ordering::Relaxed) + 1 != pass {
+        let pass = passes.fetch_add(1, Ordering::Relaxed) + 1;
+        if !each.is_at(pass) {
             return;
         }
-        let _ = say(&Said::Reached { point: name.clone() });
-        let _ = match action {
+        if pass == each.pass {
+            let _ = say(&Said::Reached { point: each.point.clone() });
+        }
+        let _ = match each.action {
             Action::Kill => raise(SIGKILL),
             Action::Stop => raise(SIGSTOP),
-            Action::Wait => {
-                thread::sleep(Duration::from_secs(1));
-                Ok(())
-            }
+            Action::Wait => wait(Duration::from_secs(1)),
+            Action::Moment => wait(Duration::from_millis(400)),
         };
     };
     fail::cfg_callback(point, act).map_err(anyhow::Error::msg)
+}
+
+fn wait(time: Duration) -> std::io::Result<()> {
+    thread::sleep(time);
+    Ok(())
 }
 
 fn say(said: &Said) -> Result<()> {

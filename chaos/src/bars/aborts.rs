@@ -1,0 +1,94 @@
+//! Bar 7: handlers that abort the process. Their rows are set aside, and no other.
+
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::checker::{Expected, Invariant};
+use crate::options::{Accounting, Backend, Mode, Terms};
+use crate::run::{Run, pending};
+use crate::worker::Recipe;
+
+pub(super) const BAR: Bar = Bar {
+    number: 7,
+    title: "handlers that abort the process",
+    backends: Backend::SINGLE,
+    modes: Mode::IN_TRANSACTION,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 5,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many crashes a row has before it is set aside.
+const CRASHES: u64 = 3;
+
+fn run(run: &mut Run) -> Result<()> {
+    let aborting = run.times(1, 20);
+    let mut restarts = 0;
+    for accounting in [Accounting::On, Accounting::Strict] {
+        enqueue(run, aborting)?;
+        // After a crash, strict accounts let a row wait for its budget: a short one.
+        let recipe = run.recipe().terms(Terms::Hasty).accounting(accounting);
+        let crashes = work_on(run, &recipe, aborting)?;
+        restarts += crashes;
+        run.number(if accounting == Accounting::On { "crashes" } else { "crashes_strict" }, crashes);
+        run.expect(crashes >= aborting && crashes <= aborting * CRASHES, || {
+            format!("{aborting} rows ended {crashes} processes with accounts {accounting:?}")
+        });
+    }
+    run.number("restarts", restarts);
+    run.number("aborting_rows", 2 * aborting);
+    let innocent = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind NOT IN ('fatal', 'aborts')";
+    let innocent = run.session()?.count(innocent)?;
+    run.number("innocent_set_aside", innocent);
+    let not_set_aside = format!(
+        "SELECT {} AS line FROM payments WHERE kind = 'aborts' AND NOT (status = 'FAILED' AND try_count = 0
+         AND last_attempt_error_message LIKE 'the process ended 3 times while this message was handled%')",
+        run.dialect().text("id")
+    );
+    let not_set_aside = run.session()?.lines(&not_set_aside)?;
+    run.add(Invariant::of("every row that ends its process is set aside", not_set_aside));
+    run.check(|expected| Expected { also_fail: "p.kind = 'aborts'", ..expected })
+}
+
+/// Many good payments, and some deadly ones among them.
+fn enqueue(run: &mut Run, aborting: u64) -> Result<()> {
+    let good = 200 * i64::try_from(aborting)?;
+    let mut new: Vec<_> = (0..good).map(NewPayment::mixed).collect();
+    for number in 0..i64::try_from(aborting)? {
+        let place = run.random.usize(..new.len());
+        new.insert(place, NewPayment::plain(number).kind("aborts"));
+    }
+    run.enqueue(&new)
+}
+
+/// Starts a process in place of every one that ends, until everything is worked. Returns how many crashed.
+fn work_on(run: &mut Run, recipe: &Recipe, aborting: u64) -> Result<u64> {
+    let mut crashes = 0;
+    let mut session = run.session()?;
+    loop {
+        let mut worker = recipe.start()?;
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = worker.ended()? {
+                break status;
+            }
+            if pending(&mut *session)? == 0 {
+                worker.shut_down(PATIENCE)?;
+                return Ok(crashes);
+            }
+            ensure!(Instant::now() < deadline, "it does not come to an end; {}", run.said());
+            thread::sleep(Duration::from_millis(10));
+        };
+        ensure!(status.signal() == Some(Signal::ABORT.as_raw()), "a worker ended with {status}: {}", worker.log());
+        crashes += 1;
+        ensure!(crashes <= 2 * aborting * CRASHES, "the same rows end process after process");
+    }
+}

@@ -1,0 +1,171 @@
+//! Bar 2: a process is killed at every fail point; and, more gently, frozen or delayed there.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::checker::Expected;
+use crate::options::{Action, Backend, Break, Mode, Terms};
+use crate::run::{Run, Scale, pending};
+use crate::worker::{Recipe, Said, Worker};
+
+pub(super) const BAR: Bar = Bar {
+    number: 2,
+    title: "every fail point",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many processes run to their fail points at the same time.
+const AT_ONCE: usize = 3;
+
+/// What every mode passes on the way from the handler to the commit, or to a failure.
+const POINTS: &[&str] = &[
+    "sentinel",
+    "mid-handler",
+    "effects",
+    "releasing",
+    "released",
+    "settled",
+    "committing",
+    "committed",
+    "recording",
+    "recorded",
+];
+const IN_TRANSACTION: &[&str] = &["claimed"];
+const UNDER_A_LEASE: &[&str] =
+    &["lease-claimed", "lease-called", "lease-locked", "lease-applied", "lease-expired", "heartbeat", "heartbeat-sent"];
+
+fn run(run: &mut Run) -> Result<()> {
+    let special = if run.asked.mode == Mode::Lease { UNDER_A_LEASE } else { IN_TRANSACTION };
+    let mut points: Vec<_> = POINTS.iter().chain(special).copied().collect();
+    let recipe = match run.asked.mode {
+        Mode::Lease => run.recipe().terms(Terms::Hasty),
+        _ => run.recipe(),
+    };
+    let mut hits = BTreeMap::new();
+    for _ in 0..run.times(1, 20) {
+        run.random.shuffle(&mut points);
+        for some in points.chunks(AT_ONCE) {
+            for point in kill_at(run, &recipe, some)? {
+                *hits.entry(point).or_insert(0) += 1;
+            }
+        }
+        // Nobody works now. What a killed process left behind is waited for, and nothing else may be amiss.
+        run.check(|expected| Expected { drained: false, may_be_set_aside: true, ..expected })?;
+    }
+    if run.asked.scale != Scale::Smoke {
+        for point in &points {
+            for action in [Action::Stop, Action::Wait] {
+                hold_at(run, &recipe, point, action)?;
+                *hits.entry(*point).or_insert(0) += 1;
+            }
+        }
+    }
+    run.number("hits", hits.values().sum::<u64>());
+    run.number("hits_by_point", serde_json::to_value(&hits)?);
+    run.drain(&recipe, PATIENCE)?;
+    let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
+    let set_aside = run.session()?.count(set_aside)?;
+    run.number("set_aside", set_aside);
+    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
+}
+
+/// Kills a process at each of these points, and returns those that were reached.
+fn kill_at<'p>(run: &mut Run, recipe: &Recipe, points: &[&'p str]) -> Result<Vec<&'p str>> {
+    let mut workers = Vec::new();
+    for point in points {
+        if *point == "lease-expired" {
+            // Somebody has to leave a lease behind.
+            let mut dead = start(run, recipe, "lease-called", Action::Kill)?;
+            await_ends(run, std::slice::from_mut(&mut dead))?;
+        }
+        workers.push(start(run, recipe, point, Action::Kill)?);
+    }
+    await_ends(run, &mut workers)?;
+    let mut reached = Vec::new();
+    for (point, mut worker) in points.iter().zip(workers) {
+        let status = worker.await_end(PATIENCE)?;
+        let killed = status.signal() == Some(Signal::KILL.as_raw());
+        if killed && has_reached(&worker, point)? {
+            reached.push(*point);
+        } else {
+            run.fault(format!("{point} was not reached: the process ended with {status}; {}", worker.log()));
+        }
+    }
+    Ok(reached)
+}
+
+/// Holds a process up at a point, and has it shut down in good order afterwards.
+fn hold_at(run: &mut Run, recipe: &Recipe, point: &str, action: Action) -> Result<()> {
+    if point == "lease-expired" {
+        let mut dead = start(run, recipe, "lease-called", Action::Kill)?;
+        await_ends(run, std::slice::from_mut(&mut dead))?;
+    }
+    // All at once: on SQLite a process that is frozen in a transaction lets nobody enqueue.
+    run.enqueue_mixed(300)?;
+    let mut worker = start(run, recipe, point, action)?;
+    let deadline = Instant::now() + PATIENCE;
+    while !has_reached(&worker, point)? {
+        ensure!(worker.ended()?.is_none() && Instant::now() < deadline, "{point} was not reached: {}", worker.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(run.random.u64(50..500)));
+    worker.signal(Signal::CONT)?;
+    worker.shut_down(PATIENCE)?;
+    Ok(())
+}
+
+fn start(run: &mut Run, recipe: &Recipe, point: &str, action: Action) -> Result<Worker> {
+    replenish(run)?;
+    // The suspects of the last kill run first and alone: a kill at an early pass would hit them again and again.
+    let pass = match (point, run.asked.mode) {
+        ("lease-expired", _) => 1,
+        ("recording" | "recorded" | "heartbeat" | "heartbeat-sent", _) => run.random.u64(1..6),
+        ("claimed" | "settled" | "committing" | "committed", Mode::Group) => run.random.u64(2..20),
+        _ => run.random.u64(2..50),
+    };
+    recipe.clone().breaks([Break::once(point, pass, action)]).start()
+}
+
+/// Waits for their ends. Whoever lives too long is ended without having reached its point.
+fn await_ends(run: &mut Run, workers: &mut [Worker]) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    for worker in workers {
+        while worker.ended()?.is_none() {
+            if Instant::now() > deadline {
+                worker.kill()?;
+            }
+            replenish(run)?;
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+/// Sees to it that there is enough to do, for a heart too: some calls last as long as a hasty lease.
+fn replenish(run: &mut Run) -> Result<()> {
+    if pending(&mut *run.session()?)? < 200 {
+        run.enqueue_mixed(300)?;
+        if run.asked.mode == Mode::Lease {
+            let slow: Vec<_> = (0..30).map(|number| NewPayment::plain(number).kind("slow 200")).collect();
+            run.enqueue(&slow)?;
+        }
+    }
+    Ok(())
+}
+
+fn has_reached(worker: &Worker, point: &str) -> Result<bool> {
+    Ok(worker.said()?.iter().any(|said| matches!(said, Said::Reached { point: reached } if reached == point)))
+}

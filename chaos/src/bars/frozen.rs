@@ -1,0 +1,140 @@
+//! Bar 17: a process is frozen in the middle of a handler. Its row runs elsewhere within a bound; thawed, it commits nothing.
+//!
+//! The bound is set by the server, which ends the session of a frozen transaction: after the budget on PostgreSQL, a second
+//! later on MariaDB. Under a lease, where the call is outside of any transaction, it is the lease. On SQLite nobody can end a
+//! transaction of another process: while its writer is frozen nobody writes, and there is no bound; but what it would have
+//! written after its budget it does not commit.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::calls::calls;
+use crate::checker::Expected;
+use crate::options::{Action, Backend, Break, Mode, Terms};
+use crate::run::Run;
+use crate::session::Dialect;
+use crate::worker::{Recipe, Said, Worker};
+
+pub(super) const BAR: Bar = Bar {
+    number: 17,
+    title: "frozen in mid handler",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a hasty payment may take.
+const BUDGET: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_millis(300);
+/// For a look at the queue, an attempt, and a machine with other things to do.
+const ALLOWANCE: Duration = Duration::from_secs(2);
+
+fn run(run: &mut Run) -> Result<()> {
+    let recipe = run.recipe().terms(Terms::Hasty);
+    let bound = match (run.asked.mode, run.dialect()) {
+        (Mode::Lease, _) => Some(LEASE),
+        (_, Dialect::Postgres) => Some(BUDGET),
+        (_, Dialect::Mysql) => Some(BUDGET + Duration::from_secs(1)),
+        (_, Dialect::Sqlite) => None,
+    };
+    let mut slowest = Duration::ZERO;
+    let mut elsewhere = 0;
+    let freezes = run.times(2, 50);
+    for _ in 0..freezes {
+        let (mut frozen, row) = freeze(run, &recipe)?;
+        let since = Instant::now();
+        let mut other = recipe.start()?;
+        if let Some(bound) = bound {
+            // Others have work besides.
+            run.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>())?;
+            await_success(run, row)?;
+            let time = since.elapsed();
+            slowest = slowest.max(time);
+            elsewhere += 1;
+            run.expect(time < bound + ALLOWANCE, || format!("payment {row} ran elsewhere after {time:?}"));
+            run.check(|expected| Expected { drained: false, exact_tries: false, payments: None, ..expected })?;
+        } else {
+            thread::sleep(BUDGET + Duration::from_millis(500));
+        }
+        let before = ledger_rows(run, row)?;
+        frozen.signal(Signal::CONT)?;
+        if bound.is_none() {
+            await_success(run, row)?;
+        }
+        other.await_start(PATIENCE)?;
+        run.await_pending(0, PATIENCE)?;
+        // It lives, and works on as if nothing had been.
+        other.shut_down(PATIENCE)?;
+        run.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>())?;
+        run.await_pending(0, PATIENCE)?;
+        frozen.shut_down(PATIENCE)?;
+        let after = ledger_rows(run, row)?;
+        if bound.is_some() {
+            run.expect(before == 1 && after == 1, || format!("payment {row} is booked {before} times, then {after}"));
+        } else {
+            // The first attempt was over its budget and wrote nothing but that; the second booked.
+            let attempts = calls(&run.calls())?.iter().filter(|call| call.payment == row).count();
+            run.expect(attempts > 1 && before == 0 && after == 1, || {
+                format!("payment {row} was attempted {attempts} times and booked {before}, then {after} times")
+            });
+        }
+    }
+    run.number("freezes", freezes);
+    run.number("ran_elsewhere_while_frozen", elsewhere);
+    if let Some(bound) = bound {
+        run.number("bound_ms", u64::try_from(bound.as_millis())?);
+        run.number("slowest_elsewhere_ms", u64::try_from(slowest.as_millis())?);
+    }
+    run.check(|expected| Expected { exact_tries: false, ..expected })
+}
+
+/// Has a process freeze in the middle of an attempt, and returns it with the row.
+fn freeze(run: &mut Run, recipe: &Recipe) -> Result<(Worker, i64)> {
+    run.enqueue(&(0..8).map(NewPayment::plain).collect::<Vec<_>>())?;
+    let point = match run.asked.mode {
+        // Between the call and what it comes to.
+        Mode::Lease => "lease-called",
+        _ => *run.random.choice(&["mid-handler", "effects", "sentinel", "released"]).context("there are some")?,
+    };
+    let at = Break::once(point, run.random.u64(1..5), Action::Stop);
+    let worker = recipe.clone().workers(1).breaks([at]).start()?;
+    let deadline = Instant::now() + PATIENCE;
+    while !worker.said()?.iter().any(|said| matches!(said, Said::Reached { .. })) {
+        ensure!(Instant::now() < deadline, "{point} was not reached: {}", worker.log());
+        thread::sleep(Duration::from_millis(2));
+    }
+    // At `sentinel` its handler has not begun: another row's call may be the last.
+    let row = if point == "sentinel" { oldest_open(run)? } else { last_called(run, &worker)? };
+    Ok((worker, row))
+}
+
+fn last_called(run: &Run, worker: &Worker) -> Result<i64> {
+    let calls = calls(&run.calls())?;
+    let last = calls.iter().rev().find(|call| call.process == worker.id()).context("it has called nobody")?;
+    Ok(last.payment)
+}
+
+fn oldest_open(run: &Run) -> Result<i64> {
+    let oldest =
+        "SELECT id AS n FROM payments WHERE next_attempt_time IS NOT NULL ORDER BY next_attempt_time, id LIMIT 1";
+    Ok(run.session()?.count(oldest)?)
+}
+
+fn ledger_rows(run: &Run, row: i64) -> Result<i64> {
+    Ok(run.session()?.count(&format!("SELECT COUNT(*) AS n FROM ledger WHERE payment_id = {row}"))?)
+}
+
+fn await_success(run: &Run, row: i64) -> Result<()> {
+    let mut session = run.session()?;
+    let done = format!("SELECT COUNT(*) AS n FROM payments WHERE id = {row} AND status = 'SUCCESS'");
+    run.until("the frozen row runs elsewhere", PATIENCE, || Ok(session.count(&done)? == 1))
+}

@@ -1,0 +1,103 @@
+//! Bar 22: leases end while their owners are on the way to write, and others take the rows over. No stale owner writes.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use queueable::Tally;
+use rustix::process::Signal;
+
+use super::{Bar, Needs};
+use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::calls::calls;
+use crate::checker::{Expected, Invariant};
+use crate::options::{Action, Backend, Break, Mode, Terms};
+use crate::run::Run;
+use crate::worker::Worker;
+
+pub(super) const BAR: Bar = Bar {
+    number: 22,
+    title: "lease expiry, blocked hearts and takeovers",
+    backends: Backend::SINGLE,
+    modes: &[Mode::Lease],
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many processes race with each other.
+const PROCESSES: usize = 3;
+/// With how many workers each.
+const WORKERS: usize = 8;
+/// The payments that were never tried.
+const WAITING: &str =
+    "SELECT COUNT(*) AS n FROM payments WHERE status = 'NOT_ATTEMPTED' AND next_attempt_time IS NOT NULL";
+
+fn run(run: &mut Run) -> Result<()> {
+    let races = run.times(150, 10_000);
+    // The heart does not get through for longer than a lease lasts, and meanwhile owners are held up before they write:
+    // between call and transaction, under the lock, and after the commit.
+    let recipe = run.recipe().terms(Terms::Hasty).workers(WORKERS).breaks([
+        Break::every("heartbeat", 1, Action::Moment),
+        Break::every("heartbeat-sent", 7, Action::Moment),
+        Break::every("lease-called", 2, Action::Moment),
+        Break::every("lease-claimed", 31, Action::Moment),
+        Break::every("lease-locked", 61, Action::Moment),
+        Break::every("lease-applied", 61, Action::Moment),
+    ]);
+    let mut workers: Vec<Worker> = (0..PROCESSES).map(|_| recipe.start()).collect::<Result<_>>()?;
+    let mut session = run.session()?;
+    let mut freezes = 0;
+    let mut seen = 0;
+    let deadline = Instant::now() + PATIENCE + Duration::from_secs(races / 2);
+    while seen < races {
+        ensure!(Instant::now() < deadline, "only {seen} takeovers in {:?}; {}", deadline, run.said());
+        // Few, because a row whose lease is over has its turn after those that were due before.
+        if session.count(WAITING)? < 8 {
+            run.enqueue(&(0..24).map(NewPayment::plain).collect::<Vec<_>>())?;
+        }
+        // A whole process, with all that it holds, wherever that is.
+        let one = &workers[run.random.usize(..PROCESSES)];
+        one.signal(Signal::STOP)?;
+        thread::sleep(Duration::from_millis(run.random.u64(300..500)));
+        one.signal(Signal::CONT)?;
+        freezes += 1;
+        seen = takeovers(run)?;
+    }
+    let mut tally = Tally::default();
+    for worker in &mut workers {
+        let one = worker.shut_down(PATIENCE)?;
+        tally.lost += one.lost;
+        tally.succeeded += one.succeeded;
+    }
+    run.drain(&run.recipe().terms(Terms::Hasty), PATIENCE)?;
+    run.number("takeovers", takeovers(run)?);
+    run.number("stale_owners_turned_away", tally.lost);
+    run.number("freezes", freezes);
+    run.expect(tally.lost >= races / 4, || format!("{} takeovers had an owner that still wanted to write", tally.lost));
+    run.add(Invariant::of("whoever writes is the last owner", stale_writes(run)?));
+    run.check(|expected| Expected { exact_tries: false, ..expected })
+}
+
+/// How often a payment that never fails was called again: each time because its lease was over.
+fn takeovers(run: &Run) -> Result<u64> {
+    let mut attempts: BTreeMap<i64, u32> = BTreeMap::new();
+    for call in calls(&run.calls())? {
+        let last = attempts.entry(call.payment).or_default();
+        *last = call.attempt.max(*last);
+    }
+    Ok(attempts.values().map(|&attempts| u64::from(attempts - 1)).sum())
+}
+
+/// The ledger tells which attempt has booked, the payment which was the last.
+fn stale_writes(run: &Run) -> Result<Vec<String>> {
+    let mut session = run.session()?;
+    let line = session.dialect().text("ledger.payment_id");
+    Ok(session.lines(&format!(
+        "SELECT {line} AS line FROM ledger JOIN payments ON payments.id = ledger.payment_id
+         WHERE payments.id > {OLD_PAYMENTS} AND ledger.attempt <> payments.try_count"
+    ))?)
+}

@@ -1,0 +1,197 @@
+//! Bar 9: handlers that do what no handler should. A row is never `SUCCESS` without its effects, and where effects stay
+//! that the library cannot undo, the row says so.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Bar, Needs};
+use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::checker::{Expected, Invariant};
+use crate::options::{Backend, Mode, Terms};
+use crate::run::Run;
+use crate::session::Dialect::{self, Mysql, Postgres, Sqlite};
+
+pub(super) const BAR: Bar = Bar {
+    number: 9,
+    title: "misconduct of handlers",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 4,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many payments with good manners there are for one without.
+const NEIGHBOURS: usize = 10;
+
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fate {
+    status: &'static str,
+    /// What its text says.
+    text: &'static str,
+    /// How often it is in the ledger.
+    booked: Booked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Booked {
+    Never,
+    Once,
+    /// What the handler committed itself is there, more than once where another worker took the row before the failure was
+    /// recorded: the handler has given the row's lock away.
+    AtLeastOnce,
+    /// Once, or it failed.
+    AsItsStatusSays,
+}
+
+/// It did no harm: its effects are there, once.
+const GOOD: Fate = Fate { status: "SUCCESS", text: "", booked: Booked::Once };
+const SWALLOWED: Fate = undone("a statement of the handler failed and the handler went on");
+const ENDED: Fate = undone("the handler ended the message's transaction");
+const FAILED_AND_ENDED: Fate = undone("committed itself is not undone");
+const CHANGED: Fate = undone("the handler removed the row or changed its queue columns");
+
+/// It failed, and nothing of it is left.
+const fn undone(text: &'static str) -> Fate {
+    Fate { status: "FAILED", text, booked: Booked::Never }
+}
+
+/// It failed, what it committed itself is still there, and the text tells of it.
+const fn left(fate: Fate) -> Fate {
+    Fate { booked: Booked::AtLeastOnce, ..fate }
+}
+
+/// What becomes of the row of each kind.
+fn fates(dialect: Dialect) -> Vec<(&'static str, Fate)> {
+    vec![
+        // Only PostgreSQL ends the transaction with the statement; elsewhere it took no effect and everything else did.
+        ("swallows", if dialect == Postgres { SWALLOWED } else { GOOD }),
+        // Refused, or released with the savepoint around it: both are whole.
+        ("leaves open", Fate { status: "", text: "", booked: Booked::AsItsStatusSays }),
+        ("commits", left(ENDED)),
+        ("commits and fails", left(FAILED_AND_ENDED)),
+        ("rolls back", ENDED),
+        ("rolls back and fails", FAILED_AND_ENDED),
+        ("begins anew", ENDED),
+        // On MySQL and MariaDB it commits.
+        ("creates a table", if dialect == Mysql { left(FAILED_AND_ENDED) } else { GOOD }),
+        ("deletes itself", CHANGED),
+        ("edits its status", CHANGED),
+        ("edits its tries", CHANGED),
+        // The library decides about it anyway.
+        ("edits its due time", GOOD),
+        // What another connection commits is beyond anybody's reach; on SQLite it cannot write.
+        (
+            "writes elsewhere",
+            if dialect == Sqlite { undone("locked") } else { left(undone("after it wrote elsewhere")) },
+        ),
+    ]
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let fates = fates(run.dialect());
+    let each = run.times(3, 100);
+    let mut new = Vec::new();
+    for number in 0..i64::try_from(each)? {
+        for (kind, _) in &fates {
+            new.push(NewPayment::plain(number).kind(*kind));
+            new.extend((0..NEIGHBOURS).map(|_| NewPayment::plain(run.random.i64(0..1000))));
+        }
+    }
+    run.random.shuffle(&mut new);
+    run.enqueue(&new)?;
+    // One try, so that what came of it is there to be seen.
+    run.drain(&run.recipe().terms(Terms::Once), PATIENCE)?;
+    let mut wrong = Vec::new();
+    let mut found: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (kind, fate) in fates.iter().copied().chain([("plain", GOOD)]) {
+        for row in rows(run, kind)? {
+            let counted = found.entry(kind.to_owned()).or_default();
+            *counted.entry(format!("{}, {} in the ledger", row.status, row.booked)).or_default() += 1;
+            if !row.is(fate) {
+                wrong.push(format!("{kind}: {row:?} instead of {fate:?}"));
+            }
+        }
+    }
+    run.number("rows_of_each_kind", each);
+    run.number("fates", serde_json::to_value(&found)?);
+    run.add(Invariant::of("misconduct is found out, and what cannot be undone is reported", wrong));
+    repair(run)?;
+    run.check(|expected| Expected { also_fail: "p.kind <> 'plain'", ..expected })
+}
+
+/// What came of a row.
+#[derive(Debug)]
+struct Row {
+    #[expect(dead_code, reason = "it is printed")]
+    id: i64,
+    booked: i64,
+    tries: i32,
+    status: String,
+    text: String,
+}
+
+impl Row {
+    fn is(&self, fate: Fate) -> bool {
+        let booked = match fate.booked {
+            Booked::Never => self.booked == 0,
+            Booked::Once => self.booked == 1,
+            Booked::AtLeastOnce => self.booked >= 1,
+            Booked::AsItsStatusSays => match self.status.as_str() {
+                "SUCCESS" => self.booked == 1,
+                status => status == "FAILED" && self.booked == 0,
+            },
+        };
+        self.tries == 1
+            && (fate.status.is_empty() || self.status == fate.status)
+            && self.text.contains(fate.text)
+            && booked
+    }
+}
+
+fn rows(run: &Run, kind: &str) -> Result<Vec<Row>> {
+    let mut session = run.session()?;
+    let columns = [
+        "p.id",
+        "(SELECT COUNT(*) FROM ledger WHERE ledger.payment_id = p.id)",
+        "p.try_count",
+        "p.status",
+        "p.last_attempt_error_message",
+    ];
+    let columns = columns.map(|column| format!("COALESCE({}, '')", session.dialect().text(column)));
+    let line = match session.dialect() {
+        Mysql => format!("CONCAT_WS('|', {})", columns.join(", ")),
+        Postgres | Sqlite => columns.join(" || '|' || "),
+    };
+    let lines = session
+        .lines(&format!("SELECT {line} AS line FROM payments AS p WHERE kind = '{kind}' AND id > {OLD_PAYMENTS}"))?;
+    lines.iter().map(|line| parse(line).with_context(|| line.clone())).collect()
+}
+
+fn parse(line: &str) -> Option<Row> {
+    let mut words = line.splitn(5, '|');
+    let (id, booked, tries) = (words.next()?, words.next()?, words.next()?);
+    let (status, text) = (words.next()?.to_owned(), words.next()?.to_owned());
+    Some(Row { id: id.parse().ok()?, booked: booked.parse().ok()?, tries: tries.parse().ok()?, status, text })
+}
+
+/// What an operator does who reads the texts: takes back what was committed without its row. The invariants hold afterwards
+/// only if every half effect was reported.
+fn repair(run: &Run) -> Result<()> {
+    let mut session = run.session()?;
+    let reported =
+        "SELECT id FROM payments WHERE status = 'FAILED' AND (last_attempt_error_message LIKE '%is not undone%'
+        OR last_attempt_error_message LIKE '%wrote elsewhere%')";
+    session.run(&format!(
+        "UPDATE companies SET balance_cents = balance_cents - (SELECT COALESCE(SUM(ledger.amount_cents), 0)
+            FROM ledger JOIN payments ON payments.id = ledger.payment_id
+            WHERE payments.company_id = companies.id AND payments.id IN ({reported}));
+         DELETE FROM ledger WHERE payment_id IN ({reported})"
+    ))?;
+    Ok(())
+}

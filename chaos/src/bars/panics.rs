@@ -1,0 +1,113 @@
+//! Bar 8: handlers that panic, in a process that lives on and loses nothing by it.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::checker::Expected;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked, pending};
+use crate::session::{Dialect, Session};
+use crate::worker::Worker;
+
+pub(super) const BAR: Bar = Bar {
+    number: 8,
+    title: "panics in a tenth of the rows",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 4,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(run: &mut Run) -> Result<()> {
+    let rows = i64::try_from(run.times(600, 20_000))?;
+    let mut session = run.session()?;
+    let mut worker = run.recipe().start()?;
+    worker.await_start(PATIENCE)?;
+    // Every worker has had its session by now, and nobody has panicked.
+    run.enqueue(&(0..100).map(NewPayment::plain).collect::<Vec<_>>())?;
+    run.await_pending(0, PATIENCE)?;
+    let before = Holdings::of(&worker, &mut *session)?;
+    let panicking = |number: i64| {
+        let payment = NewPayment::plain(number);
+        if number % 10 == 3 { payment.kind("panics").fails(1) } else { payment }
+    };
+    run.enqueue(&(0..rows).map(panicking).collect::<Vec<_>>())?;
+    let mut most = before;
+    let mut last = 0;
+    let mut patience = Instant::now() + PATIENCE;
+    while pending(&mut *session)? > 0 {
+        most = most.most(Holdings::of(&worker, &mut *session)?);
+        let now = booked(&mut *session)?;
+        if now > last {
+            (last, patience) = (now, Instant::now() + PATIENCE);
+        }
+        ensure!(Instant::now() < patience, "nothing is booked any more; {}", run.said());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let lives = worker.ended()?.is_none();
+    run.expect(lives, || "the process ended".to_owned());
+    // A closed session takes its time to leave the server's list.
+    let mut after = Holdings::of(&worker, &mut *session)?;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !after.is_within(before) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+        after = Holdings::of(&worker, &mut *session)?;
+    }
+    run.number("panics", rows / 10);
+    run.number("sessions", json!([before.sessions, most.sessions, after.sessions]));
+    run.number("threads", json!([before.threads, most.threads, after.threads]));
+    run.number("handles", json!([before.handles, most.handles, after.handles]));
+    run.expect(after.is_within(before), || format!("it had {before:?} and has {after:?}"));
+    let tally = worker.shut_down(PATIENCE)?;
+    run.expect(tally.retried == (rows / 10).unsigned_abs(), || {
+        format!("{} panics were counted as {tally:?}", rows / 10)
+    });
+    run.check(|expected| Expected { exact_tries: true, ..expected })
+}
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy)]
+struct Holdings {
+    sessions: i64,
+    threads: usize,
+    handles: usize,
+}
+
+impl Holdings {
+    fn of(worker: &Worker, session: &mut dyn Session) -> Result<Self> {
+        let of_process = |what: &str| -> Result<usize> {
+            let directory = format!("/proc/{}/{what}", worker.id());
+            Ok(fs::read_dir(&directory).with_context(|| directory.clone())?.count())
+        };
+        let sessions = match session.dialect() {
+            Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
+            Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
+            // It has no sessions but handles.
+            Dialect::Sqlite => "SELECT 0 AS n",
+        };
+        Ok(Holdings { sessions: session.count(sessions)?, threads: of_process("task")?, handles: of_process("fd")? })
+    }
+
+    fn most(self, other: Self) -> Self {
+        Holdings {
+            sessions: self.sessions.max(other.sessions),
+            threads: self.threads.max(other.threads),
+            handles: self.handles.max(other.handles),
+        }
+    }
+
+    /// Whether it is no more than this, but for a session that is opened just now.
+    fn is_within(self, before: Self) -> bool {
+        self.sessions <= before.sessions + 1 && self.threads <= before.threads + 1 && self.handles <= before.handles + 3
+    }
+}

@@ -1,0 +1,119 @@
+//! Bar 21: SQLite, four processes that are killed again and again, and an application that enqueues meanwhile.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::checker::Invariant;
+use crate::on::sqlite::typed::application;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked, pending};
+use crate::session::connect;
+
+pub(super) const BAR: Bar = Bar {
+    number: 21,
+    title: "SQLite, four processes in a kill loop",
+    backends: &[Backend::Sqlite],
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 6,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOCKED: &str = "database is locked";
+
+fn run(run: &mut Run) -> Result<()> {
+    let kills = run.times(12, 1000);
+    let url = run.url().to_owned();
+    let stop = AtomicBool::new(false);
+    let enqueued = thread::scope(|scope| -> Result<Enqueued> {
+        let application = scope.spawn(|| enqueue(&url, &stop));
+        let killed = kill(run, kills);
+        stop.store(true, Ordering::Relaxed);
+        let enqueued = application.join().ok().context("the application panicked")??;
+        killed.map(|()| enqueued)
+    })?;
+    run.count_enqueued(enqueued.payments);
+    run.number("kills", kills);
+    run.number("slowest_enqueue_ms", u64::try_from(enqueued.slowest.as_millis())?);
+    run.drain(&run.recipe(), PATIENCE * 2)?;
+    run.add(Invariant::of("the database is whole", integrity(run)?));
+    run.add(Invariant::of("no `database is locked` reaches the user", locked(run)?));
+    run.check(|expected| expected)
+}
+
+/// Kills one of four processes after the other, and starts another in its place.
+fn kill(run: &mut Run, kills: u64) -> Result<()> {
+    let recipe = run.recipe();
+    let mut session = run.session()?;
+    let mut four = [recipe.start()?, recipe.start()?, recipe.start()?, recipe.start()?];
+    for kill in 0..kills {
+        let one = &mut four[usize::try_from(kill % 4)?];
+        one.await_start(PATIENCE)?;
+        thread::sleep(Duration::from_millis(run.random.u64(0..150)));
+        let before = booked(&mut *session)?;
+        one.kill()?;
+        let killed = Instant::now();
+        *one = recipe.start()?;
+        run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
+        run.recovered_in(killed.elapsed());
+        if kill % 10 == 9 {
+            run.add(Invariant::of("the database is whole", integrity(run)?));
+        }
+    }
+    Ok(())
+}
+
+/// What the application enqueued, and how long the slowest insert took.
+#[derive(Debug, Default)]
+struct Enqueued {
+    payments: i64,
+    slowest: Duration,
+}
+
+/// An error here is one that the user sees.
+fn enqueue(url: &str, stop: &AtomicBool) -> Result<Enqueued> {
+    let mut enqueued = Enqueued::default();
+    let mut session = connect(url)?;
+    while !stop.load(Ordering::Relaxed) {
+        // Neither too few to be under load nor more than can be drained.
+        if pending(&mut *session)? < 400 {
+            let new: Vec<_> = (enqueued.payments..enqueued.payments + 20).map(NewPayment::mixed).collect();
+            let began = Instant::now();
+            application::enqueue(url, &new).context("the application cannot enqueue")?;
+            enqueued.slowest = enqueued.slowest.max(began.elapsed());
+            enqueued.payments += 20;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(enqueued)
+}
+
+fn integrity(run: &Run) -> Result<Vec<String>> {
+    let found = run.session()?.lines("SELECT integrity_check AS line FROM pragma_integrity_check")?;
+    Ok(found.into_iter().filter(|line| line != "ok").collect())
+}
+
+/// Where it says that the database is locked: in the rows, or in the logs of the workers.
+fn locked(run: &Run) -> Result<Vec<String>> {
+    let text = run.session()?.lines(&format!(
+        "SELECT id || ' ' || last_attempt_error_message AS line FROM payments
+         WHERE last_attempt_error_message LIKE '%{LOCKED}%'"
+    ))?;
+    let mut found = text;
+    for entry in fs::read_dir(run.directory.path())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+            found.extend(log.lines().filter(|line| line.contains(LOCKED)).map(str::to_owned));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,75 @@
+//! Bar 18: processes are told to stop under load, with handlers that outlast the grace.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::{Bar, Needs};
+use crate::bank::NewPayment;
+use crate::checker::Expected;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, pending};
+use crate::worker::Said;
+
+pub(super) const BAR: Bar = Bar {
+    number: 18,
+    title: "SIGTERM under load",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: false,
+    smoke_seconds: 8,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_millis(300);
+/// What an exit may take beyond its grace.
+const ALLOWANCE: Duration = Duration::from_secs(2);
+
+fn run(run: &mut Run) -> Result<()> {
+    let terminations = run.times(6, 200);
+    let recipe = run.recipe().grace(GRACE);
+    let mut session = run.session()?;
+    let mut slowest = Duration::ZERO;
+    let mut rolled_back = 0;
+    for _ in 0..terminations {
+        if pending(&mut *session)? < 300 {
+            let mut new: Vec<_> = (0..500).map(NewPayment::mixed).collect();
+            // Some take longer than the grace, one of them soon.
+            new.extend((0..4).map(|n| NewPayment::plain(n).kind("slow 600")));
+            run.random.shuffle(&mut new);
+            new.insert(4, NewPayment::plain(4).kind("slow 600"));
+            run.enqueue(&new)?;
+        }
+        let mut worker = recipe.start()?;
+        worker.await_start(PATIENCE)?;
+        thread::sleep(Duration::from_millis(run.random.u64(0..200)));
+        worker.signal(Signal::TERM)?;
+        let told = Instant::now();
+        let status = worker.await_end(PATIENCE)?;
+        let time = told.elapsed();
+        slowest = slowest.max(time);
+        run.expect(status.success(), || format!("it ended with {status}: {}", worker.log()));
+        run.expect(time < GRACE + ALLOWANCE, || format!("it ended after {time:?}"));
+        if let Some(Said::Ended { rolled_back: rows, .. }) = worker.said()?.pop() {
+            rolled_back += rows;
+        }
+        // Nobody works now: a row with a lease would wait for it to end.
+        let stranded = session.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'IN_PROGRESS'")?;
+        run.expect(stranded == 0, || format!("{stranded} rows are under a lease of nobody's"));
+        let suspects = "SELECT COUNT(*) AS n FROM payments WHERE last_attempt_error_message LIKE 'the process ended%'";
+        let suspects = session.count(suspects)?;
+        run.expect(suspects == 0, || format!("{suspects} rows are suspected of ending the process"));
+    }
+    run.number("terminations", terminations);
+    run.number("slowest_exit_ms", u64::try_from(slowest.as_millis())?);
+    run.number("allowed_ms", u64::try_from((GRACE + ALLOWANCE).as_millis())?);
+    run.number("rolled_back", rolled_back);
+    run.check(|expected| Expected { drained: false, exact_tries: true, ..expected })?;
+    run.drain(&run.recipe(), PATIENCE)?;
+    // What was given back has not used a try, in no mode.
+    run.check(|expected| Expected { exact_tries: true, ..expected })
+}
