@@ -85,9 +85,12 @@ fn cut(run: &mut Run, proxy: &Proxy, recipes: &[Recipe], cuts: u64, how: impl Fn
     }
     let before = proxy.counts().cuts();
     for cut in before..before + cuts {
-        if pending(&mut *session)? < 200 {
+        if pending(&mut *session)? < 250 {
             run.enqueue_mixed(400)?;
         }
+        // Some pass between the cuts: a worker none of whose commits comes through rests longer and longer.
+        let enough = proxy.counts().commits + run.random.u64(0..10);
+        run.until("commits pass", PATIENCE, || Ok(proxy.counts().commits >= enough))?;
         proxy.cut_commits([how(&mut run.random)]);
         run.until("a commit is cut", PATIENCE, || Ok(proxy.counts().cuts() > cut))?;
     }
