@@ -114,7 +114,7 @@ fn hold_at(run: &mut Run, recipe: &Recipe, point: &str, action: Action) -> Resul
         await_ends(run, std::slice::from_mut(&mut dead))?;
     }
     // All at once: on SQLite a process that is frozen in a transaction lets nobody enqueue.
-    run.enqueue_mixed(300)?;
+    enqueue(run)?;
     let mut worker = start(run, recipe, point, action)?;
     let deadline = Instant::now() + PATIENCE;
     while !has_reached(&worker, point)? {
@@ -154,16 +154,20 @@ fn await_ends(run: &mut Run, workers: &mut [Worker]) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that there is enough to do, for a heart too: some calls last as long as a hasty lease.
+/// Sees to it that there is enough to do, for a heart too: some calls last nearly as long as a hasty lease.
 fn replenish(run: &mut Run) -> Result<()> {
     if pending(&mut *run.session()?)? < 200 {
-        run.enqueue_mixed(300)?;
-        if run.asked.mode == Mode::Lease {
-            let slow: Vec<_> = (0..30).map(|number| NewPayment::plain(number).kind("slow 200")).collect();
-            run.enqueue(&slow)?;
-        }
+        enqueue(run)?;
     }
     Ok(())
+}
+
+fn enqueue(run: &mut Run) -> Result<()> {
+    if run.asked.mode == Mode::Lease {
+        let slow: Vec<_> = (0..30).map(|number| NewPayment::plain(number).kind("slow 200")).collect();
+        run.enqueue(&slow)?;
+    }
+    run.enqueue_mixed(300)
 }
 
 fn has_reached(worker: &Worker, point: &str) -> Result<bool> {
