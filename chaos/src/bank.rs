@@ -223,11 +223,20 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     Ok(())
 }
 
+/// A connection that waits for other writers, as an application's has to on SQLite.
+fn patient<C: Connection>(url: &str) -> Result<C> {
+    let mut connection = C::establish(url)?;
+    if Dialect::of(url) == Dialect::Sqlite {
+        connection.batch_execute("PRAGMA busy_timeout = 20000")?;
+    }
+    Ok(connection)
+}
+
 /// Makes the payments a queue. The three entities share one.
 pub(crate) fn migrate(url: &str) -> Result<()> {
     macro_rules! migrate_on {
         ($connection:ty) => {
-            <$connection>::establish(url)?
+            patient::<$connection>(url)?
                 .run_pending_migrations(Migrations::new().entity::<Locked>())
                 .map(drop)
                 .map_err(anyhow::Error::from_boxed)

@@ -25,14 +25,6 @@ pub(crate) enum Cut {
     Late(Duration),
 }
 
-/// A COMMIT that was handed to the server. Its answer does not pass before the hook returns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Commit {
-    /// How many there were, with this one.
-    pub(crate) number: u64,
-    pub(crate) at: Instant,
-}
-
 /// What has passed and what was cut so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -97,11 +89,6 @@ impl Proxy {
         self.traffic.orders().cuts.extend(cuts);
     }
 
-    /// Cuts the answers of the next so many commits, which are committed.
-    pub(crate) fn cut_commit_replies(&self, count: usize) {
-        self.cut_commits(std::iter::repeat_n(Cut::After, count));
-    }
-
     /// Lets no byte pass in either direction for so long. Returns at once.
     pub(crate) fn stall(&self, time: Duration) {
         self.traffic.orders().stalled_until = Some(Instant::now() + time);
@@ -135,9 +122,9 @@ impl Proxy {
         self.traffic.orders().refuses = refuses;
     }
 
-    /// Calls this at every COMMIT that was handed to the server, on the thread of its connection. It must not keep the
-    /// proxy alive.
-    pub(crate) fn on_commit(&self, hook: impl Fn(Commit) + Send + Sync + 'static) {
+    /// Calls this at every COMMIT that was handed to the server, with its number, on the thread of its connection. Its answer
+    /// does not pass before the call returns. It must not keep the proxy alive.
+    pub(crate) fn on_commit(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
         *lock(&self.traffic.hook) = Some(Arc::new(hook));
     }
 
@@ -163,7 +150,7 @@ impl Drop for Proxy {
     }
 }
 
-type Hook = Arc<dyn Fn(Commit) + Send + Sync>;
+type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// What the threads of a proxy share.
 struct Traffic {

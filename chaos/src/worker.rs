@@ -205,9 +205,7 @@ impl Worker {
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        let id = i32::try_from(self.child.id())?;
-        kill_process(Pid::from_raw(id).context("no process")?, signal).map_err(io::Error::from)?;
-        Ok(())
+        send(self.child.id(), signal)
     }
 
     /// Ends it as `kill -9` does, and returns when it is gone.
@@ -227,6 +225,16 @@ impl Worker {
             said => bail!("a worker ended well and said {said:?} last"),
         }
     }
+}
+
+/// Ends the worker with this number as `kill -9` does; it must not be waited for yet.
+pub(crate) fn kill(id: u32) -> Result<()> {
+    send(id, Signal::KILL)
+}
+
+fn send(id: u32, signal: Signal) -> Result<()> {
+    let id = Pid::from_raw(i32::try_from(id)?).context("no process")?;
+    Ok(kill_process(id, signal).map_err(io::Error::from)?)
 }
 
 impl Drop for Worker {

@@ -70,10 +70,9 @@ fn every_invariant_that_breaks_is_found_with_its_rows() {
             &["no try is used but by a planned failure"],
         ),
         (
-            format!(
-                "INSERT INTO payments (company_id, amount_cents, kind, status) VALUES (1, 1, 'plain', 'FAILED');
-                 DELETE FROM payments WHERE kind = 'fatal' AND id = (SELECT MIN(id) FROM payments WHERE kind = 'fatal')"
-            ),
+            "INSERT INTO payments (company_id, amount_cents, kind, status) VALUES (1, 1, 'plain', 'FAILED');
+             DELETE FROM payments WHERE kind = 'fatal' AND id = (SELECT MIN(id) FROM payments WHERE kind = 'fatal')"
+                .to_owned(),
             &["only what is planned fails for good"],
         ),
     ] {

@@ -98,6 +98,8 @@ const PACKAGE: &str = "mariadb-server";
 const VARIABLE: &str = "QUEUEABLE_MYSQL_URL";
 const ACCOUNT: &str = "mysql";
 const DATA_DIRECTORY: &str = "@@datadir";
+/// Where its ports begin: a program that starts both kinds of servers gives no port to both.
+const FIRST_PORT: u16 = 22_500;
 const PLACES: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
 fn root_url(port: u16) -> String {

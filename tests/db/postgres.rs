@@ -86,6 +86,8 @@ const PACKAGE: &str = "postgresql";
 const VARIABLE: &str = "QUEUEABLE_PG_URL";
 const ACCOUNT: &str = "postgres";
 const DATA_DIRECTORY: &str = "current_setting('data_directory')";
+/// Where its ports begin: a program that starts both kinds of servers gives no port to both.
+const FIRST_PORT: u16 = 15_000;
 const PLACES: &[&str] = &["/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin"];
 
 fn root_url(port: u16) -> String {

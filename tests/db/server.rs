@@ -231,13 +231,12 @@ impl Site {
 /// They lie below the range from which systems choose the client's end of a connection. Within it, a client that keeps
 /// knocking at the port of a killed server will one day be given that very port and be connected to itself.
 pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
-    const FIRST: u16 = 15_000;
-    const COUNT: u16 = 15_000;
+    const COUNT: u16 = 7_500;
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = process::id().wrapping_mul(131);
     std::iter::repeat_with(move || {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(COUNT);
-        FIRST + u16::try_from(offset).expect("an offset is less than COUNT")
+        super::FIRST_PORT + u16::try_from(offset).expect("an offset is less than COUNT")
     })
     .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
 }

@@ -12,8 +12,10 @@ use super::{Bar, Needs};
 use crate::bank::NewPayment;
 use crate::checker::Expected;
 use crate::options::{Action, Backend, Break, Mode, Terms};
+use crate::proxy::Proxy;
 use crate::run::{Run, Scale, pending};
-use crate::worker::{Recipe, Said, Worker};
+use crate::session::Dialect;
+use crate::worker::{self, Recipe, Said, Worker};
 
 pub(super) const BAR: Bar = Bar {
     number: 2,
@@ -43,6 +45,8 @@ const POINTS: &[&str] = &[
     "recording",
     "recorded",
 ];
+/// It is no place in the library; SQLite has it not.
+const COMMIT_SENT: &str = "commit sent";
 const IN_TRANSACTION: &[&str] = &["claimed"];
 const UNDER_A_LEASE: &[&str] =
     &["lease-claimed", "lease-called", "lease-locked", "lease-applied", "lease-expired", "heartbeat", "heartbeat-sent"];
@@ -61,6 +65,10 @@ fn run(run: &mut Run) -> Result<()> {
             for point in kill_at(run, &recipe, some)? {
                 *hits.entry(point).or_insert(0) += 1;
             }
+        }
+        if run.dialect() != Dialect::Sqlite {
+            kill_at_commit(run, &recipe)?;
+            *hits.entry(COMMIT_SENT).or_insert(0) += 1;
         }
         // Nobody works now. What a killed process left behind is waited for, and nothing else may be amiss.
         run.check(|expected| Expected { drained: false, may_be_set_aside: true, ..expected })?;
@@ -105,6 +113,25 @@ fn kill_at<'p>(run: &mut Run, recipe: &Recipe, points: &[&'p str]) -> Result<Vec
         }
     }
     Ok(reached)
+}
+
+/// Kills a process when the server has its COMMIT and it has no answer yet: only somebody on the way knows that moment.
+fn kill_at_commit(run: &mut Run, recipe: &Recipe) -> Result<()> {
+    replenish(run)?;
+    let proxy = Proxy::start(run.url())?;
+    let mut worker = recipe.clone().url(proxy.url_for(run.url())).start()?;
+    let fatal = run.random.u64(2..50);
+    let id = worker.id();
+    proxy.on_commit(move |commit| {
+        if commit == fatal {
+            // One that has ended by itself shows by its status.
+            let _ = worker::kill(id);
+        }
+    });
+    await_ends(run, std::slice::from_mut(&mut worker))?;
+    let status = worker.await_end(PATIENCE)?;
+    ensure!(proxy.counts().commits >= fatal, "{COMMIT_SENT} was not reached: the process ended with {status}");
+    Ok(())
 }
 
 /// Holds a process up at a point, and has it shut down in good order afterwards.

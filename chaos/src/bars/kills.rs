@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{Bar, Needs};
+use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
 
@@ -48,6 +49,10 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("kills", kills);
     run.drain(&recipe, PATIENCE)?;
     let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
-    run.number("set_aside", session.count(set_aside)?);
-    run.check(|expected| expected)
+    let set_aside = session.count(set_aside)?;
+    run.number("set_aside", set_aside);
+    // A row that runs alone after a kill is killed again, and once more: nobody can tell it from one that ends its process.
+    let bound = 2 + i64::try_from(kills / 50)?;
+    run.expect(set_aside <= bound, || format!("{set_aside} rows were set aside in {kills} kills"));
+    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
 }

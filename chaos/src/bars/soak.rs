@@ -33,10 +33,7 @@ const PROCESSES: usize = 3;
 const WORKERS: i64 = 4;
 
 fn run(run: &mut Run) -> Result<()> {
-    let Some(length) = length(run) else {
-        run.number("left_out", "a smoke run soaks each database in one mode");
-        return Ok(());
-    };
+    let length = length(run);
     let payments_per_second = if run.asked.backend == Backend::Sqlite { 40 } else { 60 };
     let storm = Storm { length, processes: PROCESSES, spared: 1, payments_per_second };
     let strikes = storm.schedule(run);
@@ -62,18 +59,14 @@ fn run(run: &mut Run) -> Result<()> {
     judge(run, &samples)
 }
 
-/// Half an hour for each database in a release, shared by the modes. In a smoke run each database has its own mode.
-fn length(run: &Run) -> Option<Duration> {
-    let in_smoke = match run.asked.backend {
-        Backend::Postgres => Mode::Transaction,
-        Backend::Mariadb | Backend::Galera => Mode::Lease,
-        Backend::Sqlite => Mode::Group,
+/// Half an hour for each database in a release, shared by the modes.
+fn length(run: &Run) -> Duration {
+    let seconds = match (run.asked.given_seconds, run.asked.scale) {
+        (Some(seconds), _) | (None, Scale::Count(seconds)) => seconds,
+        (None, Scale::Release) => 600,
+        (None, Scale::Smoke) => 12,
     };
-    match (run.asked.given_seconds, run.asked.scale) {
-        (Some(seconds), _) | (None, Scale::Count(seconds)) => Some(Duration::from_secs(seconds)),
-        (None, Scale::Release) => Some(Duration::from_secs(600)),
-        (None, Scale::Smoke) => (in_smoke == run.asked.mode).then_some(Duration::from_secs(12)),
-    }
+    Duration::from_secs(seconds)
 }
 
 /// What the process that is spared holds, and the database.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::messages::{Message, Messages, says_committed};
-use super::{Commit, Cut, PACE, Traffic, lock};
+use super::{Cut, PACE, Traffic, lock};
 
 /// A client and the server that it is connected with. An end that is taken out is closed as soon as nobody reads from it.
 pub(super) struct Link {
@@ -186,7 +186,7 @@ impl Traffic {
         let passed = link.write(&link.server, &message.bytes).is_ok();
         let hook = lock(&self.hook).clone();
         if let Some(hook) = hook.filter(|_| passed) {
-            hook(Commit { number, at: Instant::now() });
+            hook(number);
         }
         drop(answers);
         passed
