@@ -55,19 +55,32 @@ run_tests() {
     cargo test --workspace --all-features --no-fail-fast | tee "$results"
 }
 
+# The library with the bugs in it that the chaos harness has to find is built by `chaos --planted` only: here it compiles.
+lint_planted_bugs() {
+    cargo clippy --quiet -p queue-core --lib --all-features -- -D warnings --cfg queueable_planted
+}
+
+# The program that the tests have built.
+run_chaos() {
+    "${CARGO_TARGET_DIR:-target}/debug/chaos" --smoke >"$reports" || { grep '"passed":false' "$reports"; return 1; }
+}
+
 for tool in cargo 'cargo fmt' 'cargo clippy'; do
     $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
 done
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+reports=$(mktemp)
+trap 'rm -f "$results" "$reports"' EXIT
 
 read -r -d '' -a missing < <(missing_packages) || true
 [ ${#missing[@]} = 0 ] || step "install ${missing[*]}" install_packages "${missing[@]}"
 step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 step 'each feature alone' lint_each_feature
+step 'planted bugs' lint_planted_bugs
 step 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps
 step 'tests, examples, doc tests' run_tests
+step 'chaos, a smoke run' run_chaos
 
 printf '\n=== all passed in %d s\n' "$SECONDS"
 printf '%s\n' "${timings[@]}"

@@ -71,7 +71,7 @@ fn harness(options: &Options) -> Result<bool> {
     if options.planted {
         return planted::find_all(options, seed);
     }
-    if options.smoke || options.release {
+    if options.smoke || options.full {
         return Ok(smoke::everything(options, seed, if options.smoke { Scale::Smoke } else { Scale::Release }));
     }
     let mut passed = true;

@@ -30,11 +30,11 @@ pub(crate) struct Options {
     /// Runs every bar with few repetitions: what CI does.
     #[arg(long, conflicts_with_all = ["bar", "backend", "mode"])]
     pub(crate) smoke: bool,
-    /// Runs every bar with the counts of a release, which takes hours.
+    /// Runs every bar with the counts that are wanted before a release, which takes hours.
     #[arg(long, conflicts_with_all = ["smoke", "bar"])]
-    pub(crate) release: bool,
+    pub(crate) full: bool,
     /// Builds the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
-    #[arg(long, conflicts_with_all = ["smoke", "bar", "release"])]
+    #[arg(long, conflicts_with_all = ["smoke", "bar", "full"])]
     pub(crate) planted: bool,
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]

@@ -185,8 +185,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
     }
 
     /// Finds out what a COMMIT came to whose answer was lost. Nothing has to be done about it: all rows have reached their
-    /// new state, or all are as they were and due, so one of them tells for all: best one that is not due again, because
-    /// nobody has worked that meanwhile.
+    /// new state, or all are as they were and due, so one of them tells for all.
     fn find_out(
         &self,
         link: &mut Link<C>,
@@ -195,9 +194,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         cause: String,
         tally: &mut Tally,
     ) {
-        let moved = rows.iter().filter(|row| row.reached() != Some(row.fence));
-        let witness = moved.max_by_key(|row| row.change.next == Some(Next::Never));
-        let committed = witness.is_some_and(|row| {
+        let committed = witness(&rows).is_some_and(|row| {
             let rest = Rest::FindOut(row.settled, row.reached(), cause);
             matches!(self.served.conclude(link, noise, row.key.clone(), row.fence, rest), Turn::Settled(_))
         });
@@ -206,6 +203,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         }
         rows.iter().for_each(|_| tally.count(Turn::Interrupted));
     }
+}
+
+/// The row that tells whether its group was committed: best one that is not due again, because nobody has worked that
+/// meanwhile.
+fn witness<K>(rows: &[Decided<K>]) -> Option<&Decided<K>> {
+    let moved = rows.iter().filter(|row| row.reached() != Some(row.fence));
+    moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 
 /// What the end of a group says of the next one's size.
@@ -294,5 +298,33 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
 
     fn has_interrupted(&self) -> bool {
         self.served.has_interrupted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Change, Fence};
+    use crate::status::Status;
+
+    fn decided(key: u32, settled: Settled, status: Status, next: Next) -> Decided<u32> {
+        let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
+        Decided { key, fence: Fence::new(Status::NotAttempted, 0), settled, change }
+    }
+
+    #[test]
+    fn a_row_that_somebody_may_have_worked_meanwhile_does_not_tell_for_its_group() {
+        let retried = decided(1, Settled::Retried, Status::Error, Next::In(Duration::ZERO));
+        let succeeded = decided(2, Settled::Succeeded, Status::Success, Next::Never);
+        let again = Decided {
+            change: Change::default(),
+            ..decided(3, Settled::Again, Status::NotAttempted, Next::In(Duration::ZERO))
+        };
+        let key_of = |rows: &[Decided<u32>]| witness(rows).map(|row| row.key);
+        let rows = [retried, succeeded, again];
+        assert_eq!(key_of(&rows), Some(2));
+        assert_eq!(key_of(&rows[..1]), Some(1));
+        // It looks the same before and after.
+        assert_eq!(key_of(&rows[2..]), None);
     }
 }

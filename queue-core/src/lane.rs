@@ -19,7 +19,7 @@ use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::{Fence, QueueOn};
+use crate::statement::{Change, ErrorText, Fence, QueueOn};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -198,10 +198,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 }
                 Ok(Conclusion::Interrupted) => return Turn::Interrupted,
                 Ok(Conclusion::Overtaken) => {
-                    noise.warn(
-                        Q::ENTITY,
-                        &format!("row {key:?} was changed by somebody else, or a trigger keeps it from changing"),
-                    );
+                    // The row cannot tell what happened: of a handler that has committed, its effects may stay.
+                    let untold = match &rest {
+                        Rest::Record(_, Change { error: ErrorText::Set(text), .. }) => format!(": {text}"),
+                        _ => String::new(),
+                    };
+                    let what = "was changed by somebody else, or a trigger keeps it from changing";
+                    noise.warn(Q::ENTITY, &format!("row {key:?} {what}{untold}"));
                     // A row that a trigger keeps as it is stays due, and would be claimed again at once.
                     self.pauses.set_aside(&key);
                     return Turn::Interrupted;

@@ -18,13 +18,16 @@ pub(super) const BAR: Bar = Bar {
     backends: &[Backend::Galera],
     modes: &[Mode::Lease],
     server: Needs::Own,
-    measures: false,
+    // Its nodes give each other up when they get no processor.
+    measures: true,
     smoke_seconds: 25,
     run,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const EVERY: Duration = Duration::from_secs(10);
+/// How long the nodes that are left may need to agree that they are the cluster.
+const QUORUM: Duration = Duration::from_secs(15);
 
 /// What the nodes must agree on, a line for each row.
 const STATE: &[&str] = &[
@@ -50,6 +53,7 @@ fn run(run: &mut Run) -> Result<()> {
         worker.await_start(PATIENCE)?;
     }
     let mut slowest_return = Duration::ZERO;
+    let mut quorums_lost = 0;
     for _ in 0..kills {
         let begun = Instant::now();
         let victim = run.random.usize(..nodes);
@@ -65,6 +69,10 @@ fn run(run: &mut Run) -> Result<()> {
         let before = booked(&mut *session)?;
         // A node may be asked to wait for the rest of the cluster, or refuse, until the dead one is given up.
         run.until("a payment is booked on the other nodes", PATIENCE, || {
+            if killed.elapsed() > QUORUM && !urls.iter().any(|url| is_primary(url)) {
+                restore_quorum(&urls[survivor])?;
+                quorums_lost += 1;
+            }
             Ok(booked(&mut *session).is_ok_and(|booked| booked > before))
         })?;
         run.recovered_in(killed.elapsed());
@@ -77,6 +85,7 @@ fn run(run: &mut Run) -> Result<()> {
         }
     }
     run.number("kills", kills);
+    run.number("quorums_lost", quorums_lost);
     run.number("slowest_return_of_a_node_ms", u64::try_from(slowest_return.as_millis())?);
     run.await_pending(0, PATIENCE)?;
     for worker in &mut workers {
@@ -85,6 +94,20 @@ fn run(run: &mut Run) -> Result<()> {
     run.drain(&run.recipe(), PATIENCE)?;
     run.check(|expected| expected)?;
     compare(run, &urls)
+}
+
+/// Whether a node takes part in a cluster that goes on.
+fn is_primary(url: &str) -> bool {
+    let state = "SELECT VARIABLE_VALUE AS line FROM information_schema.GLOBAL_STATUS
+        WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS'";
+    connect(url).ok().and_then(|mut session| session.lines(state).ok()).is_some_and(|lines| lines == ["Primary"])
+}
+
+/// Does what an operator has to do when the nodes that are left have given each other up too: the database's fault, that
+/// is, and counted.
+fn restore_quorum(url: &str) -> Result<()> {
+    connect(url)?.run("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'")?;
+    Ok(())
 }
 
 /// Enqueues until so many are pending. A statement that loses against another node's was not done, and is sent again.
