@@ -159,7 +159,8 @@ fn finding(report: &Value) -> String {
         return broken.join("; ");
     }
     let fault = report["faults"][0].as_str().unwrap_or("no reason was told");
-    fault.lines().next().unwrap_or_default().chars().take(120).collect()
+    // What follows a semicolon is what the workers have said.
+    fault.split([';', '\n']).next().unwrap_or_default().chars().take(120).collect()
 }
 
 fn name_of<V: ValueEnum>(value: V) -> String {
