@@ -68,7 +68,7 @@ const fn left(fate: Fate) -> Fate {
 
 /// What becomes of the row of each kind.
 fn fates(dialect: Dialect) -> Vec<(&'static str, Fate)> {
-    vec![
+    let mut fates = vec![
         // Only PostgreSQL ends the transaction with the statement; elsewhere it took no effect and everything else did.
         ("swallows", if dialect == Postgres { SWALLOWED } else { GOOD }),
         // Refused, or released with the savepoint around it: both are whole.
@@ -90,7 +90,12 @@ fn fates(dialect: Dialect) -> Vec<(&'static str, Fate)> {
             "writes elsewhere",
             if dialect == Sqlite { undone("locked") } else { left(undone("after it wrote elsewhere")) },
         ),
-    ]
+    ];
+    if dialect == Mysql {
+        // Elsewhere a deadlock ends the transaction, or there is none.
+        fates.push(("swallows a deadlock", ENDED));
+    }
+    fates
 }
 
 fn run(run: &mut Run) -> Result<()> {

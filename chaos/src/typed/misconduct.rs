@@ -1,5 +1,8 @@
 //! What no handler should do, by the payment's kind. It is done after the payment was booked.
 
+use std::thread;
+use std::time::Duration;
+
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::Failure;
@@ -20,6 +23,7 @@ pub(super) fn misbehave(kind: &str, id: i64, url: &str, connection: &mut Conn) -
             <Conn as Connection>::TransactionManager::begin_transaction(connection)?;
             return Ok(());
         }
+        "swallows a deadlock" => return swallow_a_deadlock(id, url, connection),
         "writes elsewhere" => return write_elsewhere(id, url),
         "commits" | "commits and fails" => row("COMMIT"),
         "rolls back" | "rolls back and fails" => row("ROLLBACK"),
@@ -33,6 +37,31 @@ pub(super) fn misbehave(kind: &str, id: i64, url: &str, connection: &mut Conn) -
     };
     connection.batch_execute(&sql)?;
     if kind.ends_with("and fails") { Err(Failure::retry("and failed")) } else { Ok(()) }
+}
+
+/// Brings about a deadlock that the database ends at this transaction's cost, and goes on as if nothing had happened. With
+/// autocommit what it writes then would stay, whatever becomes of the attempt.
+fn swallow_a_deadlock(id: i64, url: &str, connection: &mut Conn) -> Result<(), Failure> {
+    // Two of the payments from before the queue, which nobody else locks.
+    let (ours, theirs) = (id % 100 + 1, id % 100 + 101);
+    let lock = |id| format!("SELECT id FROM payments WHERE id = {id} FOR UPDATE");
+    connection.batch_execute(&lock(ours))?;
+    let mut other = Conn::establish(url)?;
+    // Whoever has written less is the victim.
+    let much = vec!["(0, 'much')"; 200].join(", ");
+    other.batch_execute(&format!("BEGIN; INSERT INTO touched (payment_id, how) VALUES {much}"))?;
+    other.batch_execute(&lock(theirs))?;
+    let waits = thread::spawn(move || other.batch_execute(&format!("{}; ROLLBACK", lock(ours))));
+    thread::sleep(Duration::from_millis(50));
+    let deadlock = connection.batch_execute(&lock(theirs));
+    let _ = waits.join();
+    if deadlock.is_ok() {
+        return Err(Failure::retry("there was no deadlock"));
+    }
+    diesel::insert_into(ledger::table)
+        .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(0), ledger::attempt.eq(-1)))
+        .execute(connection)?;
+    Ok(())
 }
 
 /// Books the payment on a connection of the handler's own, which the library knows nothing of, and fails.

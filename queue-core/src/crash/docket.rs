@@ -120,7 +120,7 @@ impl Docket {
             return;
         }
         if planted("company is guilt") {
-            entry.alone = entry.alone.max(1);
+            entry.alone = 3;
         }
         match self.entries.iter_mut().find(|known| known.is_about(&entry)) {
             Some(known) if known.fence == entry.fence => known.alone = known.alone.saturating_add(entry.alone),
