@@ -232,7 +232,7 @@ fn patient<C: Connection>(url: &str) -> Result<C> {
     Ok(connection)
 }
 
-/// Makes the payments a queue. The three entities share one.
+/// Makes the payments a queue. All entities share it.
 pub(crate) fn migrate(url: &str) -> Result<()> {
     macro_rules! migrate_on {
         ($connection:ty) => {

@@ -7,9 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// One call of the outside world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Call {
     pub(crate) payment: i64,
+    /// The idempotency key that it carried.
+    pub(crate) key: String,
     pub(crate) attempt: u32,
     /// The process that made it.
     pub(crate) process: u32,
@@ -27,6 +29,11 @@ pub(crate) fn calls(file: &Path) -> Result<Vec<Call>> {
 }
 
 fn parse(line: &str) -> Option<Call> {
-    let [payment, _key, attempt, process] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-    Some(Call { payment: payment.parse().ok()?, attempt: attempt.parse().ok()?, process: process.parse().ok()? })
+    let [payment, key, attempt, process] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+    Some(Call {
+        payment: payment.parse().ok()?,
+        key: key.to_owned(),
+        attempt: attempt.parse().ok()?,
+        process: process.parse().ok()?,
+    })
 }

@@ -1,12 +1,12 @@
 //! What must hold, asked in SQL alone: none of the library's code decides whether the library was right.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::calls::{Call, calls};
 use crate::session::{Dialect, Session};
 
 /// How many rows of a broken invariant are shown.
@@ -56,7 +56,7 @@ impl Expected {
 /// The text of a crash that sets its row aside.
 const SET_ASIDE: &str = "the process ended % times while this message was handled%";
 
-/// What is asked, as queries for the rows that break it. `$columns` stands for the row as a text.
+/// What is asked, as queries for the rows that break it. `$row` stands for the row as a text.
 const ALWAYS: &[(&str, &str)] = &[
     (
         "no payment has two ledger rows",
@@ -99,7 +99,7 @@ const ALWAYS: &[(&str, &str)] = &[
             OR p.next_attempt_time IS NOT NULL OR p.try_count <> 0 OR p.last_attempt_time IS NOT NULL)",
     ),
     (
-        "no try is used but by a planned failure",
+        "every planned failure has used a try",
         "SELECT $row AS line FROM payments AS p WHERE p.status = 'SUCCESS' AND p.try_count < p.fails + 1",
     ),
 ];
@@ -132,7 +132,7 @@ pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected)
     checked
 }
 
-fn check_snapshot(session: &mut dyn Session, calls: &Path, expected: Expected) -> Result<Vec<Invariant>> {
+fn check_snapshot(session: &mut dyn Session, file: &Path, expected: Expected) -> Result<Vec<Invariant>> {
     let dialect = session.dialect();
     let mut asked: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     let mut queries: Vec<(&'static str, String)> = ALWAYS.iter().map(|&(name, sql)| (name, sql.to_owned())).collect();
@@ -160,7 +160,9 @@ fn check_snapshot(session: &mut dyn Session, calls: &Path, expected: Expected) -
         let rows = if found == payments { Vec::new() } else { vec![format!("{found} instead of {payments}")] };
         asked.insert("no payment disappears", rows);
     }
-    asked.insert("every call of a payment carries one key", payments_with_two_keys(calls)?);
+    let (two_keys, uncalled) = check_calls(session, file)?;
+    asked.insert("every call of a payment carries one key", two_keys);
+    asked.insert("every booked payment was called", uncalled);
     Ok(asked.into_iter().map(|(name, rows)| Invariant::of(name, rows)).collect())
 }
 
@@ -190,21 +192,19 @@ fn spelled(dialect: Dialect, sql: &str, old: i64) -> String {
         .replace("$later", &dialect.now_plus(3600))
 }
 
-/// The calls are noted in a file, because a note in the database would share its fate.
-fn payments_with_two_keys(calls: &Path) -> Result<Vec<String>> {
-    let text = match fs::read_to_string(calls) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).context("the calls cannot be read"),
-    };
-    let mut keys: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut broken = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        let (Some(id), Some(key)) = (words.next(), words.next()) else { continue };
-        if *keys.entry(id).or_insert(key) != key {
-            broken.push(line.to_owned());
+/// The calls are noted in a file, because a note in the database would share its fate. Returns the calls of payments that
+/// were called with another key before, and the payments that are booked without a call.
+fn check_calls(session: &mut dyn Session, file: &Path) -> Result<(Vec<String>, Vec<String>)> {
+    let mut keys: HashMap<String, String> = HashMap::new();
+    let mut two_keys = Vec::new();
+    for Call { payment, key, .. } in calls(file)? {
+        let payment = payment.to_string();
+        if keys.get(&payment).is_some_and(|known| *known != key) {
+            two_keys.push(format!("{payment} {key}"));
+        } else {
+            keys.insert(payment, key);
         }
     }
-    Ok(broken)
+    let booked = session.lines(&spelled(session.dialect(), "SELECT $payment_id AS line FROM ledger AS p", 0))?;
+    Ok((two_keys, booked.into_iter().filter(|payment| !keys.contains_key(payment)).collect()))
 }

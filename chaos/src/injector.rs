@@ -1,6 +1,7 @@
 //! How faults are made: on worker processes, on their server, and on the way between them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::options::{Action, Break};
 use crate::proxy::Proxy;
 use crate::schedule::{Fault, Strike};
 use crate::session::{Dialect, connect};
-use crate::worker::{Recipe, Worker};
+use crate::worker::{Recipe, Said, Worker};
 
 /// How long a worker process may take to start, or to end in good order.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +35,8 @@ pub(crate) struct Injector {
 /// One worker process, and whether it may end by itself.
 struct Post {
     worker: Worker,
+    /// Whether it was asked to shut down, and could hear it.
+    told_to_end: bool,
     armed: Option<&'static str>,
 }
 
@@ -45,7 +48,7 @@ impl Injector {
             Some(proxy) => recipe.url(proxy.url_for(url)),
             None => recipe,
         };
-        let posts = (0..processes).map(|_| Ok(Post { worker: recipe.start()?, armed: None }));
+        let posts = (0..processes).map(|_| Ok(Post { worker: recipe.start()?, armed: None, told_to_end: false }));
         let mut posts = posts.collect::<Result<Vec<_>>>()?;
         for post in &mut posts {
             post.worker.await_start(PATIENCE)?;
@@ -75,13 +78,18 @@ impl Injector {
             Fault::Restart { worker } => {
                 let post = &mut self.posts[*worker];
                 // One that still waits for its database does not hear it.
-                post.worker.signal(if post.worker.has_started() { Signal::TERM } else { Signal::KILL })?;
+                post.told_to_end = post.worker.has_started();
+                post.worker.signal(if post.told_to_end { Signal::TERM } else { Signal::KILL })?;
             }
             Fault::Break { worker, point, pass } => {
                 let post = &mut self.posts[*worker];
                 post.worker.kill()?;
                 let broken = Break { point: (*point).to_owned(), pass: *pass, again: false, action: Action::Kill };
-                *post = Post { worker: self.recipe.clone().breaks([broken]).start()?, armed: Some(point) };
+                *post = Post {
+                    worker: self.recipe.clone().breaks([broken]).start()?,
+                    armed: Some(point),
+                    told_to_end: false,
+                };
             }
             Fault::EndSessions => end_sessions(&self.url)?,
             Fault::KillServer { .. } => self.server.kill(),
@@ -106,7 +114,10 @@ impl Injector {
                 let told = Instant::now();
                 let status = post.worker.await_end(PATIENCE)?;
                 self.slowest_end = self.slowest_end.max(told.elapsed());
-                if !status.success() && post.worker.has_started() && post.armed.is_none() {
+                let killed = status.signal() == Some(Signal::KILL.as_raw());
+                // One that is armed may come to its fail point on the way.
+                let may_be_killed = !post.told_to_end || post.armed.is_some();
+                if !(status.success() || killed && may_be_killed) {
                     bail!("a worker that was told to end ended with {status}: {}", post.worker.log());
                 }
                 self.staff(*worker)?;
@@ -135,7 +146,7 @@ impl Injector {
 
     /// Starts the process of a post anew.
     fn staff(&mut self, worker: usize) -> Result<()> {
-        self.posts[worker] = Post { worker: self.recipe.start()?, armed: None };
+        self.posts[worker] = Post { worker: self.recipe.start()?, armed: None, told_to_end: false };
         Ok(())
     }
 
@@ -145,7 +156,12 @@ impl Injector {
             let post = &mut self.posts[number];
             let Some(status) = post.worker.ended()? else { continue };
             let Some(point) = post.armed else { bail!("a worker ended with {status}: {}", post.worker.log()) };
-            ensure!(status.code().is_none(), "a worker with a fail point ended with {status}: {}", post.worker.log());
+            let reached = post.worker.said()?.iter().any(|said| matches!(said, Said::Reached { .. }));
+            ensure!(
+                reached && status.signal() == Some(Signal::KILL.as_raw()),
+                "a worker with a fail point ended with {status}: {}",
+                post.worker.log()
+            );
             self.reached.insert(point.to_owned());
             *self.counts.entry("fail point reached").or_default() += 1;
             self.staff(number)?;

@@ -115,7 +115,7 @@ fn ask(options: &Options, bar: &Bar, backend: Backend, mode: Mode, seed: u64, sc
         seconds: seconds.unwrap_or(60),
         given_seconds: *seconds,
         scale,
-        patience: Duration::from_secs(*patience),
+        patience: patience.map(Duration::from_secs),
         spoil: spoil.clone(),
         plots: plots.clone(),
     }

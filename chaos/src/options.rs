@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Kills, cuts and freezes the queue under load, and checks a money ledger afterwards.
 ///
 /// Starts private servers, worker processes and an application, injects faults by the seed, and prints one JSON line for
-/// each run. The exit code is 1 when an invariant broke, and 2 when a run could not be made.
+/// each run. The exit code is 1 when an invariant broke, a bound was not kept, or a run could not be made, and 2 when what is
+/// asked for cannot be.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
@@ -21,8 +22,8 @@ pub(crate) struct Options {
     /// Decides which faults come when; drawn and printed when it is not given.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long faults are injected: 60 seconds if nothing is said, half an hour for a soak.
-    #[arg(long)]
+    /// How long the random schedule goes on: 60 seconds if nothing is said, ten minutes in a soak. Other bars have counts.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
     /// Runs this bar instead of the random schedule; may be given several times.
     #[arg(long)]
@@ -34,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["smoke", "bar"])]
     pub(crate) full: bool,
     /// Builds the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
-    #[arg(long, conflicts_with_all = ["smoke", "bar", "full"])]
+    #[arg(long, conflicts_with_all = ["smoke", "bar", "full", "backend", "mode", "seconds", "patience"])]
     pub(crate) planted: bool,
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
@@ -42,11 +43,11 @@ pub(crate) struct Options {
     /// SQL that is run before the checker asks, to see that it finds what is wrong.
     #[arg(long, hide = true)]
     pub(crate) spoil: Option<String>,
-    /// How many seconds a run waits for what has to come.
-    #[arg(long, default_value_t = 60)]
-    pub(crate) patience: u64,
-    /// Repetitions of a bar instead of a release's.
-    #[arg(long, requires = "bar")]
+    /// How many seconds a run waits at most for what has to come; each has its own bounds by default.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) patience: Option<u64>,
+    /// How much a bar does instead of what a release asks for: repetitions, or rows, or seconds, as it is about.
+    #[arg(long, requires = "bar", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Where curves are written, as CSV and SVG.
     #[arg(long, default_value = "target/chaos")]

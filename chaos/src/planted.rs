@@ -1,6 +1,6 @@
 //! A harness that cannot fail is worth nothing: bugs are planted in the library, one at a time, and a run has to find each.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::options::{Backend, Mode, Options};
+use crate::run::NOT_MADE;
 
 /// How long a bug may stay hidden.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -68,12 +69,14 @@ const BUGS: &[Bug] = &[
 /// Builds the library with the bugs, lets each of them live, and prints a table. Says whether all were found, and nothing
 /// without them.
 pub(crate) fn find_all(options: &Options, seed: u64) -> Result<bool> {
+    let unknown: Vec<_> = options.bug.iter().filter(|name| BUGS.iter().all(|bug| bug.name != **name)).collect();
+    if !unknown.is_empty() {
+        let names: Vec<_> = BUGS.iter().map(|bug| bug.name).collect();
+        bail!("no bug of this name is planted: {unknown:?}; there are: {}", names.join(", "));
+    }
     let bugs: Vec<_> =
         BUGS.iter().filter(|bug| options.bug.is_empty() || options.bug.iter().any(|name| name == bug.name)).collect();
-    if bugs.is_empty() {
-        let names: Vec<_> = BUGS.iter().map(|bug| bug.name).collect();
-        bail!("no bug of this name is planted; there are: {}", names.join(", "));
-    }
+    eprintln!("seed {seed}");
     let program = build()?;
     println!("| planted bug | run | database, mode | found by | after |\n|---|---|---|---|---|");
     let mut all_found = true;
@@ -83,21 +86,21 @@ pub(crate) fn find_all(options: &Options, seed: u64) -> Result<bool> {
             if !sound.contains(&(bug.bar, bug.count, backend, mode)) {
                 // What the run finds without a bug would be no finding.
                 let found = run(&program, "", bug, backend, mode, seed)?;
-                ensure!(found.is_none(), "bar {} finds without a bug: {found:?}", bug.bar);
+                ensure!(found == Found::Nothing, "bar {} without a bug: {found:?}", bug.bar);
                 sound.push((bug.bar, bug.count, backend, mode));
             }
             let began = Instant::now();
             let found = run(&program, bug.name, bug, backend, mode, seed)?;
             let seconds = began.elapsed().as_secs_f64();
-            all_found &= found.is_some() && began.elapsed() <= AT_MOST;
-            println!(
-                "| {} | bar {} | {}, {} | {} | {seconds:.1} s |",
-                bug.name,
-                bug.bar,
-                name_of(backend),
-                name_of(mode),
-                found.as_deref().unwrap_or("**not found**"),
-            );
+            let found = match found {
+                Found::Bug(finding) => finding,
+                other => {
+                    all_found = false;
+                    format!("**{other:?}**")
+                }
+            };
+            let (backend, mode) = (name_of(backend), name_of(mode));
+            println!("| {} | bar {} | {backend}, {mode} | {found} | {seconds:.1} s |", bug.name, bug.bar);
         }
     }
     Ok(all_found)
@@ -118,35 +121,43 @@ fn build() -> Result<std::path::PathBuf> {
     Ok(directory.join("debug/chaos"))
 }
 
-/// Makes one run with a bug alive, and returns what it found.
-fn run(
-    program: &std::path::Path,
-    name: &str,
-    bug: &Bug,
-    backend: Backend,
-    mode: Mode,
-    seed: u64,
-) -> Result<Option<String>> {
+/// What a run came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// It passed.
+    Nothing,
+    /// It did not end in time.
+    TooLate,
+    /// It did not pass, for this reason.
+    Bug(String),
+}
+
+/// Makes one run with a bug alive.
+fn run(program: &std::path::Path, name: &str, bug: &Bug, backend: Backend, mode: Mode, seed: u64) -> Result<Found> {
     let output = NamedTempFile::new()?;
     let mut child = Command::new(program)
         .args(["--bar", &bug.bar.to_string(), "--count", &bug.count.to_string(), "--patience", "10"])
         .args(["--backend", &name_of(backend), "--mode", &name_of(mode), "--seed", &seed.to_string()])
         .env("QUEUEABLE_PLANTED", name)
         .stdout(output.reopen()?)
-        .stderr(Stdio::null())
         .spawn()?;
     let began = Instant::now();
     while child.try_wait()?.is_none() {
         if began.elapsed() > AT_MOST {
             child.kill()?;
             child.wait()?;
-            return Ok(None);
+            return Ok(Found::TooLate);
         }
         thread::sleep(Duration::from_millis(20));
     }
     let line = std::fs::read_to_string(output.path())?;
     let report: Value = serde_json::from_str(line.trim()).with_context(|| format!("no report: {line}"))?;
-    Ok((report["passed"] != true).then(|| finding(&report)))
+    if report["passed"] == true {
+        return Ok(Found::Nothing);
+    }
+    let finding = finding(&report);
+    ensure!(!finding.starts_with(NOT_MADE), "{finding}");
+    Ok(Found::Bug(finding))
 }
 
 /// The broken invariants of a report, or else its first fault.

@@ -97,7 +97,7 @@ pub(crate) struct Terms {
     pub(crate) spared: usize,
 }
 
-/// The fail points that are passed in every mode.
+/// The fail points of the modes in which the handler runs in the transaction.
 const POINTS: &[&str] = &[
     "claimed",
     "sentinel",
@@ -120,6 +120,7 @@ const LEASE_POINTS: &[&str] = &[
     "lease-expired",
     "heartbeat",
     "heartbeat-sent",
+    "sentinel",
     "mid-handler",
     "effects",
     "settled",

@@ -21,7 +21,10 @@ const LONG: u8 = 9;
 pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
     let began = Instant::now();
     let servers = Servers::default();
-    let runs = BARS.iter().flat_map(|bar| runs_of(bar, scale));
+    let is_asked = |&(_, backend, mode): &(&Bar, Backend, Mode)| {
+        options.backend.is_none_or(|only| only == backend) && options.mode.is_none_or(|only| only == mode)
+    };
+    let runs = BARS.iter().flat_map(|bar| runs_of(bar, scale)).filter(is_asked);
     let (mut quiet, mut all): (Vec<_>, Vec<_>) = runs.partition(|(bar, ..)| bar.measures);
     // The longest first, so that none is left over at the end.
     all.sort_by_key(|(bar, ..)| std::cmp::Reverse(bar.smoke_seconds));

@@ -269,11 +269,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             }
         }
         for row in others {
+            let failed = matches!(row.settled, Settled::Retried | Settled::Failed);
+            if failed {
+                fail_point!("recording");
+            }
             let written = match row.settled {
                 Settled::Deleted => Q::remove(self.session, &row.key, row.fence),
                 _ => Q::settle(self.session, &row.key, row.fence, &row.change),
             };
             expect_rows::<Q, C>(written, 1)?;
+            if failed {
+                fail_point!("recorded");
+            }
         }
         Ok(())
     }

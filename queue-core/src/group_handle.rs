@@ -244,11 +244,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
     fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
-        fail_point!("recording");
         let judged = self.judge(row.tries, failure);
         match (judged, self.execute(ROLLBACK_TO)) {
             (Ok((settled, change)), Ok(())) => {
-                fail_point!("recorded");
                 self.push(row, settled, change);
                 Ok(())
             }

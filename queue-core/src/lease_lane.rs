@@ -135,10 +135,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             link.close();
             Turn::Trouble
         })?;
-        fail_point!("lease-claimed");
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }
+        fail_point!("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
         if let Some((key, error)) = harvest.unwritable {
             // Whatever refused this row may refuse the others too: the worker waits a little.

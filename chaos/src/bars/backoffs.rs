@@ -91,7 +91,10 @@ fn run(run: &mut Run) -> Result<()> {
         fail_all(run, growth)?;
         look(run, growth, &counts)?;
     }
-    Ok(())
+    // They wait for years now, and were never to succeed.
+    session
+        .run(&format!("UPDATE payments SET status = 'SKIPPED', next_attempt_time = NULL WHERE id > {OLD_PAYMENTS}"))?;
+    run.check(|expected| expected)
 }
 
 /// 0, the powers of two, their neighbours, and the end of the column's range.

@@ -107,7 +107,9 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
         // One after the other: a process takes several leases at once, and would keep rows from the other's idle workers.
         while at_once < workers && booked(&mut *session)? == booked_before {
             run.enqueue(&[NewPayment::plain(i64::try_from(at_once)?).kind(slow)])?;
+            let deadline = Instant::now() + PATIENCE;
             while calls(run)? == calls_before + at_once && booked(&mut *session)? == booked_before {
+                ensure!(Instant::now() < deadline, "no worker takes the payment; {}", run.said());
                 thread::sleep(Duration::from_millis(5));
             }
             at_once = calls(run)? - calls_before;

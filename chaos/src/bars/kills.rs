@@ -38,9 +38,8 @@ fn run(run: &mut Run) -> Result<()> {
         let one = &mut pair[usize::try_from(kill % 2)?];
         one.await_start(PATIENCE)?;
         thread::sleep(Duration::from_millis(run.random.u64(0..150)));
-        let before = booked(&mut *session)?;
         one.kill()?;
-        let killed = Instant::now();
+        let (killed, before) = (Instant::now(), booked(&mut *session)?);
         *one = recipe.start()?;
         run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
         run.recovered_in(killed.elapsed());
@@ -48,10 +47,15 @@ fn run(run: &mut Run) -> Result<()> {
     drop(pair);
     run.number("kills", kills);
     run.drain(&recipe, PATIENCE)?;
+    expect_few_set_aside(run, kills)
+}
+
+/// Checks everything. A row that runs alone after a kill is killed again, and once more: nobody can tell it from one that ends
+/// its process.
+pub(super) fn expect_few_set_aside(run: &mut Run, kills: u64) -> Result<()> {
     let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
-    let set_aside = session.count(set_aside)?;
+    let set_aside = run.session()?.count(set_aside)?;
     run.number("set_aside", set_aside);
-    // A row that runs alone after a kill is killed again, and once more: nobody can tell it from one that ends its process.
     let bound = 2 + i64::try_from(kills / 50)?;
     run.expect(set_aside <= bound, || format!("{set_aside} rows were set aside in {kills} kills"));
     run.check(|expected| Expected { may_be_set_aside: true, ..expected })

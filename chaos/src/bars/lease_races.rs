@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use queueable::Tally;
 use rustix::process::Signal;
 
 use super::{Bar, Needs};
-use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::bank::NewPayment;
 use crate::calls::calls;
 use crate::checker::{Expected, Invariant};
 use crate::options::{Action, Backend, Break, Mode, Terms};
 use crate::run::Run;
+use crate::session::Dialect;
 use crate::worker::Worker;
 
 pub(super) const BAR: Bar = Bar {
@@ -54,7 +55,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut seen = 0;
     let deadline = Instant::now() + PATIENCE + Duration::from_secs(races / 2);
     while seen < races {
-        ensure!(Instant::now() < deadline, "only {seen} takeovers in {:?}; {}", deadline, run.said());
+        ensure!(Instant::now() < deadline, "only {seen} takeovers of {races}; {}", run.said());
         // Few, because a row whose lease is over has its turn after those that were due before.
         if session.count(WAITING)? < 8 {
             run.enqueue(&(0..24).map(NewPayment::plain).collect::<Vec<_>>())?;
@@ -84,20 +85,37 @@ fn run(run: &mut Run) -> Result<()> {
 
 /// How often a payment that never fails was called again: each time because its lease was over.
 fn takeovers(run: &Run) -> Result<u64> {
+    Ok(last_attempts(run)?.values().map(|&attempts| u64::from(attempts - 1)).sum())
+}
+
+/// The last attempt of each payment that has called.
+fn last_attempts(run: &Run) -> Result<BTreeMap<i64, u32>> {
     let mut attempts: BTreeMap<i64, u32> = BTreeMap::new();
     for call in calls(&run.calls())? {
         let last = attempts.entry(call.payment).or_default();
         *last = call.attempt.max(*last);
     }
-    Ok(attempts.values().map(|&attempts| u64::from(attempts - 1)).sum())
+    Ok(attempts)
 }
 
-/// The ledger tells which attempt has booked, the payment which was the last.
+/// The ledger tells which attempt has booked, and the calls which was the last to begin: whoever was before it had lost the
+/// lease by then. The payment's own number of tries would be overwritten by a stale owner.
 fn stale_writes(run: &Run) -> Result<Vec<String>> {
+    let last_attempts = last_attempts(run)?;
     let mut session = run.session()?;
-    let line = session.dialect().text("ledger.payment_id");
-    Ok(session.lines(&format!(
-        "SELECT {line} AS line FROM ledger JOIN payments ON payments.id = ledger.payment_id
-         WHERE payments.id > {OLD_PAYMENTS} AND ledger.attempt <> payments.try_count"
-    ))?)
+    let (payment, attempt) = (session.dialect().text("payment_id"), session.dialect().text("attempt"));
+    let line = match session.dialect() {
+        Dialect::Mysql => format!("CONCAT_WS(' ', {payment}, {attempt})"),
+        Dialect::Postgres | Dialect::Sqlite => format!("{payment} || ' ' || {attempt}"),
+    };
+    let booked = session.lines(&format!("SELECT {line} AS line FROM ledger"))?;
+    let mut stale = Vec::new();
+    for line in booked {
+        let (payment, attempt) = line.split_once(' ').context("a payment and an attempt")?;
+        let last = last_attempts.get(&payment.parse()?);
+        if last.is_none_or(|last| last.to_string() != attempt) {
+            stale.push(format!("payment {payment} was booked by attempt {attempt}, the last one was {last:?}"));
+        }
+    }
+    Ok(stale)
 }

@@ -23,6 +23,8 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a worker may take to start: not as long as a lock is held.
+const START: Duration = Duration::from_secs(20);
 /// How many payments are worked in a round while nobody locks them.
 const FREE: i64 = 540;
 /// How many are locked besides: one in ten.
@@ -87,7 +89,7 @@ fn round(run: &mut Run, with_locks: bool) -> Result<Round> {
         }
     }
     let mut worker = run.recipe().start()?;
-    worker.await_start(PATIENCE)?;
+    worker.await_start(START)?;
     run.until("the rows that nobody locks are booked", PATIENCE, || Ok(booked(&mut *session)? >= before + FREE))?;
     let mut released_in = None;
     if with_locks {

@@ -105,6 +105,7 @@ fn again_if_blocked(run: &Run, first: Migrated, bound: Duration, old: i64, slow:
 
 fn judge(run: &mut Run, seen: &Migrated, bound: Duration, name: &'static str, what: &str) {
     run.number(name, millis(seen.during.max()));
+    run.expect(seen.during.count() > 0, || format!("{what} were not tried while it went on"));
     run.expect(seen.enqueued == 0, || format!("{} old rows were enqueued", seen.enqueued));
     // A machine that is busy with other things blocks nobody.
     let bound = bound.max(3 * seen.before.max());

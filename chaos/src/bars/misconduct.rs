@@ -115,7 +115,7 @@ fn run(run: &mut Run) -> Result<()> {
         run.random.shuffle(&mut new);
         run.enqueue(&new)?;
         // One try, so that what came of it is there to be seen.
-        run.drain(&run.recipe().terms(Terms::Once), PATIENCE)?;
+        run.drain(&run.recipe().terms(Terms::Once), PATIENCE * u32::try_from(1 + each / 10)?)?;
     }
     let mut wrong = Vec::new();
     let mut found: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();

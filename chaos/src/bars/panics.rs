@@ -34,6 +34,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut worker = run.recipe().start()?;
     worker.await_start(PATIENCE)?;
     // Every worker has had its session by now, and nobody has panicked.
+    run.enqueue(&(0..8).map(|number| NewPayment::plain(number).kind("slow 150")).collect::<Vec<_>>())?;
     run.enqueue(&(0..100).map(NewPayment::plain).collect::<Vec<_>>())?;
     run.await_pending(0, PATIENCE)?;
     let before = Holdings::of(&worker, &mut *session)?;

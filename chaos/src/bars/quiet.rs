@@ -2,13 +2,13 @@
 //! have done is what the rows say.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::calls::{Call, calls};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, pending};
 
@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(run: &mut Run) -> Result<()> {
     let payments = run.times(500, 20_000);
+    let patience = PATIENCE * u32::try_from(1 + payments / 5000)?;
     // Longer than the lease, where there is one, and long enough for a backoff to be over that counts from the beginning.
     let slow = if run.asked.mode == Mode::Lease { "slow 2600" } else { "slow 300" };
     run.enqueue(&[1, 2].map(|number| NewPayment::plain(number).kind(slow)))?;
@@ -38,7 +39,7 @@ fn run(run: &mut Run) -> Result<()> {
     let impatient =
         "SELECT COUNT(*) AS n FROM payments WHERE status = 'ERROR' AND next_attempt_time <= last_attempt_time";
     let mut retried_at_once = 0;
-    run.until("everything is worked", PATIENCE, || {
+    run.until("everything is worked", patience, || {
         retried_at_once = retried_at_once.max(session.count(impatient)?);
         Ok(pending(&mut *session)? == 0)
     })?;
@@ -62,13 +63,12 @@ fn run(run: &mut Run) -> Result<()> {
 
 /// The attempts that have called the outside world more than once, as payment and number.
 fn repeated_calls(run: &Run) -> Result<Vec<String>> {
-    let text = fs::read_to_string(run.calls()).context("nothing was called")?;
-    let mut calls: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    for line in text.lines() {
-        let words: Vec<_> = line.split(' ').collect();
-        let [id, _key, attempt, _process] = words[..] else { continue };
-        *calls.entry((id, attempt)).or_default() += 1;
+    let mut times: BTreeMap<(i64, u32), u32> = BTreeMap::new();
+    for Call { payment, attempt, .. } in calls(&run.calls())? {
+        *times.entry((payment, attempt)).or_default() += 1;
     }
-    let repeated = calls.into_iter().filter(|(_, times)| *times > 1);
-    Ok(repeated.map(|((id, attempt), times)| format!("payment {id}, attempt {attempt}, {times} calls")).collect())
+    let repeated = times.into_iter().filter(|(_, times)| *times > 1);
+    Ok(repeated
+        .map(|((payment, attempt), times)| format!("payment {payment}, attempt {attempt}, {times} calls"))
+        .collect())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::kills::expect_few_set_aside;
 use super::{Bar, Needs};
 use crate::bank::NewPayment;
 use crate::checker::Invariant;
@@ -46,7 +47,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.drain(&run.recipe(), PATIENCE * 2)?;
     run.add(Invariant::of("the database is whole", integrity(run)?));
     run.add(Invariant::of("no `database is locked` reaches the user", locked(run)?));
-    run.check(|expected| expected)
+    expect_few_set_aside(run, kills)
 }
 
 /// Kills one of four processes after the other, and starts another in its place.
@@ -58,9 +59,8 @@ fn kill(run: &mut Run, kills: u64) -> Result<()> {
         let one = &mut four[usize::try_from(kill % 4)?];
         one.await_start(PATIENCE)?;
         thread::sleep(Duration::from_millis(run.random.u64(0..150)));
-        let before = booked(&mut *session)?;
         one.kill()?;
-        let killed = Instant::now();
+        let (killed, before) = (Instant::now(), booked(&mut *session)?);
         *one = recipe.start()?;
         run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
         run.recovered_in(killed.elapsed());

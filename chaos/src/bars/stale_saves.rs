@@ -71,9 +71,17 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("saves", saved.saves);
     run.number("stale_saves", saved.stale);
     run.expect(saved.stale >= wanted, || format!("{} saves were stale", saved.stale));
-    // A row that ran again after its success may have failed then: the calls tell.
-    let again = calls(&run.calls())?.len();
-    run.number("calls", again);
+    // A row that ran again after its success may have failed then: its calls tell, where nothing else repeats one.
+    let made = calls(&run.calls())?.len();
+    run.number("calls", made);
+    let tries = run.session()?.count(
+        "SELECT CAST(COALESCE(SUM(try_count), 0) AS $int) AS n FROM payments"
+            .replace("$int", if run.dialect() == Dialect::Mysql { "SIGNED" } else { "BIGINT" })
+            .as_str(),
+    )?;
+    run.expect(run.asked.mode != Mode::Transaction || i64::try_from(made) == Ok(tries), || {
+        format!("{made} calls were made in {tries} tries")
+    });
     run.check(|expected| expected)
 }
 

@@ -38,10 +38,18 @@ pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
 
 /// Starts the poller; while the database is away, again and again.
 fn start(options: &WorkerOptions) -> Result<PollerHandle> {
+    let mut last = String::new();
     loop {
         match poller(options)?.start() {
             Ok(handle) => return Ok(handle),
-            Err(Error::Connect(_) | Error::Database(_)) => thread::sleep(Duration::from_millis(20)),
+            Err(error @ (Error::Connect(_) | Error::Database(_))) => {
+                let error = error.to_string();
+                if error != last {
+                    eprintln!("not yet: {error}");
+                    last = error;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -124,8 +132,11 @@ fn say(said: &Said) -> Result<()> {
     Ok(stdout().lock().write_all(line.as_bytes())?)
 }
 
-/// The harness holds the other end of the input, and nothing else of it survives a `kill -9`.
+/// The harness holds the other end of the input, and nothing else of it survives a `kill -9`. Who is frozen does not read it,
+/// but the system can still be asked to end it.
 fn end_with_the_harness() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     thread::spawn(|| {
         let _ = stdin().lock().read_to_end(&mut Vec::new());
         process::exit(3);
