@@ -62,8 +62,8 @@ const BUGS: &[Bug] = &[
     bug("a backoff without a cap", 14, 1, EVERYWHERE),
     bug("a text as it is", 15, 100, &[(Postgres, Transaction)]),
     bug("an undecodable row stops the claim", 16, 100, EVERYWHERE),
-    bug("a stale owner writes", 22, 60, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
-    bug("a fence of the status alone", 22, 60, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+    bug("a stale owner writes", 22, 150, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+    bug("a fence of the status alone", 22, 150, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
 ];
 
 /// Builds the library with the bugs, lets each of them live, and prints a table. Says whether all were found, and nothing
