@@ -70,6 +70,18 @@ fn every_invariant_that_breaks_is_found_with_its_rows() {
             &["no try is used but by a planned failure"],
         ),
         (
+            format!("UPDATE payments SET try_count = 0 WHERE id = {newest}"),
+            &["every planned failure has used a try", "no try is used but by a planned failure"],
+        ),
+        (
+            "INSERT INTO ledger (payment_id, amount_cents, attempt) VALUES (1, 5, 1)".to_owned(),
+            &["every booked payment was called", "every ledger row has its SUCCESS row"],
+        ),
+        (
+            format!("INSERT INTO touched (payment_id, how) VALUES ({newest}, 'skipped')"),
+            &["what an operator has skipped stays skipped, and nothing else is"],
+        ),
+        (
             "INSERT INTO payments (company_id, amount_cents, kind, status) VALUES (1, 1, 'plain', 'FAILED');
              DELETE FROM payments WHERE kind = 'fatal' AND id = (SELECT MIN(id) FROM payments WHERE kind = 'fatal')"
                 .to_owned(),
@@ -85,7 +97,7 @@ fn every_invariant_that_breaks_is_found_with_its_rows() {
 fn what_cannot_be_asked_for_is_refused_with_what_can() {
     for (arguments, said) in [
         (&["--bar", "99"][..], "there is no bar 99; there are 0 (no faults), 1 (kill -9"),
-        (&["--bar", "0", "--backend", "galera"], "bar 0 is for [Postgres, Mariadb, Sqlite] in the modes"),
+        (&["--bar", "0", "--backend", "galera"], "no faults is for [Postgres, Mariadb, Sqlite] in the modes"),
         (&["--bar", "0", "--count", "0"], "0 is not in 1.."),
         (&["--backend", "oracle"], "possible values: postgres, mariadb, galera, sqlite"),
         (&["--smoke", "--bar", "1"], "cannot be used with"),
