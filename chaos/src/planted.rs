@@ -166,8 +166,11 @@ fn finding(report: &Value) -> String {
     let invariants = report["invariants"].as_array().unwrap_or(&empty).iter();
     let broken = invariants.filter(|invariant| invariant["broken"].as_u64() > Some(0));
     let broken: Vec<_> = broken.filter_map(|invariant| invariant["name"].as_str()).collect();
-    if !broken.is_empty() {
-        return broken.join("; ");
+    match &broken[..] {
+        [] => {}
+        [one] => return (*one).to_owned(),
+        [one, another] => return format!("{one}; {another}"),
+        [one, another, more @ ..] => return format!("{one}; {another}; {} more", more.len()),
     }
     let fault = report["faults"][0].as_str().unwrap_or("no reason was told");
     // What follows a semicolon is what the workers have said.

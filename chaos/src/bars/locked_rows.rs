@@ -18,7 +18,7 @@ pub(super) const BAR: Bar = Bar {
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: true,
-    smoke_seconds: 8,
+    smoke_seconds: 10,
     run,
 };
 

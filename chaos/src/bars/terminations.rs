@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_millis(300);
 const ALLOWANCE: Duration = Duration::from_secs(2);
 
 fn run(run: &mut Run) -> Result<()> {
-    let terminations = run.times(6, 200);
+    let terminations = run.times(4, 200);
     let recipe = run.recipe().grace(GRACE);
     let mut session = run.session()?;
     let mut slowest = Duration::ZERO;

@@ -24,7 +24,7 @@ pub(super) const BAR: Bar = Bar {
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,
-    smoke_seconds: 8,
+    smoke_seconds: 10,
     run,
 };
 
