@@ -124,7 +124,8 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     }
     run.number("workers", workers);
     run.number("workers_alive", most);
-    run.expect(most == workers, || format!("only {most} of {workers} workers are at work afterwards"));
+    let said = run.said();
+    run.expect(most == workers, || format!("only {most} of {workers} workers are at work afterwards; {said}"));
     Ok(())
 }
 
