@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::options::{Backend, Mode, Options};
 use crate::run::NOT_MADE;
+use crate::worker::name_of;
 
 /// How long a bug may stay hidden.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ pub(crate) fn find_all(options: &Options, seed: u64) -> Result<bool> {
                     format!("**{other:?}**")
                 }
             };
-            let (backend, mode) = (name_of(backend), name_of(mode));
+            let (backend, mode) = (name_of(&backend), name_of(&mode));
             println!("| {} | bar {} | {backend}, {mode} | {found} | {seconds:.1} s |", bug.name, bug.bar);
         }
     }
@@ -137,7 +137,7 @@ fn run(program: &std::path::Path, name: &str, bug: &Bug, backend: Backend, mode:
     let output = NamedTempFile::new()?;
     let mut child = Command::new(program)
         .args(["--bar", &bug.bar.to_string(), "--count", &bug.count.to_string(), "--patience", "10"])
-        .args(["--backend", &name_of(backend), "--mode", &name_of(mode), "--seed", &seed.to_string()])
+        .args(["--backend", &name_of(&backend), "--mode", &name_of(&mode), "--seed", &seed.to_string()])
         .env("QUEUEABLE_PLANTED", name)
         .stdout(output.reopen()?)
         .spawn()?;
@@ -175,8 +175,4 @@ fn finding(report: &Value) -> String {
     let fault = report["faults"][0].as_str().unwrap_or("no reason was told");
     // What follows a semicolon is what the workers have said.
     fault.split([';', '\n']).next().unwrap_or_default().chars().take(120).collect()
-}
-
-fn name_of<V: ValueEnum>(value: V) -> String {
-    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
 }

@@ -139,7 +139,8 @@ impl Recipe {
     }
 }
 
-fn name_of<V: ValueEnum>(value: &V) -> String {
+/// How a value is spelled on the command line.
+pub(crate) fn name_of<V: ValueEnum>(value: &V) -> String {
     value.to_possible_value().expect("no value is skipped").get_name().to_owned()
 }
 
