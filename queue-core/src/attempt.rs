@@ -136,7 +136,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
+    let Claimed { key, fence, message, details: _ } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
         Ok(Some(message)) => message,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },

@@ -11,10 +11,12 @@ use diesel::query_source::Table;
 use diesel::r2d2::{ConnectionManager, Pool};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::QueueConnection;
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::column::{self, QueueColumn, QueueStateColumns};
+use crate::guard::Guard;
 use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
 use crate::mode::HandlerFor;
+use crate::options::Options;
 use crate::poller::Poller;
 use crate::queue::Queue;
 use crate::retry::{Retry, RetryPolicy};
@@ -51,6 +53,14 @@ pub trait QueueTable: Sized + 'static {
 
     /// The names of the queue's columns.
     const COLUMNS: ColumnNames;
+
+    /// What is asked for beyond the five columns.
+    const OPTIONS: Options = Options::NONE;
+
+    /// The condition on the domain's columns without which a row is left alone, for one backend; `None` where there is none.
+    fn guard<DB: QueueBackend>() -> Option<Guard<DB>> {
+        None
+    }
 }
 
 /// Settings of an entity that its attributes give and a poller may override.

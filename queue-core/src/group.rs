@@ -188,7 +188,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
         let (mut messages, mut undecodable) = (Vec::new(), Vec::new());
-        for Claimed { key, fence, message } in claimed {
+        for Claimed { key, fence, message, details: _ } in claimed {
             let tries = tries_before(fence) + 1;
             match message {
                 Ok((entity, state)) => {

@@ -14,6 +14,7 @@ use diesel::{RunQueryDsl, Selectable};
 use super::condition::{push_claimable, push_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
+use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::panic_text;
 use crate::instant::{Instant, TimestampUtc};
@@ -91,6 +92,8 @@ pub struct Claimed<Q: Queueable> {
     pub fence: Fence,
     /// The entity and its queue state, or why they cannot be decoded.
     pub message: Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>,
+    /// The optional columns, where the entity asks for them.
+    pub details: Details,
 }
 
 /// A claimed row as it is loaded: the key and the fence always, the rest if it can be decoded.
@@ -109,7 +112,7 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
             };
             (entity, state)
         });
-        Claimed { key, fence: Fence::new(status, try_count), message }
+        Claimed { key, fence: Fence::new(status, try_count), message, details: Details::default() }
     }
 }
 

@@ -6,6 +6,7 @@
 mod change;
 mod claim;
 mod condition;
+mod details;
 mod look;
 mod mark;
 mod recall;
@@ -28,6 +29,7 @@ pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
+pub use self::details::{DetailsRow, ReadDetails};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
 pub use self::recall::Recall;
@@ -37,6 +39,7 @@ pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
 use crate::backend::{QueueConnection, TableName, Target};
+use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
 use crate::planted::planted;
@@ -124,6 +127,7 @@ where
     Look<Q>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
+    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
@@ -151,19 +155,19 @@ where
             [] => claim.load(connection)?,
             keys => claim.some(1, keys).load(connection)?,
         };
-        let claimed = first(rows).map(Claimed::from);
+        let claimed = with_details(connection, rows)?.pop();
         Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
     }
 
     fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = Claim::<Q, C::Backend>::new().some(limit, passed_over).load(connection)?;
-        Ok(rows.into_iter().map(Claimed::from).collect())
+        with_details(connection, rows)
     }
 
     fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
         let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
         let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
-        Ok(rows.into_iter().map(Claimed::from).collect())
+        with_details(connection, rows)
     }
 
     fn take(
@@ -184,7 +188,10 @@ where
             return Ok(Some((began, Vec::new())));
         }
         let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
-        Ok((rows.len() == taken).then(|| (began, rows.into_iter().map(Claimed::from).collect())))
+        if rows.len() != taken {
+            return Ok(None);
+        }
+        Ok(Some((began, with_details(connection, rows)?)))
     }
 
     fn try_claim(connection: &mut C) -> QueryResult<()> {
@@ -220,7 +227,7 @@ where
 
     fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
-        Ok(first(rows).map(Claimed::from))
+        Ok(with_details(connection, rows)?.pop())
     }
 
     fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {
@@ -240,6 +247,23 @@ where
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
     Some(Fence::new(status.parse().ok()?, try_count))
+}
+
+/// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
+fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    Q: Queueable,
+    C: QueueConnection,
+    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+{
+    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::from).collect();
+    if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
+        for row in &mut claimed {
+            row.details =
+                first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
+        }
+    }
+    Ok(claimed)
 }
 
 fn first<T>(rows: Vec<T>) -> Option<T> {

@@ -1,0 +1,196 @@
+//! What an entity asks for beyond the five columns: kinds of work, further columns, what becomes of finished rows.
+
+use std::time::Duration;
+
+/// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
+/// nothing, and costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// In which order due rows are claimed, instead of by their due time.
+    pub order: Option<Order>,
+    /// The name of the queue's own column `priority`.
+    pub priority: Option<&'static str>,
+    /// The stages that a row passes.
+    pub stages: Option<Stages>,
+    /// The rows' schedules.
+    pub periodic: Option<Periodic>,
+    /// The domain column by which `enqueue_if_newer` tells old from new.
+    pub version: Option<&'static str>,
+    /// The columns whose change makes a row due.
+    pub rerun: Option<Rerun>,
+    /// The times that are kept for statistics.
+    pub metrics: Metrics,
+    /// What becomes of a row whose status is `SUCCESS`.
+    pub on_success: Fate,
+    /// What becomes of a row whose status is `FAILED`.
+    pub on_failure: Fate,
+    /// When messages may be worked: days, hours and a time zone, as [`Window`](crate::Window) reads them.
+    pub window: Option<&'static str>,
+    /// Whether at most one message is worked at a time, anywhere, in the order of the primary key or of `order`.
+    pub exclusive: bool,
+    /// Whether a condition on the domain's columns keeps rows from being claimed.
+    pub guarded: bool,
+}
+
+/// The order in which due rows are claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    /// The column, lower first: the queue's own `priority`, or one of the domain's.
+    pub column: &'static str,
+    /// After how long a due row no longer waits behind those that come first by the column.
+    pub age: Option<Duration>,
+}
+
+/// The stages that a row passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stages {
+    /// The name of the queue's own column `stage`.
+    pub column: &'static str,
+    /// The stages' texts, in the order in which a row passes them.
+    pub names: &'static [&'static str],
+}
+
+/// The rows' schedules: the names of the queue's own columns for them, and what becomes of missed runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Periodic {
+    /// The column of the seconds from run to run.
+    pub period: &'static str,
+    /// The column of the cron expression.
+    pub cron: &'static str,
+    /// The column of the cron expression's IANA time zone; null is UTC.
+    pub time_zone: &'static str,
+    /// The column of the scheduled time of the run that is due or running.
+    pub scheduled_time: &'static str,
+    /// What becomes of missed runs.
+    pub missed: Missed,
+}
+
+/// What becomes of the runs of a schedule that were missed, while no worker was there or a run took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missed {
+    /// They are made up for by one run, at once.
+    Once,
+    /// A run that could not begin within this time is left out.
+    Skip(Duration),
+    /// Each is made up for, one after the other, but no more than this number: of more, the oldest are left out.
+    All(u32),
+}
+
+/// The columns whose change makes a row due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rerun {
+    /// The domain's columns.
+    pub columns: &'static [&'static str],
+    /// The name of the queue's own column `change_count`, which a trigger counts up at each change.
+    pub change_count: &'static str,
+}
+
+/// The names of the queue's own columns for the times that statistics need, by the database's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// When the row was inserted.
+    pub created: Option<&'static str>,
+    /// When the queue has written on the row last.
+    pub updated: Option<&'static str>,
+    /// When the last recorded attempt began.
+    pub begin: Option<&'static str>,
+    /// When the last recorded attempt ended.
+    pub end: Option<&'static str>,
+}
+
+/// What becomes of a row that has reached its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It stays.
+    Keep,
+    /// It is removed.
+    Delete,
+    /// It moves to this table, in the schema of the entity's own.
+    Archive(&'static str),
+}
+
+impl Options {
+    /// Nothing is asked for.
+    pub const NONE: Options = Options {
+        order: None,
+        priority: None,
+        stages: None,
+        periodic: None,
+        version: None,
+        rerun: None,
+        metrics: Metrics { created: None, updated: None, begin: None, end: None },
+        on_success: Fate::Keep,
+        on_failure: Fate::Keep,
+        window: None,
+        exclusive: false,
+        guarded: false,
+    };
+
+    /// Claims due rows in the order of a column.
+    pub const fn order(self, column: &'static str, age: Option<Duration>) -> Self {
+        Options { order: Some(Order { column, age }), ..self }
+    }
+
+    /// Adds the column `priority`.
+    pub const fn priority(self, column: &'static str) -> Self {
+        Options { priority: Some(column), ..self }
+    }
+
+    /// Adds the column `stage`.
+    pub const fn stages(self, column: &'static str, names: &'static [&'static str]) -> Self {
+        Options { stages: Some(Stages { column, names }), ..self }
+    }
+
+    /// Adds the columns of schedules.
+    pub const fn periodic(self, periodic: Periodic) -> Self {
+        Options { periodic: Some(periodic), ..self }
+    }
+
+    /// Names the column that tells old from new.
+    pub const fn version(self, column: &'static str) -> Self {
+        Options { version: Some(column), ..self }
+    }
+
+    /// Makes rows due when one of these columns changes.
+    pub const fn rerun_on(self, columns: &'static [&'static str], change_count: &'static str) -> Self {
+        Options { rerun: Some(Rerun { columns, change_count }), ..self }
+    }
+
+    /// Adds columns for statistics.
+    pub const fn metrics(self, metrics: Metrics) -> Self {
+        Options { metrics, ..self }
+    }
+
+    /// Says what becomes of rows that succeed.
+    pub const fn on_success(self, on_success: Fate) -> Self {
+        Options { on_success, ..self }
+    }
+
+    /// Says what becomes of rows that fail for good.
+    pub const fn on_failure(self, on_failure: Fate) -> Self {
+        Options { on_failure, ..self }
+    }
+
+    /// Says when messages may be worked.
+    pub const fn window(self, window: &'static str) -> Self {
+        Options { window: Some(window), ..self }
+    }
+
+    /// Has at most one message worked at a time.
+    pub const fn exclusive(self) -> Self {
+        Options { exclusive: true, ..self }
+    }
+
+    /// Says that a condition keeps rows from being claimed.
+    pub const fn guarded(self) -> Self {
+        Options { guarded: true, ..self }
+    }
+
+    /// Whether an attempt has to know more of its row than a claim reads.
+    pub(crate) const fn needs_details(&self) -> bool {
+        self.stages.is_some() || self.periodic.is_some() || self.rerun.is_some() || self.metrics.begin.is_some()
+    }
+}

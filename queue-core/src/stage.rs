@@ -1,0 +1,29 @@
+//! The stages of a pipeline, as an enum of the user's.
+
+use std::fmt::Debug;
+
+/// The stages that a row of a pipeline passes: an enum without fields, named by `#[queue(stage = ..)]`.
+///
+/// `#[derive(Stage)]` implements it, and Diesel's mapping to text besides, so that stages can be filtered by and stored like
+/// any value. The text of a stage is its name in capitals with underscores, `SEND_MAIL` for `SendMail`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an enum of stages",
+    note = "add `#[derive(Debug, Clone, Copy, PartialEq, Eq, queueable::Stage)]` to an enum without fields"
+)]
+pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
+    /// All stages, in the order in which a row passes them: the first is where a row begins.
+    const ALL: &'static [Self];
+
+    /// Their texts, in the same order.
+    const NAMES: &'static [&'static str];
+
+    /// Returns the stage's text.
+    fn name(self) -> &'static str {
+        Self::ALL.iter().zip(Self::NAMES).find(|(stage, _)| **stage == self).map_or("", |(_, name)| name)
+    }
+
+    /// Returns the stage with this text.
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().zip(Self::NAMES).find(|(_, known)| **known == name).map(|(stage, _)| *stage)
+    }
+}

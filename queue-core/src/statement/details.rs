@@ -1,0 +1,93 @@
+//! Reads the optional columns of a claimed row: a statement of its own, so that the plain claim stays as it is.
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use crate::backend::QueueBackend;
+use crate::details::Details;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+
+/// The optional columns of the row with one key; null for those that the entity does not ask for.
+pub struct ReadDetails<Q: Queueable> {
+    is_key: Q::IsKey,
+}
+
+impl<Q: Queueable> ReadDetails<Q> {
+    /// Reads the row with this key.
+    pub fn new(key: &Q::Key) -> Self {
+        ReadDetails { is_key: Q::is_key(key.clone()) }
+    }
+}
+
+/// The row as it is loaded.
+pub type DetailsRow =
+    (Option<Instant>, Option<String>, Option<i64>, Option<String>, Option<String>, Option<Instant>, Option<i64>);
+
+impl From<DetailsRow> for Details {
+    fn from((now, stage, period, cron, time_zone, scheduled_time, change_count): DetailsRow) -> Self {
+        Details {
+            now: now.map(Into::into),
+            stage,
+            period,
+            cron,
+            time_zone,
+            scheduled_time: scheduled_time.map(Into::into),
+            change_count,
+        }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ReadDetails<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let options = <Q::Queue as QueueTable>::OPTIONS;
+        let columns = [
+            options.stages.map(|stages| stages.column),
+            options.periodic.map(|periodic| periodic.period),
+            options.periodic.map(|periodic| periodic.cron),
+            options.periodic.map(|periodic| periodic.time_zone),
+            options.periodic.map(|periodic| periodic.scheduled_time),
+            options.rerun.map(|rerun| rerun.change_count),
+        ];
+        out.push_sql("SELECT ");
+        out.push_sql(DB::NOW);
+        for column in columns {
+            out.push_sql(", ");
+            match column {
+                Some(name) => out.push_identifier(name)?,
+                None => out.push_sql("NULL"),
+            }
+        }
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out)
+    }
+}
+
+impl<Q: Queueable> Query for ReadDetails<Q> {
+    type SqlType = (
+        Nullable<TimestampUtc>,
+        Nullable<Text>,
+        Nullable<BigInt>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<TimestampUtc>,
+        Nullable<BigInt>,
+    );
+}
+
+impl<Q: Queueable> QueryId for ReadDetails<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, C> RunQueryDsl<C> for ReadDetails<Q> {}
