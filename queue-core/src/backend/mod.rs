@@ -26,6 +26,7 @@ pub(crate) use self::table_name::fingerprint;
 use crate::entity::ColumnNames;
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
+use crate::options::Options;
 
 /// The SQL that differs between databases.
 pub trait QueueBackend:
@@ -206,6 +207,8 @@ pub struct Target {
     pub table: TableName,
     /// The names of the queue's columns.
     pub columns: ColumnNames,
+    /// What is asked for beyond them.
+    pub options: Options,
 }
 
 impl Target {
