@@ -49,6 +49,7 @@ mod poller;
 mod queue;
 mod report;
 mod retry;
+mod schedule;
 mod scout;
 mod selectable;
 mod selection;
@@ -61,12 +62,13 @@ mod status;
 mod substitute;
 mod verdict;
 mod wake;
+mod window;
 mod worker;
 
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
-    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText, StatusText,
-    TimeZone, TryCount, UpdatedTime,
+    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText,
+    StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::crash::CrashAccounting;
 pub use self::details::Details;
@@ -81,16 +83,18 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
 pub use self::options::{
-    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic, Rerun,
-    Stages,
+    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
+    Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};
+pub use self::schedule::{InvalidSchedule, Schedule};
 #[doc(hidden)]
 pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::settings::{ClaimStyle, PollerSettings};
 pub use self::stage::Stage;
 pub use self::status::{Status, UnknownStatus};
+pub use self::window::{InvalidWindow, Window};
