@@ -65,8 +65,8 @@ mod worker;
 
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
-    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText, StatusText,
-    TimeZone, TryCount, UpdatedTime,
+    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText,
+    StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::crash::CrashAccounting;
 pub use self::details::Details;
@@ -81,8 +81,8 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
 pub use self::options::{
-    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic, Rerun,
-    Stages,
+    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
+    Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
@@ -93,4 +93,6 @@ pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::settings::{ClaimStyle, PollerSettings};
 pub use self::stage::Stage;
+#[doc(hidden)]
+pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
