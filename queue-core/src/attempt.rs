@@ -274,6 +274,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             let answer = match message {
                 Ok(message) => {
                     let (entity, state) = message.borrow();
+                    if let Some(decided) = self.instead_of_handling(state) {
+                        return Ok(decided);
+                    }
                     self.handle(entity, state)?
                 }
                 Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
@@ -289,6 +292,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             self.session_is_sound = false;
             Err(self.record(&Failure::retry(Panicked::new(panic))))
         })
+    }
+
+    /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
+    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settled, Change)> {
+        let (rules, row) = (self.plan.rules, &self.row);
+        (!rules.leased)
+            .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
+            .flatten()
     }
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
@@ -309,7 +320,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }
-        match answer {
+        match answer.map(|answer| self.plan.rules.accept(answer)) {
             Ok(Ok(outcome)) => self.release(outcome),
             Ok(Err(failure)) => self.undo(failure),
             Err(_) if planted("a panic is a success") => self.release(Outcome::Done),

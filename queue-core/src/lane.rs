@@ -153,7 +153,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
     pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
         Ok(Served {
             handler,
-            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit, leased: false },
+            rules: Rules {
+                settings: Q::SETTINGS,
+                options: Q::Queue::OPTIONS,
+                retry: Q::retry_policy(),
+                error_text_limit,
+                leased: false,
+            },
             key_prefix: key_prefix::<Q, C>()?,
             pauses: Pauses::new(),
         })

@@ -152,8 +152,11 @@ where
             ..Change::default()
         };
         let decided = match message {
-            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(before)),
-            Ok(message) => Ok(message),
+            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(terms.rules, before, &details)),
+            Ok(message) => {
+                let due = message.1.next_attempt_time;
+                terms.rules.instead_of_handling(fence, before + 1, due, &details).map_or(Ok(message), Err)
+            }
             Err(error) => {
                 Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -243,8 +246,8 @@ where
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
-            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
-            Ok(message) => Ok(message),
+            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(terms.rules, tries - 1, &details)),
+            Ok(message) => terms.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
             Err(error) => {
                 Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -286,7 +289,7 @@ fn expired_in(attempt: u32) -> String {
 }
 
 /// The state of a row whose last attempt never ended, and was the last one that its settings allow.
-fn given_up(tries: u32) -> (Settled, Change) {
+fn given_up(rules: &Rules, tries: u32, details: &Details) -> (Settled, Change) {
     let change = Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
@@ -295,5 +298,5 @@ fn given_up(tries: u32) -> (Settled, Change) {
         error: ErrorText::Set(expired_in(tries)),
         ..Change::default()
     };
-    (Settled::Failed, change)
+    (Settled::Failed, rules.failed_on_schedule(change, details))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -62,6 +62,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             handler,
             rules: Rules {
                 settings: Q::SETTINGS,
+                options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
                 error_text_limit: settings.error_text_limit,
                 leased: true,

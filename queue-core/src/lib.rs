@@ -47,6 +47,7 @@ mod pauses;
 mod planted;
 mod poller;
 mod queue;
+mod recurrence;
 mod report;
 mod retry;
 mod schedule;

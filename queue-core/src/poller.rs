@@ -280,10 +280,12 @@ pub struct Tally {
     pub succeeded: u64,
     /// Rows that failed and will be retried.
     pub retried: u64,
-    /// Rows that became `FAILED`.
+    /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
     pub failed: u64,
-    /// Rows that run again later without a failure.
+    /// Rows that run again later without a failure, also because a run of their schedule came too late.
     pub again: u64,
+    /// Rows that went on to another stage.
+    pub advanced: u64,
     /// Rows that became `SKIPPED`.
     pub skipped: u64,
     /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
@@ -300,6 +302,7 @@ impl Tally {
             Turn::Settled(Settled::Retried) => self.retried += 1,
             Turn::Settled(Settled::Failed) => self.failed += 1,
             Turn::Settled(Settled::Again) => self.again += 1,
+            Turn::Settled(Settled::Advanced) => self.advanced += 1,
             Turn::Settled(Settled::Skipped) => self.skipped += 1,
             Turn::Interrupted => self.interrupted += 1,
             Turn::Lost => self.lost += 1,
@@ -308,6 +311,7 @@ impl Tally {
                 self.retried += rows.retried;
                 self.failed += rows.failed;
                 self.again += rows.again;
+                self.advanced += rows.advanced;
                 self.skipped += rows.skipped;
                 self.interrupted += rows.interrupted;
                 self.lost += rows.lost;

@@ -74,11 +74,17 @@ impl Schedule {
     ///
     /// [`InvalidSchedule::Period`] for a period under one second or above [`MAX_DELAY`](crate::MAX_DELAY).
     pub fn every(period: Duration) -> Result<Self, InvalidSchedule> {
+        let wrong = || InvalidSchedule::Period(period.as_secs_f64().to_string());
         if period < Duration::from_secs(1) || period > MAX_DELAY {
-            return Err(InvalidSchedule::Period(format!("{period:?}")));
+            return Err(wrong());
         }
-        let period = TimeDelta::from_std(period).map_err(|_| InvalidSchedule::Period(format!("{period:?}")))?;
-        Ok(Schedule(Kind::Period(period)))
+        Ok(Schedule(Kind::Period(TimeDelta::from_std(period).map_err(|_| wrong())?)))
+    }
+
+    /// The same for a number as a row has it.
+    pub(crate) fn every_seconds(period: i64) -> Result<Self, InvalidSchedule> {
+        let seconds = u64::try_from(period).map_err(|_| InvalidSchedule::Period(period.to_string()))?;
+        Self::every(Duration::from_secs(seconds)).map_err(|_| InvalidSchedule::Period(period.to_string()))
     }
 
     /// Runs at the local times that a cron expression names in a time zone of the IANA database.

@@ -9,8 +9,9 @@ use diesel::sql_types::{Integer, Text};
 
 use crate::backend::QueueBackend;
 use crate::details::Details;
-use crate::entity::ColumnNames;
+use crate::entity::{ColumnNames, QueueTable};
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::options::Periodic;
 use crate::planted::planted;
 use crate::status::Status;
 
@@ -33,6 +34,10 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
+    /// The stage.
+    pub stage: Option<String>,
+    /// For which time on its schedule the row is due next.
+    pub scheduled: Option<Instant>,
     /// When the attempt that ends now began, for entities that keep it.
     pub begin: Option<Instant>,
     /// How often the columns had changed that make the row due, when its attempt began.
@@ -69,14 +74,16 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(super) fn push_set<'b, DB>(&'b self, names: ColumnNames, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(super) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
+        T: QueueTable,
         DB: QueueBackend,
         Status: ToSql<Text, DB>,
         String: ToSql<Text, DB>,
         i32: ToSql<Integer, DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
+        let (names, options) = (T::COLUMNS, T::OPTIONS);
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -87,6 +94,18 @@ impl Change {
         if let Some(status) = &self.status {
             column(&mut out, names.status)?;
             out.push_bind_param::<Text, _>(status)?;
+        }
+        if let (Some(stage), Some(stages)) = (&self.stage, options.stages) {
+            column(&mut out, stages.column)?;
+            out.push_bind_param::<Text, _>(stage)?;
+        }
+        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        if let (Some(periodic), Some(_)) = (options.periodic, self.next) {
+            column(&mut out, periodic.scheduled_time)?;
+            match &self.scheduled {
+                Some(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                None => push_begun_schedule(periodic, names, &mut out)?,
+            }
         }
         if let Some(next) = &self.next {
             column(&mut out, names.next_attempt_time)?;
@@ -139,4 +158,25 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that
+/// is about to be another one, and the schedule is to begin with this one.
+pub(super) fn push_begun_schedule<DB: QueueBackend>(
+    periodic: Periodic,
+    names: ColumnNames,
+    out: &mut AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    out.push_sql("CASE WHEN ");
+    out.push_identifier(periodic.period)?;
+    out.push_sql(" IS NULL AND ");
+    out.push_identifier(periodic.cron)?;
+    out.push_sql(" IS NULL THEN ");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(" ELSE COALESCE(");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(", ");
+    out.push_identifier(names.next_attempt_time)?;
+    out.push_sql(") END");
+    Ok(())
 }

@@ -14,6 +14,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::Nullable;
 use diesel::{RunQueryDsl, Selectable};
 
+use super::change::push_begun_schedule;
 use super::claim::{Claim, push_due_rows, push_index_hint, push_oldest};
 use super::condition::{StateCondition, push_column};
 use crate::backend::QueueBackend;
@@ -125,6 +126,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");
+        if let Some(periodic) = <Q::Queue as QueueTable>::OPTIONS.periodic {
+            out.push_identifier(periodic.scheduled_time)?;
+            out.push_sql(" = ");
+            push_begun_schedule(periodic, names, &mut out)?;
+            out.push_sql(", ");
+        }
         out.push_identifier(names.last_attempt_error_message)?;
         out.push_sql(" = CASE WHEN ");
         StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
