@@ -21,7 +21,7 @@ use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, P
 use crate::planted::{leaves_out, planted};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
-use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
@@ -51,8 +51,8 @@ pub(crate) struct Plan<'a, Q: Queueable, C> {
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
     pub(crate) key_prefix: &'a str,
-    /// The rows that are left alone although they are due.
-    pub(crate) passed_over: &'a [Q::Key],
+    /// Which of the due rows are attempted.
+    pub(crate) scope: Scope<'a, Q::Key>,
 }
 
 /// How an attempt ended, and whether its session may be used on.
@@ -138,7 +138,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
+    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.scope) {
         Ok(Some(message)) => message,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
@@ -222,13 +222,13 @@ fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> At
     Attempted { end, session_is_sound }
 }
 
-fn begin_and_claim<Q, C>(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>>
+fn begin_and_claim<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     connection.begin()?;
-    let claimed = Q::claim(connection, passed_over)?;
+    let claimed = Q::claim(connection, scope)?;
     if claimed.is_none() {
         C::TransactionManager::rollback_transaction(connection)?;
     }

@@ -20,7 +20,7 @@ use crate::group_handle::{Entities, discard};
 use crate::handler::{Failure, Outcome};
 use crate::session::Session;
 use crate::slot::Revocation;
-use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn, Scope};
 use crate::verdict::{Settled, tries_before};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
@@ -48,7 +48,7 @@ where
     let lock_wait = session.lock_wait();
     let ended =
         |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
-    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.passed_over) {
+    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.scope) {
         Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
         Ok(rows) => rows,
         Err(error) => return ended(GroupEnd::NotClaimed(error), false),
@@ -106,14 +106,14 @@ fn begin_and_claim<Q, C>(
     connection: &mut C,
     lock_wait: Duration,
     size: u32,
-    passed_over: &[Q::Key],
+    scope: Scope<'_, Q::Key>,
 ) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     connection.begin_impatiently(lock_wait.min(LOCK_WAIT))?;
-    let rows = Q::claim_some(connection, size, passed_over)?;
+    let rows = Q::claim_some(connection, size, scope)?;
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(connection)?;
     }

@@ -296,6 +296,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         Ok(Turn::Interrupted)
     }
 
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.served.serve_stages(stages);
+    }
+
     fn has_interrupted(&self) -> bool {
         self.served.has_interrupted()
     }

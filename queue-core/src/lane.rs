@@ -19,7 +19,7 @@ use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::{Change, ErrorText, Fence, QueueOn};
+use crate::statement::{Change, ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -87,6 +87,9 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
         false
     }
 
+    /// Serves rows in these stages only.
+    fn serve_stages(&mut self, stages: Vec<&'static str>);
+
     /// Has a lane that writes for moments only take turns with the others of the poller, where the database has one writer.
     fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
 
@@ -127,7 +130,29 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
         )),
         tried => tried?,
     }
+    findings.extend(check_stages::<Q, C>(connection)?);
     Ok(findings)
+}
+
+/// Finds the rows that are pending in a stage that the entity does not know: they would never be claimed.
+pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
+    let (unknown, table) = (Q::unknown_stages(connection)?, Q::target()?.table);
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let column = table.quoted(stages.column);
+    let findings = unknown.into_iter().map(|stage| Finding {
+        entity: Q::ENTITY.to_owned(),
+        problem: format!(
+            "rows are pending in the stage `{stage}`, which is none of its stages {}: they would never be worked",
+            stages.names.join(", "),
+        ),
+        mend: format!(
+            "UPDATE {table} SET {column} = {} WHERE {column} = {}",
+            quoted(stages.names.first().copied().unwrap_or_default()),
+            quoted(&stage),
+        ),
+    });
+    Ok(findings.collect())
 }
 
 /// What stands before the primary key in an idempotency key: the table and the queue's status column.
@@ -147,6 +172,8 @@ pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     pub(crate) rules: Rules,
     key_prefix: String,
     pub(crate) pauses: Pauses<Q::Key>,
+    /// The stages that are served, if not all.
+    stages: Option<Vec<&'static str>>,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
@@ -162,6 +189,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             },
             key_prefix: key_prefix::<Q, C>()?,
             pauses: Pauses::new(),
+            stages: None,
         })
     }
 
@@ -173,7 +201,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
-            passed_over,
+            scope: Scope { except: passed_over, stages: self.stages.as_deref() },
         }
     }
 
@@ -250,7 +278,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::look(connection)
+        Q::look(connection, self.stages.as_deref())
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
@@ -298,5 +326,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
 
     fn has_interrupted(&self) -> bool {
         self.pauses.any()
+    }
+
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.stages = Some(stages);
     }
 }

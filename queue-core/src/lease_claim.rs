@@ -15,7 +15,7 @@ use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
-use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored, tries_before};
 
@@ -31,8 +31,8 @@ pub(crate) struct Terms<'a, K> {
     pub(crate) skips_locked_rows: bool,
     /// Whether the database could pass over locked rows, or has one writer.
     pub(crate) can_lock: bool,
-    /// The rows that are left alone although they are due.
-    pub(crate) passed_over: &'a [K],
+    /// Which of the due rows are claimed.
+    pub(crate) scope: Scope<'a, K>,
 }
 
 /// A leased row with its message.
@@ -132,7 +132,7 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let rows = contained(claim(connection, terms.limit, terms.passed_over)?);
+    let rows = contained(claim(connection, terms.limit, terms.scope)?);
     if rows.is_empty() {
         return Ok(Some(harvest));
     }
@@ -228,7 +228,7 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = Q::take(connection, terms.lease, terms.limit, terms.passed_over)?;
+        taken = Q::take(connection, terms.lease, terms.limit, terms.scope)?;
         if taken.is_some() {
             break;
         }

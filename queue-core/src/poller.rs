@@ -13,17 +13,23 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
+use crate::entity::Queueable;
 use crate::error::Error;
 use crate::heart::Heart;
 use crate::lane::{Lane, Turn};
 use crate::mode::HandlerFor;
+use crate::options::HasStages;
 use crate::scout::Scout;
 use crate::session::Session;
 use crate::settings::{ClaimStyle, PollerSettings};
+use crate::stage::Stage;
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::Bell;
 use crate::worker::Worker;
+
+/// The stages of an entity.
+type StageOf<Q> = <<Q as Queueable>::Queue as HasStages>::Stage;
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
 
@@ -76,6 +82,41 @@ impl<C: QueueConnection> Poller<C> {
         Q: QueueOn<C>,
     {
         self.served.push(Box::new(|settings| Ok(handler.into_lane(settings)?.0)));
+        self
+    }
+
+    /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in some stages: the others are left to
+    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage.
+    ///
+    /// A stage of another enum than the entity's does not compile:
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable, Stage};
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)] enum InvoiceStage { Render, Send, Book }
+    /// # #[derive(Queryable, Selectable, Queueable)] #[queue(stage = InvoiceStage)] struct Invoice { id: i64 }
+    /// # fn render(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::next(InvoiceStage::Send)) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let renderer = Poller::new(pool).serve_stages::<Invoice>(&[InvoiceStage::Render], render);
+    /// # }
+    /// ```
+    pub fn serve_stages<Q>(mut self, stages: &[StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
+    where
+        Q: QueueOn<C>,
+        Q::Queue: HasStages,
+    {
+        let stages: Vec<_> = stages.iter().map(|stage| stage.name()).collect();
+        self.served.push(Box::new(|settings| {
+            if stages.is_empty() {
+                let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
+                return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
+            }
+            let mut lane = handler.into_lane(settings)?.0;
+            lane.serve_stages(stages);
+            Ok(lane)
+        }));
         self
     }
 

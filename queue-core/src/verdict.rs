@@ -171,17 +171,11 @@ impl Rules {
         }
     }
 
-    /// A change that ends a run: if the row has a schedule, it is due for the next run, which begins in the first stage.
+    /// A change that ends a run: if the row has a schedule, it is due for the next run.
     fn on_schedule(&self, change: Change, details: &Details) -> Change {
         let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
         let Some(next) = next else { return change };
-        let first_stage = self.options.stages.and_then(|stages| stages.names.first());
-        Change {
-            next: Some(Next::At(next.into())),
-            scheduled: Some(next.into()),
-            stage: first_stage.map(|stage| (*stage).to_owned()),
-            ..change
-        }
+        Change { next: Some(Next::At(next.into())), scheduled: Some(next.into()), ..change }
     }
 
     fn recurrence(&self, details: &Details) -> Result<Option<Recurrence>, NoSchedule> {

@@ -8,10 +8,12 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{push_claimable, push_column};
+use super::scope::push_stages;
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
 use crate::details::Details;
@@ -26,6 +28,7 @@ use crate::status::Status;
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -33,12 +36,17 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), entity: PhantomData }
+        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), stages: None, entity: PhantomData }
     }
 
     /// The claim of up to `limit` rows with none of these keys.
     pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
         ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect(), locks: true }
+    }
+
+    /// Claims rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Claim { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -154,6 +162,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_select(out.reborrow())?;
@@ -172,6 +181,7 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_select(out.reborrow())?;
@@ -200,9 +210,10 @@ where
     fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB::QueryBuilder: Default,
+        str: ToSql<Text, DB>,
     {
         self.push_columns(out.reborrow())?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, state, entity`.
@@ -224,41 +235,46 @@ where
     }
 }
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
     DB::QueryBuilder: Default,
 {
     out.push_sql(" FROM ");
     T::TABLE.walk_ast(out.reborrow())?;
     push_index_hint::<T, DB>(out, DB::INDEX_HINT)?;
     out.push_sql(" WHERE ");
-    push_due_rows::<T, DB>(out, until, guard)
+    push_due_rows::<T, DB>(out, until, guard, stages)
 }
 
-/// Writes `next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due_rows<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
 {
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");
     out.push_sql(until);
     out.push_sql(" AND ");
     push_claimable::<T, DB>(out)?;
+    push_stages::<T, DB>(out, stages)?;
     if let Some(guard) = guard {
         out.push_sql(" AND (");
         guard.walk_ast(out.reborrow())?;
@@ -325,8 +341,9 @@ where
 {
     type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
 
-    // A guard is the user's to write, and may be another one each time.
-    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded;
+    // A guard is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    const HAS_STATIC_QUERY_ID: bool =
+        Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>

@@ -7,7 +7,8 @@ use diesel::RunQueryDsl;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
-use diesel::sql_types::BigInt;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Text};
 
 use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
@@ -19,6 +20,7 @@ use crate::guard::Guard;
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already.
 pub struct Look<Q, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -29,7 +31,12 @@ impl<Q: Queueable, DB: QueueBackend> Look<Q, DB> {
     /// The look.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Look { guard: Q::Queue::guard(), entity: PhantomData }
+        Look { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+    }
+
+    /// Looks at rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Look { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -39,6 +46,7 @@ where
     DB: QueueBackend,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -47,7 +55,7 @@ where
         out.push_sql(DB::MICROSECONDS_UNTIL.1);
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
-        push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref())?;
+        push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref())?;
         push_oldest::<Q::Queue, DB>(&mut out, 1)
     }
 }
@@ -59,7 +67,7 @@ impl<Q, DB: Backend> Query for Look<Q, DB> {
 impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded;
+    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Look<Q, DB> {}

@@ -12,9 +12,11 @@ mod mark;
 mod recall;
 mod remove;
 mod retake;
+mod scope;
 mod select;
 mod settle;
 mod take;
+mod unknown_stages;
 
 use std::time::Duration;
 
@@ -35,9 +37,11 @@ pub use self::mark::RecallMark;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
+pub use self::scope::Scope;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
+pub use self::unknown_stages::UnknownStages;
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
@@ -56,18 +60,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Returns where the queue's columns and index live.
     fn target() -> QueryResult<Target>;
 
-    /// Looks, without a lock, how long it is until the next row is due. `None`: none within [`Look::HORIZON`].
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>>;
+    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
+    /// none within [`Look::HORIZON`].
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
-    /// Locks and reads the row that is due longest and that nobody holds, except those with the keys in `passed_over`. It
+    /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
     /// belongs into a transaction.
-    fn claim(connection: &mut C, passed_over: &[Self::Key]) -> QueryResult<Option<Claimed<Self>>>;
+    fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Reads up to `limit` rows that are due longest, without a lock.
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
@@ -76,8 +81,11 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Self::Key],
+        scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
+
+    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
 
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
@@ -128,6 +136,7 @@ where
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+    UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
@@ -145,14 +154,14 @@ where
         })
     }
 
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>> {
-        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().load(connection)?);
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?);
         Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
     }
 
-    fn claim(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new();
-        let rows: Vec<ClaimedRow<Q>> = match passed_over {
+    fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
+        let rows: Vec<ClaimedRow<Q>> = match scope.except {
             [] => claim.load(connection)?,
             keys => claim.some(1, keys).load(connection)?,
         };
@@ -160,13 +169,14 @@ where
         Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
     }
 
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = Claim::<Q, C::Backend>::new().some(limit, passed_over).load(connection)?;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
+        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
         with_details(connection, rows)
     }
 
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except).without_lock();
         let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
         with_details(connection, rows)
     }
@@ -175,7 +185,7 @@ where
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Q::Key],
+        scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
         let began = Self::present(connection)?;
         // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
@@ -184,7 +194,8 @@ where
             + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
         let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
         let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let taken = ExecuteDsl::execute(Take::<Q, C::Backend>::new(began, token, limit, passed_over), connection)?;
+        let take = Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+        let taken = ExecuteDsl::execute(take, connection)?;
         if taken == 0 {
             return Ok(Some((began, Vec::new())));
         }
@@ -193,6 +204,13 @@ where
             return Ok(None);
         }
         Ok(Some((began, with_details(connection, rows)?)))
+    }
+
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
+        match <Q::Queue as QueueTable>::OPTIONS.stages {
+            Some(_) => UnknownStages::<Q>::new().load(connection),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn try_claim(connection: &mut C) -> QueryResult<()> {

@@ -11,7 +11,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Nullable;
+use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::change::push_begun_schedule;
@@ -36,6 +36,7 @@ pub struct Present;
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Queueable, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
     limit: u32,
@@ -47,11 +48,17 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
         Take {
             guard: Q::Queue::guard(),
+            stages: None,
             began,
             token,
             limit,
             excepted: except.iter().cloned().map(Q::is_key).collect(),
         }
+    }
+
+    /// Takes rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Take { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -85,6 +92,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
@@ -178,8 +186,9 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     where
         Q::IsKey: QueryFragment<DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        str: ToSql<Text, DB>,
     {
-        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())?;
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref(), self.stages.as_deref())?;
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;
@@ -197,6 +206,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;

@@ -1,7 +1,7 @@
 //! Failures, crashes and nonsense: one row's trouble is its own, and its schedule goes on.
 
 use diesel::Connection;
-use queueable::statement::QueueOn;
+use queueable::statement::{QueueOn, Scope};
 use queueable::{Failure, Status};
 
 use super::*;
@@ -148,7 +148,7 @@ fn a_session_that_dies_with_its_claim_leaves_the_run_to_the_next_worker() {
     desk.insert(1, tick, every(3600));
     let mut dying = desk.connect();
     dying.batch_execute(if crate::db::NAME == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" }).unwrap();
-    assert!(Once::claim(&mut dying, &[]).unwrap().is_some());
+    assert!(Once::claim(&mut dying, Scope::ALL).unwrap().is_some());
     drop(dying);
     assert_eq!(desk.run(Mode::Transaction, Missed::Once, done).succeeded, 1);
     assert_eq!(desk.runs(), [(1, 1, Some(tick))]);
@@ -181,7 +181,7 @@ fn a_run_whose_worker_is_gone_is_run_again_and_one_without_a_try_left_is_followe
 }
 
 #[test]
-fn a_lease_that_is_claimed_and_lost_keeps_the_time_on_the_schedule() {
+fn a_leased_row_keeps_the_time_on_its_schedule() {
     // The claim writes the lease's end in the place of the time at which the row was due.
     for mode in [Mode::Lease, Mode::LeaseByUpdate] {
         let desk = Arc::new(Desk::new());
