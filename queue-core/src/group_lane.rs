@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::aftermath::{Fate, settle_if_committed};
@@ -294,6 +296,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
         self.learn(Came::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         Ok(Turn::Interrupted)
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        self.served.window()
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        self.served.present(connection)
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {

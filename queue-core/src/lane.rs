@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt, over_budget};
@@ -68,6 +70,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Looks how long it is until the next row is due.
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
+
+    /// The window in which its messages may be worked, as its attributes say.
+    fn window(&self) -> Option<&'static str>;
+
+    /// Reads the database's present.
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
 
     /// Attempts one message or a group. `claimed` is called once a row is locked, and between the messages of a group, and
     /// says whether to go on.
@@ -326,6 +334,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
 
     fn has_interrupted(&self) -> bool {
         self.pauses.any()
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        Q::Queue::OPTIONS.window
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        Q::present(connection).map(DateTime::from)
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {

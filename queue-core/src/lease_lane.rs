@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
@@ -229,6 +231,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn has_more_claimed(&self) -> bool {
         !unpoisoned(self.ready.lock()).is_empty()
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        Q::Queue::OPTIONS.window
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        Q::present(connection).map(DateTime::from)
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {

@@ -23,6 +23,7 @@ mod entity;
 mod error;
 mod failpoint;
 mod failure_text;
+mod gate;
 mod group;
 mod group_end;
 mod group_handle;

@@ -15,6 +15,7 @@ use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
 use crate::entity::Queueable;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::heart::Heart;
 use crate::lane::{Lane, Turn};
 use crate::mode::HandlerFor;
@@ -26,6 +27,7 @@ use crate::stage::Stage;
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::Bell;
+use crate::window::Window;
 use crate::worker::Worker;
 
 /// The stages of an entity.
@@ -162,6 +164,15 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Works messages at some hours only, for example `"Mon-Fri 22:00-06:00 Europe/Berlin".parse()?`; see
+    /// [`PollerSettings::window`].
+    ///
+    /// [`run_until_idle`](Poller::run_until_idle) returns at once outside the window.
+    pub fn window(mut self, window: Window) -> Self {
+        self.settings.window = Some(window);
+        self
+    }
+
     /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);
@@ -193,6 +204,8 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
     ///
+    /// Outside their window messages are not processed, and not waited for.
+    ///
     /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
     /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
     /// In lease mode a row is scheduled for its lease's end while another process has it, and is not waited for.
@@ -218,6 +231,7 @@ impl<C: QueueConnection> Poller<C> {
         let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
         check_entities(&lanes)?;
         check_pool(&settings, &lanes, pool.max_size())?;
+        let gates = gates(&lanes, &settings)?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
         let database = check_tables(&pool, &settings, limits, &lanes)?;
@@ -225,7 +239,7 @@ impl<C: QueueConnection> Poller<C> {
         let crashes = Crashes::open(&settings, &database, queues)?;
         // Before the first claim: this process may be the one that starts in a crashed one's place.
         crashes.adopt();
-        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, crashes));
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, gates, crashes));
         let bell = Bell::new();
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
@@ -296,6 +310,17 @@ fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Reads the windows of the entities.
+fn gates<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>], settings: &PollerSettings) -> Result<Vec<Gate>, Error> {
+    let gates = lanes.iter().map(|lane| Gate::new(lane.entity(), lane.window(), settings.window.as_ref()));
+    let (mut open, mut findings) = (Vec::new(), Vec::new());
+    gates.for_each(|gate| match gate {
+        Ok(gate) => open.push(gate),
+        Err(finding) => findings.push(finding),
+    });
+    if findings.is_empty() { Ok(open) } else { Err(Error::Unsafe(findings)) }
 }
 
 /// Returns the database's name.
