@@ -10,7 +10,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -122,7 +122,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let terms = Terms {
             rules: &self.rules,
             lease: self.length(),
-            limit: self.batch,
+            limit: if self.is_exclusive() { 1 } else { self.batch },
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
             can_lock: self.can_lock.load(Ordering::Relaxed),
             passed_over: &self.pauses.passed_over(),
@@ -170,6 +170,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn queue(&self) -> TypeId {
         TypeId::of::<Q::Queue>()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
     }
 
     /// Of the transactions: the handler's own time is kept by its lease.
