@@ -100,7 +100,7 @@ where
 {
     out.push_sql(" FROM ");
     <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-    push_ordered_index_hint::<Q::Queue, DB>(out)?;
+    push_ordered_index_hint::<Q::Queue, DB>(out, DB::ORDERED_INDEX_HINT)?;
     out.push_sql(" WHERE ");
     push_pending_mark::<Q::Queue, DB>(out)?;
     StateCondition::Pending.push::<Q::Queue, DB>(out)?;

@@ -51,7 +51,7 @@ impl Walk {
     {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
-            Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out),
+            Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
             Walk::Nowhere => Ok(()),
         }
     }
@@ -86,14 +86,17 @@ impl Walk {
 }
 
 /// Writes a hint that names the ordered index, where the database wants one.
-pub(super) fn push_ordered_index_hint<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(super) fn push_ordered_index_hint<T, DB>(
+    out: &mut AstPass<'_, '_, DB>,
+    hint: Option<(&'static str, &'static str)>,
+) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
 {
-    if let Some((before, after)) = DB::ORDERED_INDEX_HINT {
+    if let Some((before, after)) = hint {
         out.push_sql(before);
         let table = TableName::of(T::TABLE, out.backend())?;
         out.push_identifier(&ordered_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
