@@ -62,6 +62,11 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
         None
     }
 
+    /// Whether one message is worked at a time, wherever: no other worker finds work while a turn is taken.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// How long a handler may hold its transaction.
     fn budget(&self) -> Duration;
 
@@ -277,6 +282,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Some(&self.key_prefix)
     }
 
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
+    }
+
     fn budget(&self) -> Duration {
         self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
@@ -293,7 +302,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         let passed_over = self.pauses.passed_over();
         let plan = self.plan(slot, &passed_over);
         let Attempted { end, session_is_sound } = match link.session() {
-            Ok(session) => attempt::<Q, C>(session, &plan, claimed),
+            Ok(session) => {
+                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
+                // Of a session in doubt the lock ends with it.
+                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
+            }
             Err(error) => {
                 noise.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;

@@ -11,7 +11,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
@@ -65,7 +65,9 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
+    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming.
+    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive;
+    let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
     match in_one_commit(connection, terms, claim) {
         Ok(Some(harvest)) => return Ok(harvest),
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
@@ -86,7 +88,7 @@ fn in_one_commit<Q, C>(
 ) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
-    Q: Queueable,
+    Q: QueueOn<C>,
 {
     let sent = Instant::now();
     connection.begin()?;
@@ -99,6 +101,7 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
+    Q::end_exclusion(connection)?;
     Ok(harvest)
 }
 

@@ -47,6 +47,7 @@ mod options;
 mod pauses;
 mod planted;
 mod poller;
+mod priority;
 mod queue;
 mod recurrence;
 mod report;
@@ -89,6 +90,7 @@ pub use self::options::{
     Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
+pub use self::priority::PrioritizeOn;
 pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};

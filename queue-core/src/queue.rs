@@ -71,9 +71,9 @@ const PENDING_AND_FREE: [StateCondition; 2] = [StateCondition::Pending, StateCon
 /// or in the caller's.
 #[must_use = "nothing happens before an operation is called"]
 pub struct Queue<Q, F> {
-    selection: F,
-    states: Vec<StateCondition>,
-    wait: Duration,
+    pub(crate) selection: F,
+    pub(crate) states: Vec<StateCondition>,
+    pub(crate) wait: Duration,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -364,7 +364,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
+pub(crate) fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
     result.map_err(|error| match C::classify(&error) {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),

@@ -15,7 +15,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, refused};
 use crate::instant::TimestampUtc;
 use crate::planted::planted;
 
@@ -38,6 +38,9 @@ impl QueueBackend for Sqlite {
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
+    const NULLS_FIRST: &'static str = "";
+    const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
@@ -111,6 +114,15 @@ impl QueueConnection for SqliteConnection {
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {
         Ok(false)
+    }
+
+    fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
+        // BEGIN IMMEDIATE holds the only write lock there is.
+        Ok(true)
+    }
+
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
     }
 
     fn with_lock_wait<T>(

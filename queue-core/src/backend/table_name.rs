@@ -75,6 +75,28 @@ impl fmt::Display for TableName {
     }
 }
 
+/// Reads the names of columns, without their table's, from the SQL that Diesel writes for them.
+pub(super) fn last_parts<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let mut builder = DB::QueryBuilder::default();
+    columns.to_sql(&mut builder, backend)?;
+    Ok(split(builder.finish()))
+}
+
+/// Splits a list at the commas that stand between quoted names.
+fn split(sql: String) -> Vec<String> {
+    let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
+    let mut quoted = false;
+    let columns = sql.split(|c| {
+        quoted ^= c == quote;
+        c == ',' && !quoted
+    });
+    columns.map(|column| TableName::parse(column.trim().to_owned()).name).collect()
+}
+
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
 pub(super) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> String {
     let hash = format!("_{:016x}", fingerprint(&format!("{table}\n{column}")));
@@ -102,6 +124,12 @@ mod tests {
         assert_eq!(name.name, "In\"voice");
         assert_eq!(name.sibling("a\"b"), r#""bil.ling"."a""b""#);
         assert_eq!(TableName::parse("`order`".into()).quoted("x`y"), "`x``y`");
+    }
+
+    #[test]
+    fn columns_are_known_by_the_last_parts_of_their_names() {
+        assert_eq!(split(r#""a"."b, c""d", "a"."e.f""#.into()), [r#"b, c"d"#, "e.f"]);
+        assert_eq!(split("`a`.`id`".into()), ["id"]);
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod change;
 mod claim;
 mod condition;
 mod details;
+mod head;
 mod look;
 mod mark;
+mod priority;
 mod recall;
 mod remove;
 mod retake;
@@ -17,7 +19,9 @@ mod select;
 mod settle;
 mod take;
 mod unknown_stages;
+mod walk;
 
+use std::any::TypeId;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -32,8 +36,10 @@ pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
+pub use self::head::{Head, Leased};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
+pub use self::priority::SetPriority;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
@@ -42,10 +48,12 @@ pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
 pub use self::unknown_stages::UnknownStages;
-use crate::backend::{QueueConnection, TableName, Target};
+use crate::backend::{QueueConnection, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
+use crate::mode::LeaseMode;
+use crate::options::Options;
 use crate::planted::planted;
 
 /// An entity whose queue can be worked on a connection of type `C`.
@@ -120,6 +128,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the row's state under its lock, unless somebody holds that.
     fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Takes the lock with which one message is worked at a time, where the entity asks for that. `false`: another session
+    /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
+    fn exclude(connection: &mut C) -> QueryResult<bool>;
+
+    /// Gives the lock back after the end of the transaction.
+    fn end_exclusion(connection: &mut C) -> QueryResult<()>;
+
+    /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Self::Key>>;
+
+    /// Whether a row is under a lease that is not the one with this key.
+    fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -127,12 +148,15 @@ where
     C: QueueConnection,
     Q: Queueable + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
     Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
+    Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
+    Leased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
@@ -146,12 +170,7 @@ where
     C: SimpleConnection,
 {
     fn target() -> QueryResult<Target> {
-        Ok(Target {
-            entity: Q::ENTITY,
-            table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
-            columns: <Q::Queue as QueueTable>::COLUMNS,
-            options: <Q::Queue as QueueTable>::OPTIONS,
-        })
+        Target::of::<Q, _>(&C::Backend::default())
     }
 
     fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
@@ -160,24 +179,21 @@ where
     }
 
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
         let rows: Vec<ClaimedRow<Q>> = match scope.except {
-            [] => claim.load(connection)?,
-            keys => claim.some(1, keys).load(connection)?,
+            [] if is_plain::<Q>() => Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?,
+            _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
         };
         let claimed = with_details(connection, rows)?.pop();
         Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
     }
 
     fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
-        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
+        let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
         with_details(connection, rows)
     }
 
     fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except).without_lock();
-        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
+        let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
         with_details(connection, rows)
     }
 
@@ -194,8 +210,14 @@ where
             + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
         let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
         let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let take = Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
-        let taken = ExecuteDsl::execute(take, connection)?;
+        let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+        let mut taken = 0;
+        if let Some(age) = aged_first::<Q>() {
+            taken = ExecuteDsl::execute(take().aged(age), connection)?;
+        }
+        if taken == 0 {
+            taken = ExecuteDsl::execute(take(), connection)?;
+        }
         if taken == 0 {
             return Ok(Some((began, Vec::new())));
         }
@@ -262,6 +284,75 @@ where
     fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
     }
+
+    fn exclude(connection: &mut C) -> QueryResult<bool> {
+        Ok(!Q::Queue::OPTIONS.exclusive || connection.try_exclude(&Self::target()?)?)
+    }
+
+    fn end_exclusion(connection: &mut C) -> QueryResult<()> {
+        if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&Self::target()?) } else { Ok(()) }
+    }
+
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Q::Key>> {
+        Ok(first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?))
+    }
+
+    fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
+        let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
+        Ok(leased.is_some())
+    }
+}
+
+/// In how many claims of an entity with an age one looks for aged rows first.
+const AGED_ONE_IN: u8 = 8;
+
+/// The age whose rows come first in this claim, if any do.
+fn aged_first<Q: Queueable>() -> Option<Duration> {
+    let age = Q::Queue::OPTIONS.order.and_then(|order| order.age);
+    age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
+}
+
+/// Whether the next row is always found by the one statement that is prepared once and for all.
+fn is_plain<Q: Queueable>() -> bool {
+    let Options { order, exclusive, .. } = Q::Queue::OPTIONS;
+    !exclusive && order.is_none_or(|order| order.age.is_none())
+}
+
+/// Claims the rows whose turn it is: mostly the first ones by the entity's order.
+fn claim_in_turn<Q, C>(
+    connection: &mut C,
+    locks: bool,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C> + Selectable<C::Backend>,
+    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+{
+    let claim = |limit| {
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
+        if locks { claim } else { claim.without_lock() }
+    };
+    if Q::Queue::OPTIONS.exclusive {
+        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+        // Each in a statement of its own after the lock: it sees what the last holder has committed.
+        if !Q::exclude(connection)? || (is_leased && Q::another_is_leased(connection, None)?) {
+            return Ok(Vec::new());
+        }
+        // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
+        return match Q::head(connection, scope.stages)? {
+            Some(head) => claim(1).only(&head).load(connection),
+            None => Ok(Vec::new()),
+        };
+    }
+    if let Some(age) = aged_first::<Q>() {
+        let aged: Vec<ClaimedRow<Q>> = claim(limit).aged(age).load(connection)?;
+        if !aged.is_empty() {
+            return Ok(aged);
+        }
+    }
+    claim(limit).load(connection)
 }
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
