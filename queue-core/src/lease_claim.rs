@@ -10,7 +10,7 @@ use crate::attempt::Misfortune;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
@@ -131,7 +131,12 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let rows = contained(claim(connection, terms.limit, terms.passed_over)?);
+    let mut rows = claim(connection, terms.limit, terms.passed_over)?;
+    if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+        // A glance may have read the content before a change and the count of changes after it.
+        rows = retaken::<Q, C>(connection, rows)?;
+    }
+    let rows = contained(rows);
     if rows.is_empty() {
         return Ok(Some(harvest));
     }
@@ -186,7 +191,7 @@ where
                 }
                 // Given back as it was, it would be one whose lease has expired, once more.
                 let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let held = hold(key, before_it, due, before + 1, began, sent, terms.lease);
+                let held = hold(key, before_it, due, held_as(fence, before + 1, began), before + 1, sent, terms.lease);
                 harvest.leased.push(Leased { held, message });
             }
         }
@@ -253,12 +258,21 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let held = hold(key, before, None, tries, Some(began), sent, terms.lease);
+                let held = hold(key, before, None, held_as(fence, tries, Some(began)), tries, sent, terms.lease);
                 harvest.leased.push(Leased { held, message });
             }
         }
     }
     Ok(Some(harvest))
+}
+
+/// Locks rows that were only looked at, and reads them again.
+fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
 type ContainedRow<Q> =
@@ -272,13 +286,17 @@ fn hold<K>(
     key: K,
     before: Fence,
     due: Option<crate::instant::Instant>,
+    fence: Fence,
     tries: u32,
-    began: Option<crate::instant::Instant>,
     sent: Instant,
     lease: Duration,
 ) -> Arc<Held<K>> {
-    let fence = Fence { began, ..Fence::new(Status::InProgress, stored(tries)) };
     Arc::new(Held { key, before, due, fence, tries, hold: Arc::new(Hold::new(sent, lease)) })
+}
+
+/// The state of a claimed row under its lease.
+fn held_as(claimed: Fence, tries: u32, began: Option<crate::instant::Instant>) -> Fence {
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed }
 }
 
 fn expired_in(attempt: u32) -> String {

@@ -40,11 +40,15 @@ impl Rules {
             attempted: true,
             error: ErrorText::Clear,
             unless_stopped: self.leased,
+            of_content: true,
             ..Change::default()
         };
         match outcome {
             Outcome::Done => (Settled::Succeeded, Change { status: Some(Status::Success), ..recorded }),
-            Outcome::Skip => (Settled::Skipped, Change { status: Some(Status::Skipped), ..recorded }),
+            // Whatever the row contains: a change would leave one alone that was skipped before it.
+            Outcome::Skip => {
+                (Settled::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+            }
             Outcome::Delete => (Settled::Deleted, recorded),
             Outcome::Again(when) => {
                 // No failure, so the tries stay; a finished row that was made due again begins anew.
@@ -82,6 +86,7 @@ impl Rules {
             attempted: true,
             error: ErrorText::Set(error),
             unless_stopped: self.leased,
+            of_content: true,
             ..Change::default()
         };
         (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)

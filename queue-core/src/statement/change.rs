@@ -7,8 +7,9 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
+use super::claim::Fence;
 use crate::backend::QueueBackend;
-use crate::entity::ColumnNames;
+use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
 use crate::planted::planted;
 use crate::status::Status;
@@ -32,6 +33,9 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
+    /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
+    /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
+    pub of_content: bool,
 }
 
 /// When a row is due next.
@@ -58,15 +62,29 @@ pub enum ErrorText {
 }
 
 impl Change {
+    /// The change in place of this one where the content has changed meanwhile.
+    pub(super) fn after_new_content(&self) -> Self {
+        Change {
+            status: Some(Status::NotAttempted),
+            next: Some(Next::In(Duration::ZERO)),
+            try_count: Some(0),
+            another_try: false,
+            of_content: false,
+            ..self.clone()
+        }
+    }
+
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(super) fn push_set<'b, DB>(&'b self, names: ColumnNames, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(super) fn push_set<'b, T, DB>(&'b self, fence: Option<&'b Fence>, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
+        T: QueueTable,
         DB: QueueBackend,
         Status: ToSql<Text, DB>,
         String: ToSql<Text, DB>,
         i32: ToSql<Integer, DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
+        let (names, metrics) = (T::COLUMNS, T::OPTIONS.metrics);
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -108,8 +126,25 @@ impl Change {
             out.push_identifier(names.try_count)?;
             out.push_sql(" + 1");
         }
+        if let (true, Some(begin), Some(fence)) = (self.attempted, metrics.begin, fence) {
+            column(&mut out, begin)?;
+            match &fence.claimed {
+                // Before that column is overwritten: MySQL assigns from left to right.
+                _ if fence.status == Status::InProgress => out.push_identifier(names.last_attempt_time)?,
+                Some(claimed) => out.push_bind_param::<TimestampUtc, _>(claimed)?,
+                None => out.push_sql(DB::NOW),
+            }
+        }
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
+            out.push_sql(DB::NOW);
+            if let Some(end) = metrics.end {
+                column(&mut out, end)?;
+                out.push_sql(DB::NOW);
+            }
+        }
+        if let Some(updated) = metrics.updated {
+            column(&mut out, updated)?;
             out.push_sql(DB::NOW);
         }
         if let Some(began) = &self.began {
@@ -120,7 +155,17 @@ impl Change {
             ErrorText::Keep => {}
             ErrorText::Clear => {
                 column(&mut out, names.last_attempt_error_message)?;
-                out.push_sql("NULL");
+                // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so
+                // that MySQL, which reads what it has just assigned, sees it too.
+                if self.unless_stopped && self.next != Some(Next::Never) {
+                    out.push_sql("CASE WHEN ");
+                    out.push_identifier(names.next_attempt_time)?;
+                    out.push_sql(" IS NULL THEN ");
+                    out.push_identifier(names.last_attempt_error_message)?;
+                    out.push_sql(" END");
+                } else {
+                    out.push_sql("NULL");
+                }
             }
             ErrorText::Set(text) => {
                 column(&mut out, names.last_attempt_error_message)?;
