@@ -12,6 +12,7 @@ mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
+mod trigger;
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
-pub(crate) use self::table_name::fingerprint;
+pub(crate) use self::table_name::{column_names, fingerprint};
 use crate::entity::ColumnNames;
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
@@ -209,6 +210,8 @@ pub struct Target {
     pub columns: ColumnNames,
     /// What is asked for beyond them.
     pub options: Options,
+    /// The names of the primary key's columns.
+    pub key: Vec<String>,
 }
 
 impl Target {

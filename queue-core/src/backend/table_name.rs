@@ -27,29 +27,12 @@ impl TableName {
         DB: Backend,
         DB::QueryBuilder: Default,
     {
-        let mut builder = DB::QueryBuilder::default();
-        table.to_sql(&mut builder, backend)?;
-        Ok(TableName::parse(builder.finish()))
+        Ok(TableName::parse(sql_of(table, backend)?))
     }
 
     fn parse(sql: String) -> Self {
-        let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
-        let mut parts = vec![String::new()];
-        let mut quoted = false;
-        let mut chars = sql.chars().peekable();
-        while let Some(c) = chars.next() {
-            let part = parts.last_mut().expect("there is always a part");
-            if c == quote && quoted && chars.peek() == Some(&quote) {
-                chars.next();
-                part.push(quote);
-            } else if c == quote {
-                quoted = !quoted;
-            } else if c == '.' && !quoted {
-                parts.push(String::new());
-            } else {
-                part.push(c);
-            }
-        }
+        let quote = quote_of(&sql);
+        let mut parts = split(&sql, '.');
         let name = parts.pop().expect("there is always a part");
         TableName { schema: parts.pop(), name, sql, quote }
     }
@@ -73,6 +56,59 @@ impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sql)
     }
+}
+
+/// Reads the names of columns from the SQL of one, or of a tuple of them.
+pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    // A column follows its table after a dot, and the tuple's next one after a comma.
+    let sql = sql_of(columns, backend)?;
+    let name = |column: &String| split(column, '.').pop().unwrap_or_default();
+    Ok(split_quoted(&sql, ',').iter().map(name).collect())
+}
+
+fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let mut builder = DB::QueryBuilder::default();
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
+}
+
+fn quote_of(sql: &str) -> char {
+    sql.trim_start().chars().next().filter(|c| *c == '`').unwrap_or('"')
+}
+
+/// Splits SQL where the separator stands outside quotes, and takes the quotes off.
+fn split(sql: &str, separator: char) -> Vec<String> {
+    let quote = quote_of(sql);
+    let unquoted = |part: &String| {
+        let part = part.trim();
+        let inner = part.strip_prefix(quote).and_then(|part| part.strip_suffix(quote)).unwrap_or(part);
+        inner.replace(&format!("{quote}{quote}"), &quote.to_string())
+    };
+    split_quoted(sql, separator).iter().map(unquoted).collect()
+}
+
+/// Splits SQL where the separator stands outside quotes.
+fn split_quoted(sql: &str, separator: char) -> Vec<String> {
+    let quote = quote_of(sql);
+    let mut parts = vec![String::new()];
+    let mut quoted = false;
+    for c in sql.chars() {
+        // A doubled quote ends and begins at once.
+        quoted ^= c == quote;
+        match parts.last_mut() {
+            Some(part) if c != separator || quoted => part.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
@@ -102,6 +138,13 @@ mod tests {
         assert_eq!(name.name, "In\"voice");
         assert_eq!(name.sibling("a\"b"), r#""bil.ling"."a""b""#);
         assert_eq!(TableName::parse("`order`".into()).quoted("x`y"), "`x``y`");
+    }
+
+    #[test]
+    fn the_columns_of_a_key_are_told_apart() {
+        let names = |sql| split_quoted(sql, ',').iter().map(|c| split(c, '.').pop().unwrap()).collect::<Vec<_>>();
+        assert_eq!(names(r#""a,b"."c.d""#), ["c.d"]);
+        assert_eq!(names("`t`.`x``y`, `s`.`t`.`z`"), ["x`y", "z"]);
     }
 
     #[test]

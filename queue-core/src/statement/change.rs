@@ -7,8 +7,8 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
-use super::claim::Fence;
 use crate::backend::QueueBackend;
+use crate::details::Details;
 use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
 use crate::planted::planted;
@@ -33,6 +33,8 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
+    /// When the attempt that ends now began, for entities that keep it.
+    pub begin: Option<Instant>,
     /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
     /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
     pub of_content: bool,
@@ -62,6 +64,11 @@ pub enum ErrorText {
 }
 
 impl Change {
+    /// A change by an attempt that knows this of its row.
+    pub(crate) fn of(details: &Details) -> Self {
+        Change { begin: details.now.map(Instant::from), of_content: true, ..Change::default() }
+    }
+
     /// The change in place of this one where the content has changed meanwhile.
     pub(super) fn after_new_content(&self) -> Self {
         Change {
@@ -75,7 +82,7 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(super) fn push_set<'b, T, DB>(&'b self, fence: Option<&'b Fence>, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(super) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -126,20 +133,17 @@ impl Change {
             out.push_identifier(names.try_count)?;
             out.push_sql(" + 1");
         }
-        if let (true, Some(begin), Some(fence)) = (self.attempted, metrics.begin, fence) {
-            column(&mut out, begin)?;
-            match &fence.claimed {
-                // Before that column is overwritten: MySQL assigns from left to right.
-                _ if fence.status == Status::InProgress => out.push_identifier(names.last_attempt_time)?,
-                Some(claimed) => out.push_bind_param::<TimestampUtc, _>(claimed)?,
-                None => out.push_sql(DB::NOW),
-            }
-        }
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
-            if let Some(end) = metrics.end {
-                column(&mut out, end)?;
+            // An attempt whose process died is not measured: nobody knows when it ended.
+            let measured = metrics.begin.is_none() || self.begin.is_some();
+            if let (Some(name), Some(begin)) = (metrics.begin, &self.begin) {
+                column(&mut out, name)?;
+                out.push_bind_param::<TimestampUtc, _>(begin)?;
+            }
+            if let Some(name) = metrics.end.filter(|_| measured) {
+                column(&mut out, name)?;
                 out.push_sql(DB::NOW);
             }
         }

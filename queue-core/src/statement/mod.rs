@@ -38,7 +38,7 @@ pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use crate::backend::{QueueConnection, TableName, Target};
+use crate::backend::{QueueConnection, TableName, Target, column_names};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
@@ -121,6 +121,7 @@ where
     C: QueueConnection,
     Q: Queueable + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
@@ -144,6 +145,7 @@ where
             table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
             columns: <Q::Queue as QueueTable>::COLUMNS,
             options: <Q::Queue as QueueTable>::OPTIONS,
+            key: column_names(Q::KEY_COLUMNS, &C::Backend::default())?,
         })
     }
 
@@ -294,7 +296,6 @@ where
         for row in &mut claimed {
             row.details =
                 first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
-            row.fence.claimed = row.details.now.map(Instant::from);
             row.fence.change_count = row.details.change_count;
         }
     }

@@ -48,7 +48,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        self.change.push_set::<Q::Queue, DB>(Some(&self.fence), out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
@@ -100,8 +100,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        // One time does for all: they were claimed by one statement.
-        self.change.push_set::<Q::Queue, DB>(self.rows.first().map(|(_, fence)| fence), out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         let mut separator = " WHERE (";
         for (is_key, fence) in &self.rows {
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));
@@ -152,7 +151,7 @@ where
         out.push_sql("UPDATE ");
         T::TABLE.walk_ast(out.reborrow())?;
         push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
-        self.change.push_set::<T, DB>(None, out.reborrow())?;
+        self.change.push_set::<T, DB>(out.reborrow())?;
         self.condition.walk_ast(out)
     }
 }

@@ -10,6 +10,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index, until_done,
 };
@@ -54,6 +55,9 @@ impl Schema for MysqlConnection {
                 in_transaction: false,
             },
         ]
+        .into_iter()
+        .chain(trigger::steps(target))
+        .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -69,10 +73,12 @@ impl Schema for MysqlConnection {
                 None => without_blocking(connection, &create_index(target)),
                 Some(_) => without_blocking(connection, &drop_index(target)),
             },
-        )
+        )?;
+        trigger::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        trigger::remove(self, target)?;
         if index_is_usable(self, target)?.is_some() {
             without_blocking(self, &drop_index(target))?;
         }
@@ -92,6 +98,9 @@ impl Schema for MysqlConnection {
         let index = index_is_usable(self, target)?;
         if findings.is_empty() && index != Some(true) {
             findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
@@ -141,7 +150,7 @@ fn drop_index(target: &Target) -> String {
     format!("DROP INDEX {} ON {}", target.table.quoted(&target.index()), target.table)
 }
 
-fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+pub(super) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     // The casts: MySQL 8 declares these columns with types of its own.
     diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
@@ -191,7 +200,7 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
 }
 
 /// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
-fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
     let before: i64 =
         diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;

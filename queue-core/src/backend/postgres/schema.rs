@@ -9,6 +9,7 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index, until_done,
 };
@@ -57,6 +58,9 @@ impl Schema for PgConnection {
                 in_transaction: false,
             },
         ]
+        .into_iter()
+        .chain(trigger::steps(target))
+        .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -65,10 +69,12 @@ impl Schema for PgConnection {
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
-        if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }
+        if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }?;
+        trigger::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        trigger::remove(self, target)?;
         let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
         self.batch_execute(&drop_index(target, concurrently))?;
         let columns = Self::steps(target).remove(0);
@@ -81,6 +87,9 @@ impl Schema for PgConnection {
         let index = index_is_valid(self, target)?;
         if findings.is_empty() && index != Some(true) {
             findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
@@ -183,7 +192,7 @@ fn drop_index(target: &Target, concurrently: &str) -> String {
     format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&target.index()))
 }
 
-fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+pub(super) fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     let mut live: Vec<LiveColumn> = diesel::sql_query(
         "SELECT attname::text AS name, NOT attnotnull AS nullable, \
          format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
@@ -231,7 +240,7 @@ fn in_transaction(connection: &mut PgConnection) -> bool {
 
 /// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
 /// behind it, and asks again.
-fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
     if in_transaction(connection) {
         return connection.batch_execute(ddl);
     }

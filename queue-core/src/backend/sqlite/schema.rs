@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index, until_done,
 };
@@ -47,6 +48,9 @@ impl Schema for SqliteConnection {
                 in_transaction: true,
             },
         ]
+        .into_iter()
+        .chain(trigger::steps(target))
+        .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -61,10 +65,13 @@ impl Schema for SqliteConnection {
             |connection, usable| {
                 connection.batch_execute(&if usable.is_none() { create_index(target) } else { drop_index(target) })
             },
-        )
+        )?;
+        trigger::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
         self.batch_execute(&drop_index(target))?;
         let live = live_columns(self, target)?;
         needed_columns(target, &TYPES)
@@ -79,6 +86,9 @@ impl Schema for SqliteConnection {
         let index = index_is_usable(self, target)?;
         if findings.is_empty() && index != Some(true) {
             findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         Ok(findings)
     }
