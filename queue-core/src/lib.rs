@@ -60,6 +60,7 @@ pub mod statement;
 mod status;
 mod substitute;
 mod verdict;
+mod version;
 mod wake;
 mod worker;
 
@@ -96,3 +97,4 @@ pub use self::stage::Stage;
 #[doc(hidden)]
 pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
+pub use self::version::EnqueueByVersion;

@@ -3,6 +3,8 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod created;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod own_transaction;

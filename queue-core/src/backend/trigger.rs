@@ -5,7 +5,7 @@
 
 use diesel::result::QueryResult;
 
-use super::schema::{LiveColumn, find, finding, until_done};
+use super::schema::{finding, until_done};
 use super::{Target, fingerprint};
 use crate::error::Finding;
 
@@ -85,8 +85,7 @@ pub(super) fn compare(
 ) -> Vec<Finding> {
     let table = &target.table;
     let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name)).map(|trigger| {
-        let problem =
-            format!("the table {table} has no trigger {}, without which {}", trigger.name, trigger.purpose);
+        let problem = format!("the table {table} has no trigger {}, without which {}", trigger.name, trigger.purpose);
         finding(target, problem, trigger.create.join("; "))
     });
     let stale = to_do(wanted, live).into_iter().flat_map(|to_do| to_do.stale).map(|name| {
@@ -94,20 +93,6 @@ pub(super) fn compare(
         finding(target, problem, drop(&name).join("; "))
     });
     missing.chain(stale).collect()
-}
-
-/// The column of the time at which a row is inserted, if the live table has it and gives it no default.
-pub(super) fn without_default(target: &Target, live: &[LiveColumn]) -> Option<&'static str> {
-    target
-        .options
-        .metrics
-        .created
-        .filter(|created| find(live, created).is_some_and(|column| column.default_value.is_none()))
-}
-
-/// The finding for it.
-pub(super) fn no_default(target: &Target, created: &str, mend: String) -> Finding {
-    finding(target, format!("the column {created} has no default, so an insert leaves no time in it"), mend)
 }
 
 #[cfg(test)]

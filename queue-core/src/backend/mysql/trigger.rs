@@ -7,8 +7,9 @@ use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
 use super::schema::{live_columns, without_blocking};
+use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, no_default, of_the_queue, without_default};
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
 use crate::backend::{Step, Target, refused};
 use crate::error::Finding;
 
@@ -57,7 +58,7 @@ pub(super) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
     let live = live(connection, target)?;
     let mut triggers = compare(target, rerun(target).as_slice(), &live, |name| vec![drop_trigger(target, name)]);
     for finding in triggers.iter_mut().filter(|_| live.is_empty()) {
-        finding.mend += &format!("; or, where it is there and only hidden from this user: {}", grant(target));
+        finding.problem += &format!(" (or it is hidden from this user, who may see it after {})", grant(target));
     }
     Ok(created.into_iter().chain(triggers).collect())
 }

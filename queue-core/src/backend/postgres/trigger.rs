@@ -6,8 +6,9 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use super::schema::{live_columns, without_blocking};
+use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, no_default, of_the_queue, without_default};
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
 use crate::backend::{Step, Target};
 use crate::error::Finding;
 
