@@ -56,7 +56,7 @@ pub(super) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;
-    let mut triggers = compare(target, rerun(target).as_slice(), &live, |name| vec![drop_trigger(target, name)]);
+    let mut triggers = compare(target, rerun(target).as_slice(), &live);
     for finding in triggers.iter_mut().filter(|_| live.is_empty()) {
         finding.problem += &format!(" (or it is hidden from this user, who may see it after {})", grant(target));
     }

@@ -56,7 +56,7 @@ pub(super) fn check(connection: &mut PgConnection, target: &Target) -> QueryResu
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;
-    let triggers = compare(target, rerun(target).as_slice(), &live, |name| drop_trigger(target, name));
+    let triggers = compare(target, rerun(target).as_slice(), &live);
     Ok(created.into_iter().chain(triggers).collect())
 }
 

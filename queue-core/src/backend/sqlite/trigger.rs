@@ -42,7 +42,7 @@ pub(super) fn remove(connection: &mut SqliteConnection, target: &Target) -> Quer
 
 pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
     let live = live(connection, target)?;
-    Ok(compare(target, &wanted(target), &live, |name| vec![drop_trigger(target, name)]))
+    Ok(compare(target, &wanted(target), &live))
 }
 
 fn wanted(target: &Target) -> Vec<Trigger> {
