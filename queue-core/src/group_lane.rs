@@ -210,7 +210,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
 /// The row that tells whether its group was committed: best one that is not due again, because nobody has worked that
 /// meanwhile.
 fn witness<K>(rows: &[Decided<K>]) -> Option<&Decided<K>> {
-    let moved = rows.iter().filter(|row| row.reached() != Some(row.fence));
+    let moved = rows.iter().filter(|row| row.reached().is_none_or(|reached| !reached.reads_as(row.fence)));
     moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 

@@ -135,7 +135,12 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let rows = contained(claim(connection, terms.limit, terms.scope)?);
+    let mut rows = claim(connection, terms.limit, terms.scope)?;
+    if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+        // A glance may have read the content before a change and the count of changes after it.
+        rows = retaken::<Q, C>(connection, rows)?;
+    }
+    let rows = contained(rows);
     if rows.is_empty() {
         return Ok(Some(harvest));
     }
@@ -195,7 +200,7 @@ where
                 }
                 // Given back as it was, it would be one whose lease has expired, once more.
                 let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let fence = Fence { began, ..Fence::new(Status::InProgress, stored(before + 1)) };
+                let fence = held_as(fence, before + 1, began);
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -266,7 +271,7 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let fence = Fence { began: Some(began), ..Fence::new(Status::InProgress, stored(tries)) };
+                let fence = held_as(fence, tries, Some(began));
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before, due: None, fence, tries, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -274,6 +279,15 @@ where
         }
     }
     Ok(Some(harvest))
+}
+
+/// Locks rows that were only looked at, and reads them again.
+fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
 type ContainedRow<Q> = (
@@ -285,6 +299,11 @@ type ContainedRow<Q> = (
 
 fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
+}
+
+/// The state of a claimed row under its lease.
+fn held_as(claimed: Fence, tries: u32, began: Option<crate::instant::Instant>) -> Fence {
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed }
 }
 
 fn expired_in(attempt: u32) -> String {

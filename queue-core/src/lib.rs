@@ -64,6 +64,7 @@ pub mod statement;
 mod status;
 mod substitute;
 mod verdict;
+mod version;
 mod wake;
 mod window;
 mod worker;
@@ -103,4 +104,5 @@ pub use self::stage::Stage;
 #[doc(hidden)]
 pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
+pub use self::version::EnqueueByVersion;
 pub use self::window::{InvalidWindow, Window};

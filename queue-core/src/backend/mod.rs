@@ -3,6 +3,8 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod created;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod own_transaction;
@@ -12,6 +14,7 @@ mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
+mod trigger;
 
 use std::time::Duration;
 
@@ -23,7 +26,7 @@ use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
-pub(crate) use self::table_name::fingerprint;
+pub(crate) use self::table_name::{column_names, fingerprint};
 use crate::entity::{ColumnNames, QueueTable, Queueable};
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
@@ -249,7 +252,7 @@ impl Target {
             table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,
             columns: <Q::Queue as QueueTable>::COLUMNS,
             options: <Q::Queue as QueueTable>::OPTIONS,
-            key: table_name::last_parts(Q::KEY_COLUMNS, backend)?,
+            key: column_names(Q::KEY_COLUMNS, backend)?,
         })
     }
 

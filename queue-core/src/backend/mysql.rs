@@ -1,6 +1,7 @@
 //! The answers of MySQL and MariaDB.
 
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 

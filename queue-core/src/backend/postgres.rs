@@ -1,6 +1,7 @@
 //! PostgreSQL's answers.
 
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 

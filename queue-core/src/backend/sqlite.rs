@@ -1,6 +1,7 @@
 //! SQLite's answers.
 
 mod schema;
+mod trigger;
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -27,29 +27,12 @@ impl TableName {
         DB: Backend,
         DB::QueryBuilder: Default,
     {
-        let mut builder = DB::QueryBuilder::default();
-        table.to_sql(&mut builder, backend)?;
-        Ok(TableName::parse(builder.finish()))
+        Ok(TableName::parse(sql_of(table, backend)?))
     }
 
     fn parse(sql: String) -> Self {
-        let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
-        let mut parts = vec![String::new()];
-        let mut quoted = false;
-        let mut chars = sql.chars().peekable();
-        while let Some(c) = chars.next() {
-            let part = parts.last_mut().expect("there is always a part");
-            if c == quote && quoted && chars.peek() == Some(&quote) {
-                chars.next();
-                part.push(quote);
-            } else if c == quote {
-                quoted = !quoted;
-            } else if c == '.' && !quoted {
-                parts.push(String::new());
-            } else {
-                part.push(c);
-            }
-        }
+        let quote = quote_of(&sql);
+        let mut parts = split(&sql, '.');
         let name = parts.pop().expect("there is always a part");
         TableName { schema: parts.pop(), name, sql, quote }
     }
@@ -75,26 +58,57 @@ impl fmt::Display for TableName {
     }
 }
 
-/// Reads the names of columns, without their table's, from the SQL that Diesel writes for them.
-pub(super) fn last_parts<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+/// Reads the names of columns from the SQL of one, or of a tuple of them.
+pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    // A column follows its table after a dot, and the tuple's next one after a comma.
+    let sql = sql_of(columns, backend)?;
+    let name = |column: &String| split(column, '.').pop().unwrap_or_default();
+    Ok(split_quoted(&sql, ',').iter().map(name).collect())
+}
+
+fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
 where
     DB: Backend,
     DB::QueryBuilder: Default,
 {
     let mut builder = DB::QueryBuilder::default();
-    columns.to_sql(&mut builder, backend)?;
-    Ok(split(builder.finish()))
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
 }
 
-/// Splits a list at the commas that stand between quoted names.
-fn split(sql: String) -> Vec<String> {
-    let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
+fn quote_of(sql: &str) -> char {
+    sql.trim_start().chars().next().filter(|c| *c == '`').unwrap_or('"')
+}
+
+/// Splits SQL where the separator stands outside quotes, and takes the quotes off.
+fn split(sql: &str, separator: char) -> Vec<String> {
+    let quote = quote_of(sql);
+    let unquoted = |part: &String| {
+        let part = part.trim();
+        let inner = part.strip_prefix(quote).and_then(|part| part.strip_suffix(quote)).unwrap_or(part);
+        inner.replace(&format!("{quote}{quote}"), &quote.to_string())
+    };
+    split_quoted(sql, separator).iter().map(unquoted).collect()
+}
+
+/// Splits SQL where the separator stands outside quotes.
+fn split_quoted(sql: &str, separator: char) -> Vec<String> {
+    let quote = quote_of(sql);
+    let mut parts = vec![String::new()];
     let mut quoted = false;
-    let columns = sql.split(|c| {
+    for c in sql.chars() {
+        // A doubled quote ends and begins at once.
         quoted ^= c == quote;
-        c == ',' && !quoted
-    });
-    columns.map(|column| TableName::parse(column.trim().to_owned()).name).collect()
+        match parts.last_mut() {
+            Some(part) if c != separator || quoted => part.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
@@ -127,9 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_known_by_the_last_parts_of_their_names() {
-        assert_eq!(split(r#""a"."b, c""d", "a"."e.f""#.into()), [r#"b, c"d"#, "e.f"]);
-        assert_eq!(split("`a`.`id`".into()), ["id"]);
+    fn the_columns_of_a_key_are_told_apart() {
+        let names = |sql| split_quoted(sql, ',').iter().map(|c| split(c, '.').pop().unwrap()).collect::<Vec<_>>();
+        assert_eq!(names(r#""a,b"."c.d""#), ["c.d"]);
+        assert_eq!(names("`t`.`x``y`, `s`.`t`.`z`"), ["x`y", "z"]);
     }
 
     #[test]

@@ -93,12 +93,15 @@ pub struct Fence {
     /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
     /// of the same number, after the row was enqueued anew.
     pub began: Option<Instant>,
+    /// How often the row's content had changed when it was claimed, where a change makes it due. Only what an attempt says
+    /// of the content depends on it, see [`Change::of_content`](super::Change::of_content).
+    pub change_count: Option<i64>,
 }
 
 impl Fence {
     /// A state without a lease.
     pub const fn new(status: Status, try_count: i32) -> Self {
-        Fence { status, try_count, began: None }
+        Fence { status, try_count, began: None, change_count: None }
     }
 
     /// Whether both have one status and number of attempts, whenever they began.

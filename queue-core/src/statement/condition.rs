@@ -6,7 +6,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::claim::Fence;
 use crate::backend::QueueBackend;
@@ -68,6 +68,25 @@ where
         push_column::<T, LastAttemptTime, DB>(&mut out)?;
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(began)?;
+    }
+    Ok(())
+}
+
+/// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
+pub(super) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun, &fence.change_count) {
+        out.push_sql(" AND ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(".");
+        out.push_identifier(rerun.change_count)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<BigInt, _>(change_count)?;
     }
     Ok(())
 }

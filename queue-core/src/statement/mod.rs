@@ -10,6 +10,7 @@ mod details;
 mod head;
 mod look;
 mod mark;
+mod newer;
 mod priority;
 mod recall;
 mod remove;
@@ -39,6 +40,7 @@ pub use self::details::{DetailsRow, ReadDetails};
 pub use self::head::{Head, Leased};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
+pub use self::newer::EnqueueIfNewer;
 pub use self::priority::SetPriority;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
@@ -98,7 +100,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
+    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
@@ -108,7 +111,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// may have run or stopped it meanwhile and left its status and tries as they were.
     fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// Removes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
+    /// made due instead.
     fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
@@ -240,22 +244,47 @@ where
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+        let settled = ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)?;
+        if settled > 0 || !hangs_on_content(change, fence) {
+            return Ok(settled);
+        }
+        // Two statements, and not one with a CASE in every column: the row is locked, or the second one is right in any case.
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &change.after_new_content()), connection)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
         if rows.is_empty() {
             return Ok(0);
         }
-        ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)
+        let settled = ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)?;
+        if settled >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
+            return Ok(settled);
+        }
+        // Those that were settled are in another state now.
+        let change = change.after_new_content();
+        Ok(settled + ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), &change), connection)?)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)
+        let settled = ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)?;
+        if settled > 0 || !hangs_on_content(change, fence) {
+            return Ok(settled);
+        }
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &change.after_new_content()).if_due(), connection)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)
+        let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
+        if removed > 0 || fence.change_count.is_none() {
+            return Ok(removed);
+        }
+        let attempted = Change {
+            attempted: true,
+            error: ErrorText::Clear,
+            unless_stopped: fence.began.is_some(),
+            ..Change::default()
+        };
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
@@ -355,6 +384,11 @@ where
     claim(limit).load(connection)
 }
 
+/// Whether a change that changed nothing may have found new content in the row.
+fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+    change.of_content && fence.change_count.is_some()
+}
+
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
     Some(Fence::new(status.parse().ok()?, try_count))
 }
@@ -371,6 +405,7 @@ where
         for row in &mut claimed {
             row.details =
                 first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
+            row.fence.change_count = row.details.change_count;
         }
     }
     Ok(claimed)

@@ -184,6 +184,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(&self.began)?;
         out.push_sql(", ");
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+            out.push_identifier(updated)?;
+            out.push_sql(" = ");
+            out.push_sql(DB::NOW);
+            out.push_sql(", ");
+        }
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::InProgress.as_str());

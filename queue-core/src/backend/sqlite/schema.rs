@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, indexes, missing, needed_columns, no_index,
     until_done,
@@ -46,7 +47,10 @@ impl Schema for SqliteConnection {
             down: vec![drop_index(target, index)],
             in_transaction: true,
         };
-        std::iter::once(columns).chain(indexes::<Sqlite>(target).iter().map(index)).collect()
+        std::iter::once(columns)
+            .chain(indexes::<Sqlite>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -70,10 +74,13 @@ impl Schema for SqliteConnection {
                     })
                 },
             )
-        })
+        })?;
+        trigger::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
         for index in indexes::<Sqlite>(target) {
             self.batch_execute(&drop_index(target, &index))?;
         }
@@ -95,6 +102,9 @@ impl Schema for SqliteConnection {
                 let mend: Vec<_> = drop.into_iter().chain([create_index(target, index)]).collect();
                 findings.push(no_index(target, index, &mend));
             }
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         Ok(findings)
     }
