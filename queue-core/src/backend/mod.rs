@@ -77,6 +77,12 @@ pub trait QueueBackend:
     /// Whether an update itself can be ordered and limited; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool;
 
+    /// What stands after the columns of an insert that brings its own keys along, also where the database makes them.
+    const INSERT_OWN_KEYS: &'static str;
+
+    /// Whether a removal from a table under another name has to say what is removed: `DELETE name FROM table AS name`.
+    const DELETE_NAMES_ALIAS: bool;
+
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
     const ONE_WRITER: bool;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use diesel::backend::Backend;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 /// The longest identifier that all three databases take, in bytes (PostgreSQL's `NAMEDATALEN` less one).
@@ -58,6 +58,20 @@ impl TableName {
     pub fn quoted(&self, identifier: &str) -> String {
         let doubled = identifier.replace(self.quote, &format!("{0}{0}", self.quote));
         format!("{0}{doubled}{0}", self.quote)
+    }
+
+    /// The name of another table in the same schema.
+    pub fn beside(&self, name: &str) -> Self {
+        TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
+    }
+
+    /// Writes the name into a statement.
+    pub(crate) fn push<DB: Backend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+        if let Some(schema) = &self.schema {
+            out.push_identifier(schema)?;
+            out.push_sql(".");
+        }
+        out.push_identifier(&self.name)
     }
 
     /// Quotes an identifier that lives in the table's schema, such as its index.

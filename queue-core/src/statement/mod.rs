@@ -3,15 +3,18 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod archive;
 mod change;
 mod claim;
 mod condition;
 mod details;
+mod keys;
 mod look;
 mod mark;
 mod recall;
 mod remove;
 mod retake;
+mod sample;
 mod select;
 mod settle;
 mod take;
@@ -25,16 +28,19 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::archive::{Archive, Copy, RemoveKeys};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
+pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
+pub use self::sample::{Sample, SampleRow};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};

@@ -1,38 +1,30 @@
 //! Operations on a queue's rows, picked by domain filters.
 
+mod change;
+mod operation;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use diesel::expression::NonAggregate;
-use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::QueryResult;
 use diesel::sql_types::BoolOrNullableBool;
 use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 
-use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
+pub use self::change::ChangeOn;
+use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::report::StatusCounts;
-use crate::selection::{AllFilters, Chosen, EveryRow, Filtered, Selection};
-use crate::statement::{
-    And, Change, ChangeAll, Condition, Count, CountByStatus, ErrorText, Load, Next, RemoveAll, StateCondition,
-};
+use crate::selection::{AllFilters, EveryRow, Filtered, Selection};
+use crate::statement::{And, Condition, Count, CountByStatus, Load, StateCondition};
 use crate::status::Status;
-use crate::wake;
 
 /// How long an operation waits for rows that others hold.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
-
-/// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
-/// enqueued, which [`Queue::resume`] must leave alone.
-const STOPPED: &str = "stopped";
-
-/// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
-/// run now.
-const PENDING_AND_FREE: [StateCondition; 2] = [StateCondition::Pending, StateCondition::NotLeased];
 
 /// The rows of a queue that an operation concerns.
 ///
@@ -160,6 +152,11 @@ impl<Q: Queueable, F> Queue<Q, F> {
         self
     }
 
+    /// The conditions on the rows' state, and further ones.
+    fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
+        self.states.iter().chain(states).copied().collect()
+    }
+
     fn with<G>(self, select: impl FnOnce(F) -> G) -> Queue<Q, G> {
         Queue { selection: select(self.selection), states: self.states, wait: self.wait, entity: PhantomData }
     }
@@ -222,155 +219,6 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
-    /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished
-    /// and skipped rows are left alone, and so are rows that are not queued, and those that a worker holds under a lease.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Held`] and [`Error::Database`], as all changing calls; nothing is changed then.
-    pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-        let anew = Change { status: Some(Status::NotAttempted), try_count: Some(0), ..now.clone() };
-        let failed = [StateCondition::In(&[Status::Failed]), StateCondition::NotPending];
-        self.change_in_turn(connection.as_queue_connection(), &[(&PENDING_AND_FREE, now), (&failed, anew)])
-    }
-
-    /// Moves the next attempt of pending rows to a given time, later or earlier. Rows that a worker holds under a lease are
-    /// left alone.
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let change = Change { next: Some(Next::At(time.into())), ..Change::default() };
-        self.change_in_turn(connection.as_queue_connection(), &[(&PENDING_AND_FREE, change)])
-    }
-
-    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row that a
-    /// worker holds under a lease is worked to the end of the attempt, and not retried. A row
-    /// without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let stop = Change { next: Some(Next::Never), ..Change::default() };
-        let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..stop.clone() };
-        let unmarked = [StateCondition::Pending, StateCondition::WithoutErrorText];
-        self.change_in_turn(connection.as_queue_connection(), &[(&unmarked, mark), (&[StateCondition::Pending], stop)])
-    }
-
-    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped while
-    /// a worker held it under a lease may be worked still: it becomes due one lease later, and stays with its worker if that
-    /// lives.
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-        let after_the_lease = Change { next: Some(Next::In(Q::SETTINGS.lease)), ..Change::default() };
-        let stopped = |status| [StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
-        let free = stopped(&[Status::NotAttempted, Status::Error]);
-        let leased = stopped(&[Status::InProgress]);
-        self.change_in_turn(connection.as_queue_connection(), &[(&free, change), (&leased, after_the_lease)])
-    }
-
-    /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
-    /// `NOT_ATTEMPTED` and the tries start anew. Skipped rows are left alone. A row that is sent again keeps its
-    /// [idempotency key](crate::Message::idempotency_key).
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn resend<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let change = Change {
-            status: Some(Status::NotAttempted),
-            next: Some(Next::In(Duration::ZERO)),
-            try_count: Some(0),
-            ..Change::default()
-        };
-        self.change_in_turn(
-            connection.as_queue_connection(),
-            &[(&[StateCondition::In(&[Status::Success, Status::Failed])], change)],
-        )
-    }
-
-    /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from
-    /// it, and what its call answers is not written. Rows with `SUCCESS` are left alone; rows that were
-    /// never enqueued are skipped too, which keeps them out of later bulk operations.
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        let change = Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
-        self.change_in_turn(
-            connection.as_queue_connection(),
-            &[(&[StateCondition::NotIn(&[Status::Success, Status::Skipped])], change)],
-        )
-    }
-
-    /// Deletes the rows themselves, whatever their state.
-    ///
-    /// # Errors
-    ///
-    /// As [`retry_now`](Queue::retry_now).
-    pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C::Connection>,
-    {
-        told::<C::Connection, _>(
-            connection.as_queue_connection().with_lock_wait(self.wait, |connection, _| self.remove_rows(connection)),
-        )
-    }
-
-    /// Changes the rows in one transaction: those in each of the states, in turn. The sets do not overlap, because each
-    /// change takes its rows out of the states that follow.
-    fn change_in_turn<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        changes: &[(&[StateCondition], Change)],
-    ) -> Result<usize, Error>
-    where
-        Self: ChangeOn<C>,
-    {
-        let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection, alone| {
-            changes
-                .iter()
-                .try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
-        }))?;
-        wake::announce::<Q::Queue>();
-        Ok(rows)
-    }
-}
-
-fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
-    result.map_err(|error| match C::classify(&error) {
-        ErrorClass::Conflict => Error::Held(error),
-        _ => Error::Database(error),
-    })
-}
-
 /// The reading operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
 pub trait ReadOn<C> {
     #[doc(hidden)]
@@ -385,20 +233,6 @@ pub trait LoadOn<C> {
     type Entity;
     #[doc(hidden)]
     fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
-}
-
-/// The changing operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
-pub trait ChangeOn<C> {
-    #[doc(hidden)]
-    fn change_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        change: &Change,
-        alone: bool,
-    ) -> QueryResult<usize>;
-    #[doc(hidden)]
-    fn remove_rows(&self, connection: &mut C) -> QueryResult<usize>;
 }
 
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
@@ -434,26 +268,3 @@ where
     }
 }
 
-impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
-where
-    Q: Queueable,
-    F: Selection,
-    C: QueueConnection,
-    for<'a> ChangeAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
-    for<'a> RemoveAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
-{
-    fn change_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        change: &Change,
-        alone: bool,
-    ) -> QueryResult<usize> {
-        let states: Vec<_> = self.states.iter().chain(states).copied().collect();
-        ExecuteDsl::execute(ChangeAll::new(Condition::new(self.selection.filter(), &states), change, alone), connection)
-    }
-
-    fn remove_rows(&self, connection: &mut C) -> QueryResult<usize> {
-        ExecuteDsl::execute(RemoveAll(Condition::new(self.selection.filter(), &self.states)), connection)
-    }
-}
