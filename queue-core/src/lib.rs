@@ -81,7 +81,9 @@ pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
 pub use self::options::{Fate, Metrics, Missed, Options, Order, Periodic, Rerun, Stages};
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
-pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
+pub use self::queue::{
+    ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn, SweepOn,
+};
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};
 #[doc(hidden)]

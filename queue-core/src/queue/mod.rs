@@ -1,7 +1,11 @@
 //! Operations on a queue's rows, picked by domain filters.
 
 mod change;
+mod dry_run;
+mod enqueue_existing;
 mod operation;
+mod purge;
+mod sweep;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,6 +18,9 @@ use diesel::sql_types::BoolOrNullableBool;
 use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 
 pub use self::change::ChangeOn;
+pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
+pub use self::enqueue_existing::{EnqueueExisting, Progress};
+pub use self::sweep::SweepOn;
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::column::QueueState;
 use crate::entity::{QueueTable, Queueable};
@@ -25,6 +32,9 @@ use crate::status::Status;
 
 /// How long an operation waits for rows that others hold.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+
+/// How many rows an operation works in one transaction, if it works in batches.
+const DEFAULT_BATCH: u32 = 1_000;
 
 /// The rows of a queue that an operation concerns.
 ///
@@ -66,12 +76,19 @@ pub struct Queue<Q, F> {
     selection: F,
     states: Vec<StateCondition>,
     wait: Duration,
+    batch: u32,
     entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q, F: Clone> Clone for Queue<Q, F> {
     fn clone(&self) -> Self {
-        Queue { selection: self.selection.clone(), states: self.states.clone(), wait: self.wait, entity: PhantomData }
+        Queue {
+            selection: self.selection.clone(),
+            states: self.states.clone(),
+            wait: self.wait,
+            batch: self.batch,
+            entity: PhantomData,
+        }
     }
 }
 
@@ -83,7 +100,13 @@ impl<Q, F> fmt::Debug for Queue<Q, F> {
 
 impl<Q: Queueable> Queue<Q, AllFilters> {
     pub(crate) fn new() -> Self {
-        Queue { selection: AllFilters, states: Vec::new(), wait: DEFAULT_WAIT, entity: PhantomData }
+        Queue {
+            selection: AllFilters,
+            states: Vec::new(),
+            wait: DEFAULT_WAIT,
+            batch: DEFAULT_BATCH,
+            entity: PhantomData,
+        }
     }
 
     /// Picks the rows for which a condition holds: any Diesel expression on the table, boxed or not, over domain and
@@ -147,6 +170,12 @@ impl<Q: Queueable, F> Queue<Q, F> {
         self
     }
 
+    /// Sets how many rows a call that works in batches takes in one transaction, 1 to 5,000. The default is 1,000.
+    pub fn batch(mut self, rows: u32) -> Self {
+        self.batch = rows;
+        self
+    }
+
     fn and(mut self, state: StateCondition) -> Self {
         self.states.push(state);
         self
@@ -158,7 +187,13 @@ impl<Q: Queueable, F> Queue<Q, F> {
     }
 
     fn with<G>(self, select: impl FnOnce(F) -> G) -> Queue<Q, G> {
-        Queue { selection: select(self.selection), states: self.states, wait: self.wait, entity: PhantomData }
+        Queue {
+            selection: select(self.selection),
+            states: self.states,
+            wait: self.wait,
+            batch: self.batch,
+            entity: PhantomData,
+        }
     }
 }
 
@@ -172,7 +207,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     where
         Self: ReadOn<C::Connection>,
     {
-        Ok(self.read_count(connection.as_queue_connection())?)
+        Ok(self.read_count(connection.as_queue_connection(), &[])?)
     }
 
     /// Counts the rows of each status.
@@ -222,7 +257,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
 /// The reading operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
 pub trait ReadOn<C> {
     #[doc(hidden)]
-    fn read_count(&self, connection: &mut C) -> QueryResult<i64>;
+    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>;
     #[doc(hidden)]
     fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>>;
 }
@@ -243,8 +278,9 @@ where
     for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
     for<'a> CountByStatus<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, (String, i64)>,
 {
-    fn read_count(&self, connection: &mut C) -> QueryResult<i64> {
-        let counts: Vec<i64> = Count(Condition::new(self.selection.filter(), &self.states)).load(connection)?;
+    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64> {
+        let states = self.states_and(states);
+        let counts: Vec<i64> = Count(Condition::new(self.selection.filter(), &states)).load(connection)?;
         Ok(counts.into_iter().sum())
     }
 
@@ -267,4 +303,3 @@ where
             .load(connection)
     }
 }
-

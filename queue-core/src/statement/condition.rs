@@ -168,7 +168,7 @@ where
 
 /// ` FROM table WHERE (filter) AND state AND ..`: where the rows are, the user's filter, and the conditions on the queue's
 /// state.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Condition<'a, T, F> {
     filter: Option<&'a F>,
     states: &'a [StateCondition],
@@ -176,6 +176,15 @@ pub struct Condition<'a, T, F> {
     archive: Option<&'a Archive>,
     table: PhantomData<fn() -> T>,
 }
+
+// By hand, because a derive would ask for a filter that can be copied.
+impl<T, F> Clone for Condition<'_, T, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, F> Copy for Condition<'_, T, F> {}
 
 impl<'a, T, F> Condition<'a, T, F> {
     /// Picks the rows for which the filter and all state conditions hold.
