@@ -9,7 +9,7 @@ use diesel::expression::{IsContainedInGroupBy, ValidGrouping, is_aggregate};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::query_source::{AppearsInFromClause, Once};
 use diesel::result::QueryResult;
-use diesel::sql_types::{Integer, Nullable, SingleValue, SqlType, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, SingleValue, SqlType, Text};
 use diesel::{AppearsOnTable, Column, Expression, SelectableExpression};
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,61 @@ column_kinds! {
     LastAttemptTime: Nullable<TimestampUtc> = last_attempt_time,
     /// Names the column `last_attempt_error_message`.
     LastAttemptErrorMessage: Nullable<Text> = last_attempt_error_message,
+}
+
+/// The columns that a table has when its entity asks for them; elsewhere they have no name, and naming one does not compile.
+macro_rules! optional_column_kinds {
+    ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = |$options:ident| $name:expr,)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub enum $kind {}
+
+        impl<T: QueueTable> ColumnKind<T> for $kind {
+            type SqlType = $sql_type;
+            const NAME: &'static str = {
+                let $options = T::OPTIONS;
+                match $name {
+                    Some(name) => name,
+                    None => panic!("the entity does not ask for this column"),
+                }
+            };
+        }
+    )*};
+}
+
+/// `Option::map` in constants.
+macro_rules! of {
+    ($option:expr, $field:ident) => {
+        match $option {
+            Some(value) => Some(value.$field),
+            None => None,
+        }
+    };
+}
+
+optional_column_kinds! {
+    /// Names the column `priority`: lower first.
+    Priority: Integer = |options| options.priority,
+    /// Names the column `stage`.
+    StageText: Text = |options| of!(options.stages, column),
+    /// Names the column `period`: the seconds from run to run.
+    Period: Nullable<BigInt> = |options| of!(options.periodic, period),
+    /// Names the column `cron`.
+    Cron: Nullable<Text> = |options| of!(options.periodic, cron),
+    /// Names the column `time_zone`.
+    TimeZone: Nullable<Text> = |options| of!(options.periodic, time_zone),
+    /// Names the column `scheduled_time`.
+    ScheduledTime: Nullable<TimestampUtc> = |options| of!(options.periodic, scheduled_time),
+    /// Names the column `change_count`.
+    ChangeCount: BigInt = |options| of!(options.rerun, change_count),
+    /// Names the column `created_time`.
+    CreatedTime: Nullable<TimestampUtc> = |options| options.metrics.created,
+    /// Names the column `updated_time`.
+    UpdatedTime: Nullable<TimestampUtc> = |options| options.metrics.updated,
+    /// Names the column `begin_time`.
+    BeginTime: Nullable<TimestampUtc> = |options| options.metrics.begin,
+    /// Names the column `end_time`.
+    EndTime: Nullable<TimestampUtc> = |options| options.metrics.end,
 }
 
 impl<T: QueueTable, K: ColumnKind<T>> Expression for QueueColumn<T, K> {

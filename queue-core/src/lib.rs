@@ -64,8 +64,9 @@ mod wake;
 mod worker;
 
 pub use self::column::{
-    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueState, QueueStateColumns,
-    StatusText, TryCount,
+    BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
+    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText,
+    StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::crash::CrashAccounting;
 pub use self::details::Details;
@@ -79,7 +80,10 @@ pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
 pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
-pub use self::options::{Fate, Metrics, Missed, Options, Order, Periodic, Rerun, Stages};
+pub use self::options::{
+    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
+    Rerun, Stages,
+};
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{
     ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn, SweepOn,
@@ -91,4 +95,6 @@ pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::settings::{ClaimStyle, PollerSettings};
 pub use self::stage::Stage;
+#[doc(hidden)]
+pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};

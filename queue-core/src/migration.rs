@@ -70,6 +70,7 @@ impl<DB: QueueBackend> Migrations<DB> {
                 entity: Q::ENTITY,
                 table: TableName::of(<Q::Queue as QueueTable>::TABLE, &DB::default())?,
                 columns: <Q::Queue as QueueTable>::COLUMNS,
+                options: <Q::Queue as QueueTable>::OPTIONS,
             })
         }));
         self
@@ -158,7 +159,7 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
 /// `queueable_<table>_<hash of all names>`, in at most 50 characters.
 fn version_of(target: &Target) -> String {
     let names = target.columns;
-    let shape = [
+    let mut shape = [
         target.table.to_string().as_str(),
         names.status,
         names.next_attempt_time,
@@ -167,6 +168,10 @@ fn version_of(target: &Target) -> String {
         names.last_attempt_error_message,
     ]
     .join("\n");
+    for word in target.options.shape() {
+        shape.push('\n');
+        shape.push_str(word);
+    }
     let hash = format!("_{:016x}", fingerprint(&shape));
     let mut version = "queueable_".to_owned();
     for c in target.table.name.chars() {

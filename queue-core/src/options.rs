@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use diesel::Column;
+
+use crate::entity::QueueTable;
+use crate::stage::Stage;
+
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,8 +194,72 @@ impl Options {
         Options { guarded: true, ..self }
     }
 
+    /// What the migration makes of the options, as words: another list is another migration, and an empty one is that of an
+    /// entity that asks for nothing.
+    pub(crate) fn shape(&self) -> Vec<&'static str> {
+        let Metrics { created, updated, begin, end } = self.metrics;
+        let archive = |fate| if let Fate::Archive(table) = fate { Some(table) } else { None };
+        let mut words = Vec::new();
+        let mut say = |what, name: Option<&'static str>| words.extend(name.into_iter().flat_map(|name| [what, name]));
+        say("priority", self.priority);
+        say("order by", self.order.map(|order| order.column));
+        say("stage", self.stages.map(|stages| stages.column));
+        say("period", self.periodic.map(|periodic| periodic.period));
+        say("cron", self.periodic.map(|periodic| periodic.cron));
+        say("time zone", self.periodic.map(|periodic| periodic.time_zone));
+        say("scheduled", self.periodic.map(|periodic| periodic.scheduled_time));
+        say("changes", self.rerun.map(|rerun| rerun.change_count));
+        self.rerun.iter().flat_map(|rerun| rerun.columns).for_each(|column| say("of", Some(column)));
+        say("created", created);
+        say("updated", updated);
+        say("begin", begin);
+        say("end", end);
+        say("successes", archive(self.on_success));
+        say("failures", archive(self.on_failure));
+        say("exclusive", self.exclusive.then_some("yes"));
+        words
+    }
+
     /// Whether an attempt has to know more of its row than a claim reads.
     pub(crate) const fn needs_details(&self) -> bool {
         self.stages.is_some() || self.periodic.is_some() || self.rerun.is_some() || self.metrics.begin.is_some()
     }
 }
+
+/// A queue whose rows have a priority: `#[queue(priority)]`. The derive implements it.
+#[diagnostic::on_unimplemented(message = "this queue has no priority", note = "add `#[queue(priority)]` to the entity")]
+pub trait HasPriority: QueueTable {}
+
+/// A queue whose rows pass stages: `#[queue(stage = ..)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no stages",
+    note = "add `#[queue(stage = MyStage)]` to the entity, where `MyStage` is an enum that derives `Stage`"
+)]
+pub trait HasStages: QueueTable {
+    /// The enum.
+    type Stage: Stage;
+}
+
+/// A queue whose rows have schedules: `#[queue(periodic)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no schedules",
+    note = "add `#[queue(periodic)]` to the entity"
+)]
+pub trait HasSchedule: QueueTable {}
+
+/// A queue whose rows bear a version: `#[queue(version = ..)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue does not know a version",
+    note = "add `#[queue(version = my_column)]` to the entity"
+)]
+pub trait HasVersion: QueueTable {
+    /// The column.
+    type Column: Column<Table = Self::Table> + Default;
+}
+
+/// A queue whose finished rows can be archived: `#[queue(archive(..))]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no archive",
+    note = "add `#[queue(archive(success = my_table, failed = my_other_table))]` to the entity"
+)]
+pub trait HasArchive: QueueTable {}

@@ -26,10 +26,11 @@ pub(crate) use self::table_name::fingerprint;
 use crate::entity::ColumnNames;
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
+use crate::options::Options;
 
 /// The SQL that differs between databases.
 pub trait QueueBackend:
-    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc>
+    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc> + 'static
 {
     /// The connection on which a queue in this database is worked.
     type Connection: QueueConnection<Backend = Self>;
@@ -212,6 +213,8 @@ pub struct Target {
     pub table: TableName,
     /// The names of the queue's columns.
     pub columns: ColumnNames,
+    /// What is asked for beyond them.
+    pub options: Options,
 }
 
 impl Target {

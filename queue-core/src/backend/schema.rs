@@ -6,6 +6,7 @@ use diesel::sql_types::{Bool, Nullable, Text};
 
 use super::{Step, Target, refused};
 use crate::error::Finding;
+use crate::options::Options;
 use crate::planted::planted;
 use crate::status::Status;
 
@@ -15,7 +16,11 @@ pub(super) struct Types {
     pub(super) time: &'static str,
     pub(super) try_count: &'static str,
     pub(super) message: &'static str,
-    /// The types that the catalogue may name for each of the four.
+    /// A word: a stage, a cron expression, a time zone.
+    pub(super) word: &'static str,
+    /// A whole number of 64 bits.
+    pub(super) count: &'static str,
+    /// The types that the catalogue may name for each of them.
     pub(super) accepted: Accepted,
 }
 
@@ -25,6 +30,8 @@ pub(super) struct Accepted {
     pub(super) time: &'static [&'static str],
     pub(super) try_count: &'static [&'static str],
     pub(super) message: &'static [&'static str],
+    pub(super) word: &'static [&'static str],
+    pub(super) count: &'static [&'static str],
 }
 
 /// A column that the queue needs.
@@ -36,7 +43,7 @@ pub(super) struct NeededColumn {
     /// Its type alone.
     pub(super) sql_type: &'static str,
     /// Its default, where it must not be null.
-    pub(super) default: Option<&'static str>,
+    pub(super) default: Option<String>,
     accepted: &'static [&'static str],
     nullable: bool,
 }
@@ -54,7 +61,8 @@ pub(super) struct LiveColumn {
     pub(super) default_value: Option<String>,
 }
 
-pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5] {
+/// The queue's columns: the five, and those that the entity's options ask for.
+pub(super) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
     let names = target.columns;
     let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
         name,
@@ -67,21 +75,37 @@ pub(super) fn needed_columns(target: &Target, types: &Types) -> [NeededColumn; 5
         accepted,
         nullable: true,
     };
-    let required = |name, sql_type: &'static str, default: &'static str, accepted| NeededColumn {
+    let required = |name, sql_type: &'static str, default: &str, accepted| NeededColumn {
         name,
         definition: format!("{sql_type} NOT NULL DEFAULT {default}"),
         sql_type,
-        default: Some(default),
+        default: Some(default.to_owned()),
         accepted,
         nullable: false,
     };
-    [
-        required(names.status, types.status, "'NOT_ATTEMPTED'", types.accepted.status),
-        nullable(names.next_attempt_time, types.time, types.accepted.time),
-        required(names.try_count, types.try_count, "0", types.accepted.try_count),
-        nullable(names.last_attempt_time, types.time, types.accepted.time),
-        nullable(names.last_attempt_error_message, types.message, types.accepted.message),
-    ]
+    let Types { accepted, .. } = types;
+    let time = |name| nullable(name, types.time, accepted.time);
+    let word = |name| nullable(name, types.word, accepted.word);
+    let mut columns = vec![
+        required(names.status, types.status, "'NOT_ATTEMPTED'", accepted.status),
+        time(names.next_attempt_time),
+        required(names.try_count, types.try_count, "0", accepted.try_count),
+        time(names.last_attempt_time),
+        nullable(names.last_attempt_error_message, types.message, accepted.message),
+    ];
+    let Options { priority, stages, periodic, rerun, metrics, .. } = target.options;
+    columns.extend(priority.map(|name| required(name, types.try_count, "0", accepted.try_count)));
+    columns.extend(stages.map(|stages| {
+        let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
+        required(stages.column, types.word, &format!("'{first}'"), accepted.word)
+    }));
+    if let Some(periodic) = periodic {
+        columns.push(nullable(periodic.period, types.count, accepted.count));
+        columns.extend([word(periodic.cron), word(periodic.time_zone), time(periodic.scheduled_time)]);
+    }
+    columns.extend(rerun.map(|rerun| required(rerun.change_count, types.count, "0", accepted.count)));
+    columns.extend([metrics.created, metrics.updated, metrics.begin, metrics.end].into_iter().flatten().map(time));
+    columns
 }
 
 /// Looks what is left to do, and does it, until nothing is.
@@ -114,7 +138,7 @@ pub(super) fn until_done<C, T: PartialEq>(
 /// the migration would drop it.
 pub(super) fn missing(
     target: &Target,
-    needed: [NeededColumn; 5],
+    needed: Vec<NeededColumn>,
     live: &[LiveColumn],
 ) -> QueryResult<Option<Vec<NeededColumn>>> {
     let mut missing = Vec::new();
@@ -151,7 +175,7 @@ pub(super) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveCol
 /// What is wrong with the live columns. `retype` writes the SQL that gives a column its definition.
 pub(super) fn compare(
     target: &Target,
-    needed: [NeededColumn; 5],
+    needed: Vec<NeededColumn>,
     live: &[LiveColumn],
     retype: impl Fn(&NeededColumn) -> String,
 ) -> Vec<Finding> {

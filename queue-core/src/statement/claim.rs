@@ -17,6 +17,7 @@ use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, Q
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::panic_text;
+use crate::guard::Guard;
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::claim_lock;
 use crate::status::Status;
@@ -24,21 +25,19 @@ use crate::status::Status;
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
+    guard: Option<Guard<DB>>,
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Selectable<DB>, DB: Backend> Claim<Q, DB> {
+impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Claim { selection: Q::construct_selection(), entity: PhantomData }
+        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), entity: PhantomData }
     }
 
     /// The claim of up to `limit` rows with none of these keys.
-    pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB>
-    where
-        Q: Queueable,
-    {
+    pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
         ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect(), locks: true }
     }
 }
@@ -208,7 +207,7 @@ where
         DB::QueryBuilder: Default,
     {
         self.push_columns(out.reborrow())?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())
     }
 
     /// Writes `SELECT key, state, entity`.
@@ -230,8 +229,12 @@ where
     }
 }
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`.
-pub(super) fn push_due<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, and the guard.
+pub(super) fn push_due<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    until: &str,
+    guard: Option<&'b Guard<DB>>,
+) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -242,11 +245,15 @@ where
     T::TABLE.walk_ast(out.reborrow())?;
     push_index_hint::<T, DB>(out, DB::INDEX_HINT)?;
     out.push_sql(" WHERE ");
-    push_due_rows::<T, DB>(out, until)
+    push_due_rows::<T, DB>(out, until, guard)
 }
 
-/// Writes `next_attempt_time <= until AND status IN (..)`.
-pub(super) fn push_due_rows<T, DB>(out: &mut AstPass<'_, '_, DB>, until: &str) -> QueryResult<()>
+/// Writes `next_attempt_time <= until AND status IN (..)`, and the guard.
+pub(super) fn push_due_rows<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    until: &str,
+    guard: Option<&'b Guard<DB>>,
+) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -256,7 +263,13 @@ where
     out.push_sql(" <= ");
     out.push_sql(until);
     out.push_sql(" AND ");
-    push_claimable::<T, DB>(out)
+    push_claimable::<T, DB>(out)?;
+    if let Some(guard) = guard {
+        out.push_sql(" AND (");
+        guard.walk_ast(out.reborrow())?;
+        out.push_sql(")");
+    }
+    Ok(())
 }
 
 /// Writes ` ORDER BY next_attempt_time LIMIT limit`.
@@ -311,13 +324,14 @@ where
 
 impl<Q, DB> QueryId for Claim<Q, DB>
 where
-    Q: Selectable<DB> + 'static,
+    Q: Queueable + Selectable<DB> + 'static,
     DB: Backend + 'static,
     Q::SelectExpression: QueryId,
 {
     type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
 
-    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID;
+    // A guard is the user's to write, and may be another one each time.
+    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded;
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>

@@ -128,9 +128,9 @@ where
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
-    Take<Q>: ExecuteDsl<C>,
+    Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    Look<Q>: for<'q> LoadQuery<'q, C, i64>,
+    Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
@@ -147,11 +147,12 @@ where
             entity: Q::ENTITY,
             table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
             columns: <Q::Queue as QueueTable>::COLUMNS,
+            options: <Q::Queue as QueueTable>::OPTIONS,
         })
     }
 
     fn look(connection: &mut C) -> QueryResult<Option<Duration>> {
-        let microseconds: Option<i64> = first(Look::<Q>::new().load(connection)?);
+        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().load(connection)?);
         Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
     }
 
@@ -189,7 +190,7 @@ where
             + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
         let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
         let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let taken = ExecuteDsl::execute(Take::<Q>::new(began, token, limit, passed_over), connection)?;
+        let taken = ExecuteDsl::execute(Take::<Q, C::Backend>::new(began, token, limit, passed_over), connection)?;
         if taken == 0 {
             return Ok(Some((began, Vec::new())));
         }

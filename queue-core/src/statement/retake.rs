@@ -21,7 +21,7 @@ pub struct Retake<Q: Queueable + Selectable<DB>, DB: Backend> {
     fence: Fence,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Retake<Q, DB> {
+impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     /// Retakes the row with this key.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
         Retake { claim: Claim::new(), is_key: Q::is_key(key.clone()), fence }

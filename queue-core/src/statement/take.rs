@@ -19,6 +19,7 @@ use super::condition::{StateCondition, push_column};
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
 use crate::entity::{QueueTable, Queueable};
+use crate::guard::Guard;
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
@@ -32,17 +33,24 @@ pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
 pub struct Present;
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
-pub struct Take<Q: Queueable> {
+pub struct Take<Q: Queueable, DB: Backend> {
+    guard: Option<Guard<DB>>,
     began: Instant,
     token: Instant,
     limit: u32,
     excepted: Vec<Q::IsKey>,
 }
 
-impl<Q: Queueable> Take<Q> {
+impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     /// Takes rows with none of these keys.
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
-        Take { began, token, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
+        Take {
+            guard: Q::Queue::guard(),
+            began,
+            token,
+            limit,
+            excepted: except.iter().cloned().map(Q::is_key).collect(),
+        }
     }
 }
 
@@ -52,7 +60,7 @@ pub struct Taken<Q: Selectable<DB>, DB: Backend> {
     token: Instant,
 }
 
-impl<Q: Selectable<DB>, DB: Backend> Taken<Q, DB> {
+impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Taken<Q, DB> {
     /// Selects the rows that were taken with this token.
     pub fn new(token: Instant) -> Self {
         Taken { claim: Claim::new(), token }
@@ -67,7 +75,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for Present {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Take<Q>
+impl<Q, DB> QueryFragment<DB> for Take<Q, DB>
 where
     Q: Queueable,
     DB: QueueBackend,
@@ -107,12 +115,11 @@ where
     }
 }
 
-impl<Q: Queueable> Take<Q> {
+impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned: the status comes last, and the
     /// number of attempts after the text that names it.
-    fn push_set<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        DB: QueueBackend,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
@@ -160,13 +167,12 @@ impl<Q: Queueable> Take<Q> {
     }
 
     /// Writes the condition of the due rows, their order and their number.
-    fn push_due<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    fn push_due<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        DB: QueueBackend,
         Q::IsKey: QueryFragment<DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     {
-        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME)?;
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())?;
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;
@@ -220,7 +226,7 @@ impl QueryId for Present {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable> QueryId for Take<Q> {
+impl<Q: Queueable, DB: Backend> QueryId for Take<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

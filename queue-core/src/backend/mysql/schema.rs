@@ -22,11 +22,15 @@ const TYPES: Types = Types {
     time: "DATETIME(6)",
     try_count: "INT",
     message: "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    word: "VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    count: "BIGINT",
     accepted: Accepted {
         status: &["varchar"],
         time: &["datetime"],
         try_count: &["int"],
         message: &["mediumtext", "longtext"],
+        word: &["varchar"],
+        count: &["bigint"],
     },
 };
 

@@ -20,11 +20,15 @@ const TYPES: Types = Types {
     time: "timestamptz",
     try_count: "integer",
     message: "text",
+    word: "text",
+    count: "bigint",
     accepted: Accepted {
         status: &["text", "character varying"],
         time: &["timestamp with time zone"],
         try_count: &["integer"],
         message: &["text", "character varying"],
+        word: &["text", "character varying"],
+        count: &["bigint"],
     },
 };
 

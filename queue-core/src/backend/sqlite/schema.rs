@@ -17,12 +17,16 @@ const TYPES: Types = Types {
     time: "TEXT",
     try_count: "INTEGER",
     message: "TEXT",
+    word: "TEXT",
+    count: "BIGINT",
     accepted: Accepted {
         status: &["text"],
         // Text affinity: any other would turn a time into a number.
         time: &["text"],
         try_count: &["integer"],
         message: &["text"],
+        word: &["text"],
+        count: &["bigint", "integer"],
     },
 };
 
