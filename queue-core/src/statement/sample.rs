@@ -22,7 +22,7 @@ pub struct Sample<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> {
 pub type SampleRow<Q> =
     (<Q as Queueable>::Key, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
 
-impl<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> Sample<'a, Q, F, DB> {
+impl<'a, Q: Queueable + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     /// Reads at most `limit` rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, limit: usize) -> Self {
         Sample { row: Claim::new(), condition, limit }
