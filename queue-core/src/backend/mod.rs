@@ -3,6 +3,7 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+mod archive;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod own_transaction;
@@ -22,7 +23,7 @@ use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
-pub(crate) use self::table_name::fingerprint;
+pub(crate) use self::table_name::{column_names, fingerprint};
 use crate::entity::ColumnNames;
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
@@ -215,6 +216,8 @@ pub struct Target {
     pub columns: ColumnNames,
     /// What is asked for beyond them.
     pub options: Options,
+    /// The columns of the primary key.
+    pub keys: Vec<String>,
 }
 
 impl Target {
@@ -253,6 +256,13 @@ pub trait Schema {
 
     /// Removes the queue's index and columns, as far as they are there.
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the columns of a table that hold a value of their own, and are not computed from others.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such table.
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;

@@ -1,5 +1,6 @@
 //! The answers of MySQL and MariaDB.
 
+mod archive;
 mod schema;
 
 use std::time::Duration;

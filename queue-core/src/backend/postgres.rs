@@ -1,5 +1,6 @@
 //! PostgreSQL's answers.
 
+mod archive;
 mod schema;
 
 use std::time::Duration;

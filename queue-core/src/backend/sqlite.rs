@@ -1,5 +1,6 @@
 //! SQLite's answers.
 
+mod archive;
 mod schema;
 
 use std::thread;

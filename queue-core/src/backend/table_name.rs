@@ -33,23 +33,8 @@ impl TableName {
     }
 
     fn parse(sql: String) -> Self {
-        let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
-        let mut parts = vec![String::new()];
-        let mut quoted = false;
-        let mut chars = sql.chars().peekable();
-        while let Some(c) = chars.next() {
-            let part = parts.last_mut().expect("there is always a part");
-            if c == quote && quoted && chars.peek() == Some(&quote) {
-                chars.next();
-                part.push(quote);
-            } else if c == quote {
-                quoted = !quoted;
-            } else if c == '.' && !quoted {
-                parts.push(String::new());
-            } else {
-                part.push(c);
-            }
-        }
+        let (quote, mut names) = names(&sql);
+        let mut parts = names.pop().expect("there is always a name");
         let name = parts.pop().expect("there is always a part");
         TableName { schema: parts.pop(), name, sql, quote }
     }
@@ -81,6 +66,43 @@ impl TableName {
             None => self.quoted(identifier),
         }
     }
+}
+
+/// Reads the names of columns from their SQL.
+pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let mut builder = DB::QueryBuilder::default();
+    columns.to_sql(&mut builder, backend)?;
+    let (_, names) = names(&builder.finish());
+    Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
+}
+
+/// The quote of a list of quoted names, and the parts of each of them.
+fn names(sql: &str) -> (char, Vec<Vec<String>>) {
+    let quote = sql.chars().find(|c| matches!(c, '`' | '"')).unwrap_or('"');
+    let mut names = vec![vec![String::new()]];
+    let mut quoted = false;
+    let mut chars = sql.chars().peekable();
+    while let Some(c) = chars.next() {
+        let name = names.last_mut().expect("there is always a name");
+        let part = name.last_mut().expect("there is always a part");
+        match c {
+            _ if c == quote && quoted && chars.peek() == Some(&quote) => {
+                chars.next();
+                part.push(quote);
+            }
+            _ if c == quote => quoted = !quoted,
+            _ if quoted => part.push(c),
+            '.' => name.push(String::new()),
+            ',' => names.push(vec![String::new()]),
+            ' ' | '(' | ')' => {}
+            _ => part.push(c),
+        }
+    }
+    (quote, names)
 }
 
 impl fmt::Display for TableName {
@@ -116,6 +138,13 @@ mod tests {
         assert_eq!(name.name, "In\"voice");
         assert_eq!(name.sibling("a\"b"), r#""bil.ling"."a""b""#);
         assert_eq!(TableName::parse("`order`".into()).quoted("x`y"), "`x``y`");
+    }
+
+    #[test]
+    fn the_names_of_columns_are_read_from_a_list() {
+        let (_, columns) = names(r#""t,.able"."id", "t,.able"."part, ""two""" "#);
+        let columns: Vec<_> = columns.into_iter().filter_map(|mut parts| parts.pop()).collect();
+        assert_eq!(columns, ["id", "part, \"two\""]);
     }
 
     #[test]

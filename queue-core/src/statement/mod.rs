@@ -8,6 +8,7 @@ mod change;
 mod claim;
 mod condition;
 mod details;
+mod fate;
 mod keys;
 mod look;
 mod mark;
@@ -44,7 +45,7 @@ pub use self::sample::{Sample, SampleRow};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use crate::backend::{QueueConnection, TableName, Target};
+use crate::backend::{QueueConnection, TableName, Target, column_names};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
@@ -88,7 +89,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was. A row whose work has ended leaves
+    /// the table if the entity says so, here and wherever else a row is settled.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
@@ -137,7 +139,11 @@ where
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
     C: SimpleConnection,
@@ -148,6 +154,7 @@ where
             table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
             columns: <Q::Queue as QueueTable>::COLUMNS,
             options: <Q::Queue as QueueTable>::OPTIONS,
+            keys: column_names(Q::KEY_COLUMNS, &C::Backend::default())?,
         })
     }
 
@@ -206,18 +213,15 @@ where
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)
+        fate::settle::<Q, C>(connection, rows, change, false)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {

@@ -6,7 +6,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
 use super::claim::Fence;
-use super::condition::{Condition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -16,12 +16,18 @@ use crate::status::Status;
 pub struct Remove<Q: Queueable> {
     is_key: Q::IsKey,
     fence: Fence,
+    if_due: bool,
 }
 
 impl<Q: Queueable> Remove<Q> {
     /// Removes the row with this key if it is still in the fence's state.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
-        Remove { is_key: Q::is_key(key.clone()), fence }
+        Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
+    }
+
+    /// Removes the row only if it is due, as it was when it was claimed.
+    pub fn if_due(self) -> Self {
+        Remove { if_due: true, ..self }
     }
 }
 
@@ -40,7 +46,12 @@ where
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out)
+        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.if_due {
+            out.push_sql(" AND ");
+            StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+        }
+        Ok(())
     }
 }
 

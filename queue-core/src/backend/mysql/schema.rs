@@ -13,7 +13,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Schema for MysqlConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        vec![
+        let mut steps = vec![
             Step {
                 name: "columns",
                 up: vec![add_columns(target, &needed)],
@@ -53,7 +53,9 @@ impl Schema for MysqlConnection {
                 down: vec![drop_index(target)],
                 in_transaction: false,
             },
-        ]
+        ];
+        steps.extend(archive::step::<Self>(target));
+        steps
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -69,7 +71,8 @@ impl Schema for MysqlConnection {
                 None => without_blocking(connection, &create_index(target)),
                 Some(_) => without_blocking(connection, &drop_index(target)),
             },
-        )
+        )?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -86,6 +89,10 @@ impl Schema for MysqlConnection {
         Ok(())
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
@@ -97,6 +104,7 @@ impl Schema for MysqlConnection {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -191,7 +199,7 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
 }
 
 /// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
-fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
     let before: i64 =
         diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;

@@ -12,7 +12,7 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, fingerprint, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -43,7 +43,7 @@ impl Schema for PgConnection {
         let needed = needed_columns(target, &TYPES);
         let drops: Vec<_> =
             needed.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
-        vec![
+        let mut steps = vec![
             Step {
                 name: "columns",
                 up: vec![add_columns(target, &needed)],
@@ -56,7 +56,9 @@ impl Schema for PgConnection {
                 down: vec![drop_index(target, "CONCURRENTLY ")],
                 in_transaction: false,
             },
-        ]
+        ];
+        steps.extend(archive::step::<Self>(target));
+        steps
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -65,7 +67,12 @@ impl Schema for PgConnection {
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
-        if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }
+        if in_transaction(self) {
+            build_index(self, target, "")?
+        } else {
+            build_index_alone(self, target)?
+        }
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -73,6 +80,10 @@ impl Schema for PgConnection {
         self.batch_execute(&drop_index(target, concurrently))?;
         let columns = Self::steps(target).remove(0);
         columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -93,6 +104,7 @@ impl Schema for PgConnection {
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }

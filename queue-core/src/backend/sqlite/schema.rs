@@ -9,7 +9,7 @@ use diesel::sqlite::SqliteConnection;
 use crate::backend::schema::{
     Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index, until_done,
 };
-use crate::backend::{Schema, Step, Target};
+use crate::backend::{Schema, Step, TableName, Target, archive};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -33,7 +33,7 @@ const TYPES: Types = Types {
 impl Schema for SqliteConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        vec![
+        let mut steps = vec![
             Step {
                 name: "columns",
                 up: needed.iter().map(|column| add_column(target, column)).collect(),
@@ -46,7 +46,9 @@ impl Schema for SqliteConnection {
                 down: vec![drop_index(target)],
                 in_transaction: true,
             },
-        ]
+        ];
+        steps.extend(archive::step::<Self>(target));
+        steps
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -61,7 +63,8 @@ impl Schema for SqliteConnection {
             |connection, usable| {
                 connection.batch_execute(&if usable.is_none() { create_index(target) } else { drop_index(target) })
             },
-        )
+        )?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -73,6 +76,10 @@ impl Schema for SqliteConnection {
             .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
@@ -80,6 +87,7 @@ impl Schema for SqliteConnection {
         if findings.is_empty() && index != Some(true) {
             findings.push(no_index(target, &Self::steps(target), index.is_some()));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
