@@ -42,6 +42,10 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// An archive cannot be used as it was asked: the entity names none, or it cannot be searched. The text says what to do.
+    #[error("{0}")]
+    Archive(String),
+
     /// The database answered with an error.
     #[error(transparent)]
     Database(#[from] diesel::result::Error),

@@ -86,7 +86,8 @@ pub use self::options::{
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{
-    ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn, SweepOn,
+    ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
+    Redriven, SweepOn,
 };
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};

@@ -110,7 +110,7 @@ impl<Q: Queueable, F: Selection> EnqueueExisting<Q, F> {
         for (states, change) in &operation.0 {
             let total = usize::try_from(self.queue.read_count(connection, states)?).unwrap_or(0);
             let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
-            let sweep = Sweep { states, archive: None, batch };
+            let sweep = Sweep { states, archive: None, batch, once: false };
             let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
             let mut done = 0;
             enqueued += self.queue.sweep(

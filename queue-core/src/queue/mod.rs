@@ -1,5 +1,6 @@
 //! Operations on a queue's rows, picked by domain filters.
 
+mod archive;
 mod change;
 mod dry_run;
 mod enqueue_existing;
@@ -17,6 +18,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::BoolOrNullableBool;
 use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 
+pub use self::archive::{ArchiveOn, Redriven};
 pub use self::change::ChangeOn;
 pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
 pub use self::enqueue_existing::{EnqueueExisting, Progress};

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::instant::Instant;
+use crate::options::{Fate, Options};
 use crate::statement::{Change, ErrorText, Next, StateCondition};
 use crate::status::Status;
 
@@ -90,6 +91,22 @@ pub(crate) fn enqueue_existing() -> Operation<Change> {
         StateCondition::NeverAttempted,
     ];
     Operation(vec![(never, anew())])
+}
+
+/// Each row goes to the archive that the entity names for its end.
+pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
+    let mut kinds = Vec::new();
+    for (status, fate) in [(&[Status::Success], options.on_success), (&[Status::Failed], options.on_failure)] {
+        if let Fate::Archive(name) = fate {
+            kinds.push((vec![StateCondition::In(status), StateCondition::NotPending], name));
+        }
+    }
+    Operation(kinds)
+}
+
+/// The rows are those of an archive; this is what they become in the queue.
+pub(crate) fn redrive() -> Operation<Change> {
+    Operation(vec![(Vec::new(), anew())])
 }
 
 /// A new enqueueing: due at once, with tries from the start.

@@ -46,7 +46,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     {
         let mut rows = 0;
         for (states, operation::Removal) in operation::purge(older_than).0 {
-            let sweep = Sweep { states: &states, archive: None, batch: self.batch };
+            let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
             let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
                 queue.remove_keys(connection, keys, None)
             };

@@ -30,6 +30,8 @@ pub(super) struct Sweep<'a> {
     pub(super) archive: Option<&'a Archive>,
     /// How many are worked in one transaction.
     pub(super) batch: u32,
+    /// Whether rows that were passed over are left, and not looked for once more.
+    pub(super) once: bool,
 }
 
 impl<Q: Queueable, F: Selection> Queue<Q, F> {
@@ -92,7 +94,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
                     break;
                 }
             }
-            if taken == 0 || left == 0 {
+            if sweep.once || taken == 0 || left == 0 {
                 return Ok(());
             }
         }

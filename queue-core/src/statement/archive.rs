@@ -4,8 +4,9 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_keys;
-use crate::backend::{QueueBackend, TableName, refused};
+use crate::backend::{QueueBackend, TableName};
 use crate::entity::{QueueTable, Queueable};
+use crate::error::Error;
 
 /// An archive of a queue's rows. Statements on it give it the name of the queue's own table, so that the user's filter, an
 /// expression on that table, means its rows.
@@ -21,9 +22,9 @@ impl Archive {
     /// # Errors
     ///
     /// When the queue's table is named with a schema: nothing but that table can bear such a name in a statement.
-    pub fn of(live: &TableName, name: &str) -> QueryResult<Self> {
+    pub fn of(live: &TableName, name: &str) -> Result<Self, Error> {
         if let Some(schema) = &live.schema {
-            return Err(refused(format!(
+            return Err(Error::Archive(format!(
                 "the archive {name} cannot be searched by a filter on {live}: no other table can be read under a name with a \
                  schema; declare the table without `{schema}.` and have the connection find it (search_path, the default \
                  database)"
