@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Queue;
 use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
-use super::sweep::{Sweep, SweepOn, exactly};
+use super::sweep::{Moment, Sweep, SweepOn, exactly};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
@@ -146,7 +146,11 @@ where
                 }
                 Ok(moved)
             };
-            redriven.rows += self.sweep(connection, &sweep, work, |_| wake::announce::<Q::Queue>())?;
+            redriven.rows += self.sweep(connection, &sweep, work, |moment| {
+                if let Moment::Done(1..) = moment {
+                    wake::announce::<Q::Queue>();
+                }
+            })?;
         }
         Ok(redriven)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::operation;
-use super::sweep::{Sweep, SweepOn};
+use super::sweep::{Moment, Sweep, SweepOn};
 use super::{Queue, ReadOn};
 use crate::backend::AsQueueConnection;
 use crate::entity::Queueable;
@@ -109,23 +109,29 @@ impl<Q: Queueable, F: Selection> EnqueueExisting<Q, F> {
         let mut enqueued = 0;
         for (states, change) in &operation.0 {
             let total = usize::try_from(self.queue.read_count(connection, states)?).unwrap_or(0);
-            let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
-            let sweep = Sweep { states, archive: None, batch, once: false };
+            let sweep = Sweep { states, archive: None, batch: self.rows_of_a_batch(), once: false };
             let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
             let mut done = 0;
             enqueued += self.queue.sweep(
                 connection,
                 &sweep,
                 |queue, connection, keys| queue.change_keys(connection, keys, change),
-                |rows| {
-                    done += rows;
-                    wake::announce::<Q::Queue>();
-                    progress(Progress { done, total });
-                    pace.rest_after(rows);
+                |moment| match moment {
+                    Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
+                    Moment::Done(rows) => {
+                        done += rows;
+                        wake::announce::<Q::Queue>();
+                        progress(Progress { done, total });
+                        pace.done(rows, Instant::now());
+                    }
                 },
             )?;
         }
         Ok(enqueued)
+    }
+
+    fn rows_of_a_batch(&self) -> u32 {
+        self.batch.min(self.per_second.unwrap_or(u32::MAX))
     }
 }
 
@@ -137,11 +143,33 @@ struct Pace {
 }
 
 impl Pace {
-    fn rest_after(&mut self, rows: usize) {
-        let Some(per_second) = self.per_second else { return };
-        let took = Duration::from_secs_f64(rows as f64 / f64::from(per_second));
-        let now = Instant::now();
-        self.next = (self.next + took).max(now);
-        thread::sleep(self.next - now);
+    fn done(&mut self, rows: usize, now: Instant) {
+        if let Some(per_second) = self.per_second {
+            let took = Duration::from_secs_f64(rows as f64 / f64::from(per_second));
+            self.next = (self.next + took).max(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_begin_at_the_pace_and_lost_time_is_not_made_up_for() {
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut pace = Pace { per_second: Some(100), next: start };
+        pace.done(5, after(10));
+        assert_eq!(pace.next, after(50));
+        pace.done(5, after(60));
+        assert_eq!(pace.next, after(100));
+        pace.done(5, after(500));
+        assert_eq!(pace.next, after(500));
+        pace.done(0, after(501));
+        assert_eq!(pace.next, after(501));
+        let mut unbounded = Pace { per_second: None, next: start };
+        unbounded.done(1_000_000, after(1));
+        assert_eq!(unbounded.next, start);
     }
 }

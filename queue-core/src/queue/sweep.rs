@@ -34,9 +34,18 @@ pub(super) struct Sweep<'a> {
     pub(super) once: bool,
 }
 
+/// What happens to a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Moment {
+    /// It is about to begin.
+    Begins,
+    /// It is committed, and this many of its rows were taken.
+    Done(usize),
+}
+
 impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// Works the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or leaves some;
-    /// it returns how many it took. `between` is told after each batch how many that were.
+    /// it returns how many it took. `at` is told of each batch outside its transaction.
     ///
     /// Rows that others hold are passed over, and looked for once more at the end.
     pub(super) fn sweep<C: QueueConnection>(
@@ -44,15 +53,17 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         connection: &mut C,
         sweep: &Sweep<'_>,
         mut work: impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
-        mut between: impl FnMut(usize),
+        mut at: impl FnMut(Moment),
     ) -> Result<usize, Error>
     where
         Self: SweepOn<C, Key = Q::Key>,
     {
         let mut done = 0;
-        self.sweep_counting(connection, sweep, &mut work, &mut |rows| {
-            done += rows;
-            between(rows);
+        self.sweep_counting(connection, sweep, &mut work, &mut |moment| {
+            if let Moment::Done(rows) = moment {
+                done += rows;
+            }
+            at(moment);
         })
         .map_err(|error| match done {
             0 => error,
@@ -66,7 +77,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         connection: &mut C,
         sweep: &Sweep<'_>,
         work: &mut impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
-        between: &mut impl FnMut(usize),
+        at: &mut impl FnMut(Moment),
     ) -> Result<(), Error>
     where
         Self: SweepOn<C, Key = Q::Key>,
@@ -79,6 +90,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
                 let keys = told::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
                 let is_last = keys.len() < CHUNK;
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+                    at(Moment::Begins);
                     let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection, _| {
                         let locked = self.lock_keys(connection, sweep.states, sweep.archive, batch, passes_over)?;
                         if locked.is_empty() { Ok(0) } else { work(self, connection, &locked) }
@@ -88,7 +100,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
                         left += told::<C, _>(stay)?;
                     }
                     taken += rows;
-                    between(rows);
+                    at(Moment::Done(rows));
                 }
                 if is_last {
                     break;
