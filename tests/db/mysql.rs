@@ -55,7 +55,15 @@ pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON paymen
 pub(crate) fn refuse_update_of(id: i64) -> String {
     format!(
         "CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW \
-         SET NEW.amount_cents = IF(OLD.id = {id}, (SELECT 1 UNION SELECT 2), NEW.amount_cents)"
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW \
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
     )
 }
 

@@ -56,6 +56,15 @@ pub(crate) fn refuse_update_of(id: i64) -> String {
     )
 }
 
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN OLD; END $$; \
+         CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

@@ -40,6 +40,13 @@ pub(crate) fn refuse_update_of(id: i64) -> String {
     )
 }
 
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
