@@ -14,7 +14,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
@@ -394,10 +394,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(settled);
         }
         if C::classify(&error) == ErrorClass::ConnectionLost {
-            let reached = (settled != Settled::Deleted).then(|| {
-                let Fence { status, try_count, .. } = self.row.fence;
-                Fence::new(change.status.unwrap_or(status), change.try_count.unwrap_or(try_count))
-            });
+            let reached = match settled {
+                Settled::Deleted => None,
+                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
+            };
             return Err(Rest::FindOut(settled, reached, error.to_string()));
         }
         // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as

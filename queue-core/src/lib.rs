@@ -92,7 +92,10 @@ pub use self::options::{
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::priority::PrioritizeOn;
-pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
+pub use self::queue::{
+    ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
+    Redriven, SweepOn,
+};
 pub use self::report::StatusCounts;
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};

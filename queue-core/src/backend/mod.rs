@@ -3,6 +3,7 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+mod archive;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod created;
 #[cfg(feature = "mysql")]
@@ -94,6 +95,12 @@ pub trait QueueBackend:
 
     /// Whether an update itself can be ordered and limited; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool;
+
+    /// What stands after the columns of an insert that brings its own keys along, also where the database makes them.
+    const INSERT_OWN_KEYS: &'static str;
+
+    /// Whether a removal from a table under another name has to say what is removed: `DELETE name FROM table AS name`.
+    const DELETE_NAMES_ALIAS: bool;
 
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
@@ -305,6 +312,13 @@ pub trait Schema {
 
     /// Removes the queue's index and columns, as far as they are there.
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the columns of a table that hold a value of their own, and are not computed from others.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such table.
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;

@@ -1,5 +1,6 @@
 //! The answers of MySQL and MariaDB.
 
+mod archive;
 mod schema;
 mod trigger;
 
@@ -40,6 +41,8 @@ impl QueueBackend for Mysql {
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = true;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;

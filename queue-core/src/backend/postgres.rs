@@ -1,5 +1,6 @@
 //! PostgreSQL's answers.
 
+mod archive;
 mod schema;
 mod trigger;
 
@@ -42,6 +43,8 @@ impl QueueBackend for Pg {
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
+    const DELETE_NAMES_ALIAS: bool = false;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = 60;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;

@@ -1,5 +1,6 @@
 //! SQLite's answers.
 
+mod archive;
 mod schema;
 mod trigger;
 
@@ -45,6 +46,8 @@ impl QueueBackend for Sqlite {
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = false;
     const ONE_WRITER: bool = true;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;

@@ -146,6 +146,11 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
 pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
 
 impl<T> Captured<T> {
+    /// What was decoded.
+    pub(crate) fn ok(self) -> Option<T> {
+        self.0.ok()
+    }
+
     /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
     pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
         Captured(

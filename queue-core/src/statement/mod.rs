@@ -3,11 +3,14 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod archive;
 mod change;
 mod claim;
 mod condition;
 mod details;
+mod fate;
 mod head;
+mod keys;
 mod look;
 mod mark;
 mod newer;
@@ -15,6 +18,7 @@ mod priority;
 mod recall;
 mod remove;
 mod retake;
+mod sample;
 mod scope;
 mod select;
 mod settle;
@@ -32,12 +36,14 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::archive::{Archive, Copy, RemoveKeys};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
 pub use self::head::{Head, Leased};
+pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
 pub use self::newer::EnqueueIfNewer;
@@ -45,6 +51,7 @@ pub use self::priority::SetPriority;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
+pub use self::sample::{Sample, SampleRow};
 pub use self::scope::Scope;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
@@ -101,7 +108,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
     /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
-    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead.
+    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
+    /// the table if the entity says so, here and wherever else a row is settled.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
@@ -168,7 +176,11 @@ where
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
     C: SimpleConnection,
@@ -244,33 +256,15 @@ where
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        let settled = ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)?;
-        if settled > 0 || !hangs_on_content(change, fence) {
-            return Ok(settled);
-        }
-        // Two statements, and not one with a CASE in every column: the row is locked, or the second one is right in any case.
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &change.after_new_content()), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let settled = ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)?;
-        if settled >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
-            return Ok(settled);
-        }
-        // Those that were settled are in another state now.
-        let change = change.after_new_content();
-        Ok(settled + ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), &change), connection)?)
+        fate::settle::<Q, C>(connection, rows, change, false)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        let settled = ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)?;
-        if settled > 0 || !hangs_on_content(change, fence) {
-            return Ok(settled);
-        }
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &change.after_new_content()).if_due(), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
@@ -385,7 +379,7 @@ where
 }
 
 /// Whether a change that changed nothing may have found new content in the row.
-fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
     change.of_content && fence.change_count.is_some()
 }
 

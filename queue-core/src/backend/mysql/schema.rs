@@ -15,7 +15,7 @@ use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, finding, indexes, missing, needed_columns,
     no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -60,6 +60,7 @@ impl Schema for MysqlConnection {
         std::iter::once(columns)
             .chain(indexes::<Mysql>(target).iter().map(index))
             .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
             .collect()
     }
 
@@ -79,7 +80,8 @@ impl Schema for MysqlConnection {
                 |connection, lacking| without_blocking(connection, &lacking[0]),
             )
         })?;
-        trigger::add(self, target)
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -105,6 +107,10 @@ impl Schema for MysqlConnection {
         Ok(())
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
@@ -122,6 +128,7 @@ impl Schema for MysqlConnection {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, finding, indexes, missing, needed_columns, no_index,
     until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, fingerprint, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -57,7 +57,11 @@ impl Schema for PgConnection {
             down: vec![drop_index(target, index, "CONCURRENTLY ")],
             in_transaction: false,
         };
-        std::iter::once(columns).chain(indexes::<Pg>(target).iter().map(index)).chain(trigger::steps(target)).collect()
+        std::iter::once(columns)
+            .chain(indexes::<Pg>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -71,7 +75,8 @@ impl Schema for PgConnection {
             true => build_index_alone(self, target, index),
             false => build_index(self, target, index, ""),
         })?;
-        trigger::add(self, target)
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -82,6 +87,10 @@ impl Schema for PgConnection {
         }
         let columns = Self::steps(target).remove(0);
         columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -110,6 +119,7 @@ impl Schema for PgConnection {
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }

@@ -11,7 +11,7 @@ use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, indexes, missing, needed_columns, no_index,
     until_done,
 };
-use crate::backend::{Schema, Step, Target};
+use crate::backend::{Schema, Step, TableName, Target, archive};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -50,6 +50,7 @@ impl Schema for SqliteConnection {
         std::iter::once(columns)
             .chain(indexes::<Sqlite>(target).iter().map(index))
             .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
             .collect()
     }
 
@@ -75,7 +76,8 @@ impl Schema for SqliteConnection {
                 },
             )
         })?;
-        trigger::add(self, target)
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -89,6 +91,10 @@ impl Schema for SqliteConnection {
             .iter()
             .filter(|column| find(&live, column.name).is_some())
             .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -106,6 +112,7 @@ impl Schema for SqliteConnection {
         if findings.is_empty() {
             findings = trigger::check(self, target)?;
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
