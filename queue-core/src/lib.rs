@@ -65,8 +65,8 @@ mod worker;
 
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
-    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText, StatusText,
-    TimeZone, TryCount, UpdatedTime,
+    NextAttemptTime, Period, Priority, QueueColumn, QueueState, QueueStateColumns, ScheduledTime, StageText,
+    StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::crash::CrashAccounting;
 pub use self::details::Details;
@@ -81,12 +81,17 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
 pub use self::options::{
-    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic, Rerun,
-    Stages,
+    Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
+    Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
 pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
-pub use self::report::StatusCounts;
+#[doc(hidden)]
+pub use self::report::Tabular;
+pub use self::report::{
+    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explanation, Interval, Part, PeriodCounts,
+    RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
+};
 pub use self::retry::{Retry, RetryPolicy};
 #[doc(hidden)]
 pub use self::selectable::{SelectableEntity, assert_selectable};

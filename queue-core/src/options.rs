@@ -241,7 +241,10 @@ pub trait HasStages: QueueTable {
 }
 
 /// A queue whose rows have schedules: `#[queue(periodic)]`. The derive implements it.
-#[diagnostic::on_unimplemented(message = "this queue has no schedules", note = "add `#[queue(periodic)]` to the entity")]
+#[diagnostic::on_unimplemented(
+    message = "this queue has no schedules",
+    note = "add `#[queue(periodic)]` to the entity"
+)]
 pub trait HasSchedule: QueueTable {}
 
 /// A queue whose rows bear a version: `#[queue(version = ..)]`. The derive implements it.

@@ -3,10 +3,13 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod backlog;
 mod change;
 mod claim;
 mod condition;
 mod details;
+mod error_texts;
+mod inspect;
 mod look;
 mod mark;
 mod recall;
@@ -14,6 +17,8 @@ mod remove;
 mod retake;
 mod select;
 mod settle;
+mod split;
+mod statistics;
 mod take;
 
 use std::time::Duration;
@@ -25,11 +30,14 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
-pub use self::condition::{And, Condition, StateCondition};
+pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
+pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
+pub use self::inspect::{Inspect, InspectedRow, IsArchived};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
 pub use self::recall::Recall;
@@ -37,6 +45,7 @@ pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
+pub use self::statistics::{CountFinished, FinishedRow};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
 use crate::backend::{QueueConnection, TableName, Target};
 use crate::details::Details;

@@ -44,7 +44,13 @@ pub struct Take<Q: Queueable, DB: Backend> {
 impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     /// Takes rows with none of these keys.
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
-        Take { guard: Q::Queue::guard(), began, token, limit, excepted: except.iter().cloned().map(Q::is_key).collect() }
+        Take {
+            guard: Q::Queue::guard(),
+            began,
+            token,
+            limit,
+            excepted: except.iter().cloned().map(Q::is_key).collect(),
+        }
     }
 }
 
