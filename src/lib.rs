@@ -75,7 +75,7 @@
 //! default.
 
 pub use queue_core::*;
-pub use queue_derive::Queueable;
+pub use queue_derive::{Queueable, Stage};
 
 #[doc = include_str!("../docs/choosing-a-mode.md")]
 pub mod modes {}

@@ -13,6 +13,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
+use crate::details::Details;
 use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -79,6 +80,7 @@ pub(crate) enum End<K> {
 pub(crate) struct HeldRow<Q: Queueable> {
     pub(crate) key: Q::Key,
     pub(crate) fence: Fence,
+    pub(crate) details: Details,
 }
 
 /// What is left to do for a row whose transaction is gone.
@@ -136,7 +138,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message, details: _ } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
+    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
         Ok(Some(message)) => message,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
@@ -151,15 +153,15 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let (message, kept) = match hear(&mut **session, plan, &key, fence, message) {
+    let (message, kept) = match hear(&mut **session, plan, &key, fence, message, &details) {
         Hearing::Handle(message, kept) => (message, kept),
         unheard => {
             plan.slot.leave();
             return unhandled(unheard, key, fence);
         }
     };
-    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence }));
-    let row = Row { key: &key, fence, before: fence, tries, kept: &kept };
+    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence, details: details.clone() }));
+    let row = Row { key: &key, fence, before: fence, tries, kept: &kept, details: &details };
     let (result, session_is_sound) = settle_claimed(session, plan, row, message);
     let given_up = plan.slot.leave();
     let end = match result {
@@ -182,6 +184,7 @@ pub(crate) struct Row<'a, K> {
     pub(crate) tries: u32,
     /// What becomes of the row's error text when the outcome leaves it as it is.
     pub(crate) kept: &'a ErrorText,
+    pub(crate) details: &'a Details,
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
@@ -276,8 +279,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
             };
             Ok(match answer {
-                Ok(outcome) => self.plan.rules.after_outcome(self.row.before, self.row.tries, outcome),
-                Err(failure) => self.plan.rules.after_failure(self.row.tries, &failure),
+                Ok(outcome) => {
+                    self.plan.rules.after_outcome(self.row.before, self.row.tries, outcome, self.row.details)
+                }
+                Err(failure) => self.plan.rules.after_failure(self.row.tries, &failure, self.row.details),
             })
         }));
         decided.unwrap_or_else(|panic| {
@@ -295,6 +300,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let mut message = Message {
             connection: &mut **self.session,
             state,
+            details: self.row.details,
             try_number: self.row.tries,
             idempotency_key: &idempotency_key,
         };
@@ -409,20 +415,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     fn revoked(&self, why: Revocation) -> Rest {
         match why {
-            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget),
+            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget, self.row.details),
             Revocation::Shutdown => Rest::Leave,
         }
     }
 
     fn record(&self, failure: &Failure) -> Rest {
-        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure);
+        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
         Rest::Record(settled, change)
     }
 }
 
 /// The rest of an attempt whose handler took longer than its budget.
-pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration) -> Rest {
-    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)));
+pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
     Rest::Record(settled, change)
 }
 

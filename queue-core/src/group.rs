@@ -13,7 +13,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
 use crate::group_handle::Entities;
@@ -188,19 +188,19 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
         let (mut messages, mut undecodable) = (Vec::new(), Vec::new());
-        for Claimed { key, fence, message, details: _ } in claimed {
+        for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
             match message {
                 Ok((entity, state)) => {
                     let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
-                    messages.push((entity, Row { key, fence, tries, state, idempotency_key }));
+                    messages.push((entity, Row { key, fence, tries, state, details, idempotency_key }));
                 }
                 Err(error) => {
                     let failure = Failure::retry(Misfortune::Undecodable(error));
                     let rules = self.plan.rules;
-                    let judged = self.judge(tries, failure);
+                    let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
-                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text)));
+                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
                     undecodable.push(Decided { key, fence, settled, change });
                 }
             }
@@ -245,7 +245,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
-        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome);
+        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         if settled == Settled::Again {
             // The text stays as it was claimed; the mark may stand there now.
             change.error = row.text();
@@ -260,7 +260,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
     /// and every row must be changed.
     fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
-        let (alike, others): (Vec<_>, Vec<_>) = self.decided.iter().partition(|row| row.is_plain_success());
+        // What is written then differs from row to row.
+        let needs_details = <Q::Queue as QueueTable>::OPTIONS.needs_details();
+        let (alike, others): (Vec<_>, Vec<_>) =
+            self.decided.iter().partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
@@ -320,7 +323,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// The end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
         let rules = self.plan.rules;
-        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence);
+        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence, &row.details);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
         GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
     }

@@ -6,6 +6,7 @@ use diesel::result::Error as DieselError;
 
 use crate::attempt::{Misfortune, Rest};
 use crate::column::QueueState;
+use crate::details::Details;
 use crate::handler::Failure;
 use crate::statement::{Change, ErrorText, Fence, Next};
 use crate::verdict::{Rules, Settled, tries_before};
@@ -94,6 +95,7 @@ pub(crate) struct Row<K> {
     pub(crate) fence: Fence,
     pub(crate) tries: u32,
     pub(crate) state: QueueState,
+    pub(crate) details: Details,
     pub(crate) idempotency_key: String,
 }
 
@@ -116,8 +118,9 @@ impl<K: Clone> Row<K> {
 impl<K> Decided<K> {
     /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
     /// by itself.
-    pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence) -> Self {
-        let (settled, change) = rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt));
+    pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence, details: &Details) -> Self {
+        let (settled, change) =
+            rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt), details);
         Decided { key, fence, settled, change }
     }
 

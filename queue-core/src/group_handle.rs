@@ -7,6 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::{Misfortune, Rest, is_interruption};
 use crate::backend::{QueueBackend, QueueConnection};
+use crate::details::Details;
 use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -97,7 +98,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             match answer {
                 Ok(outcome) => self.decide(row, outcome),
                 Err(failure) => {
-                    let why = match self.judge(row.tries, failure) {
+                    let why = match self.judge(row.tries, failure, &row.details) {
                         Ok(_) => Why::Alone("a message failed".to_owned()),
                         Err(cause) => Why::Conflict(cause),
                     };
@@ -121,8 +122,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         self.begun = rows.len();
         let messages = rows
             .iter()
-            .map(|Row { state, tries, idempotency_key, .. }| GroupedMessage {
+            .map(|Row { state, details, tries, idempotency_key, .. }| GroupedMessage {
                 state,
+                details,
                 try_number: *tries,
                 idempotency_key,
             })
@@ -181,7 +183,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         for (row, result) in rows.iter().zip(results) {
             match result {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure).err()),
+                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
             }
         }
         match conflict {
@@ -198,6 +200,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         let mut message = Message {
             connection: &mut **self.session,
             state: &row.state,
+            details: &row.details,
             try_number: row.tries,
             idempotency_key: &row.idempotency_key,
         };
@@ -244,7 +247,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
     fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
-        let judged = self.judge(row.tries, failure);
+        let judged = self.judge(row.tries, failure, &row.details);
         match (judged, self.execute(ROLLBACK_TO)) {
             (Ok((settled, change)), Ok(())) => {
                 self.push(row, settled, change);
@@ -278,26 +281,31 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
     /// user's code.
-    pub(crate) fn judge(&mut self, tries: u32, failure: Failure) -> Result<(Settled, Change), String> {
+    pub(crate) fn judge(
+        &mut self,
+        tries: u32,
+        failure: Failure,
+        details: &Details,
+    ) -> Result<(Settled, Change), String> {
         let rules = self.plan.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
                 Some(error) if is_interruption::<C>(error) => {
                     Err(failure_text(&*failure.error, rules.error_text_limit))
                 }
-                _ => Ok(rules.after_failure(tries, &failure)),
+                _ => Ok(rules.after_failure(tries, &failure, details)),
             };
             drop(failure);
             judged
         }));
         judged.unwrap_or_else(|panic| {
             self.session_is_sound = false;
-            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic))))
+            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic)), details))
         })
     }
 
     fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
-        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune))
+        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune), &row.details)
     }
 
     /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.

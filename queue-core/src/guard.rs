@@ -48,22 +48,22 @@ impl<DB, E> GuardFor<DB, E> {
 
 #[doc(hidden)]
 pub trait WritableGuard<DB: Backend> {
-    fn into_guard(&mut self) -> Guard<DB>;
+    fn take_guard(&mut self) -> Guard<DB>;
 }
 
 impl<DB: Backend, E: QueryFragment<DB> + 'static> WritableGuard<DB> for GuardFor<DB, E> {
-    fn into_guard(&mut self) -> Guard<DB> {
+    fn take_guard(&mut self) -> Guard<DB> {
         Guard(self.0.take().map(|condition| Box::new(condition) as _).ok_or(NotOnThisDatabase))
     }
 }
 
 #[doc(hidden)]
 pub trait UnwritableGuard<DB: Backend> {
-    fn into_guard(&mut self) -> Guard<DB>;
+    fn take_guard(&mut self) -> Guard<DB>;
 }
 
 impl<DB: Backend, E> UnwritableGuard<DB> for &mut GuardFor<DB, E> {
-    fn into_guard(&mut self) -> Guard<DB> {
+    fn take_guard(&mut self) -> Guard<DB> {
         Guard(Err(NotOnThisDatabase))
     }
 }
@@ -109,7 +109,7 @@ macro_rules! guard_on_postgres {
         $crate::same_backend::<$db, $crate::backends::Pg>(|| {
             #[allow(unused_imports)]
             use $crate::{UnwritableGuard as _, WritableGuard as _};
-            (&mut $crate::GuardFor::<$crate::backends::Pg, _>::new($condition)).into_guard()
+            (&mut $crate::GuardFor::<$crate::backends::Pg, _>::new($condition)).take_guard()
         })
     };
 }
@@ -133,7 +133,7 @@ macro_rules! guard_on_mysql {
         $crate::same_backend::<$db, $crate::backends::Mysql>(|| {
             #[allow(unused_imports)]
             use $crate::{UnwritableGuard as _, WritableGuard as _};
-            (&mut $crate::GuardFor::<$crate::backends::Mysql, _>::new($condition)).into_guard()
+            (&mut $crate::GuardFor::<$crate::backends::Mysql, _>::new($condition)).take_guard()
         })
     };
 }
@@ -157,7 +157,7 @@ macro_rules! guard_on_sqlite {
         $crate::same_backend::<$db, $crate::backends::Sqlite>(|| {
             #[allow(unused_imports)]
             use $crate::{UnwritableGuard as _, WritableGuard as _};
-            (&mut $crate::GuardFor::<$crate::backends::Sqlite, _>::new($condition)).into_guard()
+            (&mut $crate::GuardFor::<$crate::backends::Sqlite, _>::new($condition)).take_guard()
         })
     };
 }

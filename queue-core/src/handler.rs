@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::column::QueueState;
+use crate::details::Details;
 use crate::error::panic_text;
 
 /// Processes one message of the entity `Q` on a connection of type `C`.
@@ -177,6 +178,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
 pub struct Message<'a, C> {
     pub(crate) connection: &'a mut C,
     pub(crate) state: &'a QueueState,
+    pub(crate) details: &'a Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: &'a str,
 }
@@ -223,6 +225,7 @@ pub struct Group<'a, C> {
 /// One message of a group.
 pub(crate) struct GroupedMessage<'a> {
     pub(crate) state: &'a QueueState,
+    pub(crate) details: &'a Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: &'a str,
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::details::Details;
 use crate::statement::Fence;
 use crate::wake::unpoisoned;
 
@@ -138,6 +139,7 @@ pub(crate) struct Held<K> {
     pub(crate) fence: Fence,
     /// The number of this attempt.
     pub(crate) tries: u32,
+    pub(crate) details: Details,
     pub(crate) hold: Arc<Hold>,
 }
 

@@ -282,11 +282,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn give_up(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, row: Held) -> Result<Turn, Held> {
-        let HeldRow::<Q> { key, fence } = *row.downcast()?;
+        let HeldRow::<Q> { key, fence, details } = *row.downcast()?;
         if let Some(mark) = slot.recorder().take_mark() {
             self.unmark(link, noise, &key, fence, &mark);
         }
-        let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget());
+        let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget(), &details);
         Ok(self.conclude(link, noise, key, fence, rest))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::column::QueueState;
+use crate::details::Details;
 use crate::handler::{Failure, HandlerResult, Message};
 use crate::hold::{Ended, Hold};
 
@@ -78,6 +79,7 @@ where
 pub struct Lease {
     pub(crate) hold: Arc<Hold>,
     pub(crate) state: QueueState,
+    pub(crate) details: Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: String,
 }

@@ -110,6 +110,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let lease = Lease {
             hold: held.hold.clone(),
             state: message.1.clone(),
+            details: held.details.clone(),
             try_number: held.tries,
             idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
         };
@@ -165,7 +166,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// Records a failure, again and again until it is written or the lease ends.
     fn settle_failure(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>, failure: &Failure) -> Turn {
-        let (settled, change) = self.rules.after_failure(held.tries, failure);
+        let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
         self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
     }
 
@@ -177,7 +178,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     /// is told by the lease's end.
     pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, row: &LateRow<Q>) -> Turn {
         let LateRow { held, budget } = row;
-        let (settled, change) = self.rules.after_failure(held.tries, &Failure::retry(Misfortune::OverBudget(*budget)));
+        let (settled, change) =
+            self.rules.after_failure(held.tries, &Failure::retry(Misfortune::OverBudget(*budget)), &held.details);
         let recorded = self.record(link, held, settled, &change);
         self.holds.remove(held);
         match recorded {
@@ -250,8 +252,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             key_prefix: &self.key_prefix,
             passed_over: &[],
         };
-        let Held { key, fence, before, tries, .. } = &**held;
-        let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep };
+        let Held { key, fence, before, tries, details, .. } = &**held;
+        let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep, details };
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
         let given_up = slot.leave();
         if given_up || !session_is_sound {

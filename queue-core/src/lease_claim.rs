@@ -10,6 +10,7 @@ use crate::attempt::Misfortune;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
+use crate::details::Details;
 use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
@@ -136,7 +137,7 @@ where
         return Ok(Some(harvest));
     }
     let began = Some(Q::present(connection)?);
-    for (key, fence, message) in rows {
+    for (key, fence, message, details) in rows {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         if expired {
@@ -153,7 +154,9 @@ where
         let decided = match message {
             _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(before)),
             Ok(message) => Ok(message),
-            Err(error) => Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)))),
+            Err(error) => {
+                Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), &details))
+            }
         };
         match decided {
             Err((settled, change)) => {
@@ -186,8 +189,10 @@ where
                 }
                 // Given back as it was, it would be one whose lease has expired, once more.
                 let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let held = hold(key, before_it, due, before + 1, began, sent, terms.lease);
-                harvest.leased.push(Leased { held, message });
+                let fence = Fence { began, ..Fence::new(Status::InProgress, stored(before + 1)) };
+                let hold = Arc::new(Hold::new(sent, terms.lease));
+                let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
+                harvest.leased.push(Leased { held: Arc::new(held), message });
             }
         }
     }
@@ -227,7 +232,7 @@ where
     }
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut harvest = nothing();
-    for (key, fence, message) in contained(rows) {
+    for (key, fence, message, details) in contained(rows) {
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
@@ -240,7 +245,9 @@ where
         let decided = match message {
             _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
             Ok(message) => Ok(message),
-            Err(error) => Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)))),
+            Err(error) => {
+                Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)), &details))
+            }
         };
         match decided {
             Err((settled, change)) => {
@@ -253,32 +260,25 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let held = hold(key, before, None, tries, Some(began), sent, terms.lease);
-                harvest.leased.push(Leased { held, message });
+                let fence = Fence { began: Some(began), ..Fence::new(Status::InProgress, stored(tries)) };
+                let hold = Arc::new(Hold::new(sent, terms.lease));
+                let held = Held { key, before, due: None, fence, tries, details, hold };
+                harvest.leased.push(Leased { held: Arc::new(held), message });
             }
         }
     }
     Ok(Some(harvest))
 }
 
-type ContainedRow<Q> =
-    (<Q as Queueable>::Key, Fence, Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>);
+type ContainedRow<Q> = (
+    <Q as Queueable>::Key,
+    Fence,
+    Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>,
+    Details,
+);
 
 fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
-    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new))).collect()
-}
-
-fn hold<K>(
-    key: K,
-    before: Fence,
-    due: Option<crate::instant::Instant>,
-    tries: u32,
-    began: Option<crate::instant::Instant>,
-    sent: Instant,
-    lease: Duration,
-) -> Arc<Held<K>> {
-    let fence = Fence { began, ..Fence::new(Status::InProgress, stored(tries)) };
-    Arc::new(Held { key, before, due, fence, tries, hold: Arc::new(Hold::new(sent, lease)) })
+    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
 }
 
 fn expired_in(attempt: u32) -> String {

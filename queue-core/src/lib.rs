@@ -98,4 +98,6 @@ pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::settings::{ClaimStyle, PollerSettings};
 pub use self::stage::Stage;
+#[doc(hidden)]
+pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};

@@ -27,3 +27,9 @@ pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
         Self::ALL.iter().zip(Self::NAMES).find(|(_, known)| **known == name).map(|(stage, _)| *stage)
     }
 }
+
+/// Returns the stage with this text, for the derive's mapping.
+#[doc(hidden)]
+pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
+    S::named(name).ok_or_else(|| format!("`{name}` is no stage, expected {}", S::NAMES.join(", ")).into())
+}

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::details::Details;
 use crate::entity::Settings;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Outcome, RetryChoice, When};
@@ -33,14 +34,20 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The row's state after an outcome. `tries` counts this attempt.
-    pub(crate) fn after_outcome(&self, fence: Fence, tries: u32, outcome: Outcome) -> (Settled, Change) {
+    pub(crate) fn after_outcome(
+        &self,
+        fence: Fence,
+        tries: u32,
+        outcome: Outcome,
+        details: &Details,
+    ) -> (Settled, Change) {
         let recorded = Change {
             next: Some(Next::Never),
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Clear,
             unless_stopped: self.leased,
-            ..Change::default()
+            ..Change::of(details)
         };
         match outcome {
             Outcome::Done => (Settled::Succeeded, Change { status: Some(Status::Success), ..recorded }),
@@ -66,7 +73,7 @@ impl Rules {
     }
 
     /// The row's state after a failure. `tries` counts this attempt.
-    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure) -> (Settled, Change) {
+    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settled, Change) {
         let delay = match failure.retry {
             _ if tries >= self.settings.max_tries => None,
             RetryChoice::Never => None,
@@ -82,7 +89,7 @@ impl Rules {
             attempted: true,
             error: ErrorText::Set(error),
             unless_stopped: self.leased,
-            ..Change::default()
+            ..Change::of(details)
         };
         (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
     }

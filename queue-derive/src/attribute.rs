@@ -7,6 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
 
+use crate::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Periodic, Priority};
 use crate::suggest;
 use crate::value::{self, Group, Retry};
 
@@ -21,7 +22,28 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 8] = ["prefix", "module", "retry", "max_tries", "budget", "lease", "group", "group_by"];
+const SETTINGS: [&str; 20] = [
+    "prefix",
+    "module",
+    "retry",
+    "max_tries",
+    "budget",
+    "lease",
+    "group",
+    "group_by",
+    "order_by",
+    "priority",
+    "when",
+    "stage",
+    "periodic",
+    "version",
+    "rerun_on",
+    "metrics",
+    "on_success",
+    "archive",
+    "window",
+    "exclusive",
+];
 
 /// What the `#[queue(..)]` attributes of a struct say.
 #[derive(Default)]
@@ -36,6 +58,7 @@ pub(crate) struct Attributes {
     pub(crate) lease: Option<Written<Duration>>,
     pub(crate) group: Option<Written<Group>>,
     pub(crate) group_by: Option<Ident>,
+    pub(crate) kinds: Kinds,
 }
 
 impl Attributes {
@@ -78,7 +101,53 @@ impl Attributes {
                 let message = "`optimistic` belongs to the group\nhelp: write `group(50, optimistic)`";
                 return Err(Error::new(item.key.span(), message));
             }
-            _ => return Err(suggest::unknown("key", &item.key, &[&SETTINGS[..], &COLUMNS].concat())),
+            _ => return self.set_kind(&key, item),
+        }
+        Ok(())
+    }
+
+    fn set_kind(&mut self, key: &str, item: &Item) -> Result<()> {
+        let kinds = &mut self.kinds;
+        let span = item.key.span();
+        if let Some(column) = OPTIONAL_COLUMNS.iter().position(|(name, ..)| *name == key) {
+            kinds.columns[column] = Some(item.parse(value::column_name)?);
+            return Ok(());
+        }
+        match key {
+            "order_by" => kinds.order_by = Some(item.parse_either(kinds::order_by)?),
+            "priority" => {
+                let (name, age) = match item.form() {
+                    Form::Flag => (None, None),
+                    Form::List => item.parse_list(kinds::priority_list)?,
+                    Form::Value => (Some(item.parse(kinds::priority_name)?), None),
+                };
+                kinds.priority = Some(Priority { name, age });
+            }
+            "when" => kinds.when = Some(item.parse(kinds::when)?),
+            "stage" => kinds.stage = Some(item.parse(kinds::stage)?),
+            "periodic" => {
+                let missed = if item.is_flag() { kinds::ONCE } else { item.parse_list_only(kinds::periodic_list)? };
+                kinds.periodic = Some(Periodic { span, missed });
+            }
+            "version" => kinds.version = Some(item.parse(kinds::column)?),
+            "rerun_on" => kinds.rerun_on = Some((span, item.parse_list_only(kinds::columns)?)),
+            "metrics" => {
+                let kept = if item.is_flag() { [true; 4] } else { item.parse_list_only(kinds::metrics_list)? };
+                kinds.metrics = Some(kept);
+            }
+            "on_success" => kinds.on_success_delete = item.parse(kinds::on_success)?,
+            "archive" => {
+                let (success, failed) = item.parse_list_only(kinds::archive_list)?;
+                kinds.archive = Some(Archive { span, success, failed });
+            }
+            "window" => kinds.window = Some(item.parse(kinds::window)?),
+            "exclusive" if item.is_flag() => kinds.exclusive = Some(span),
+            "exclusive" => return Err(Error::new(span, "`exclusive` stands alone, without a value")),
+            _ => {
+                let renamed = OPTIONAL_COLUMNS.map(|(key, ..)| key);
+                let accepted = [&SETTINGS[..], &COLUMNS, &renamed].concat();
+                return Err(suggest::unknown("key", &item.key, &accepted));
+            }
         }
         Ok(())
     }
@@ -102,6 +171,35 @@ impl Item {
             if input.is_empty() { Ok(value) } else { Err(value::unexpected(input, "`,`")) }
         };
         whole.parse2(self.value.clone())
+    }
+
+    /// Reads `key = value` or `key(value, ..)`.
+    fn parse_either<T>(&self, parser: fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+        if self.is_list() { self.parse_list(parser) } else { self.parse(parser) }
+    }
+
+    /// Reads `key(value, ..)`.
+    fn parse_list_only<T>(&self, parser: fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+        if self.is_list() {
+            return self.parse_list(parser);
+        }
+        let message = format!("expected a list: `{}`", example(&self.key.to_string()));
+        Err(Error::new(self.key.span(), message))
+    }
+
+    fn form(&self) -> Form {
+        if self.is_flag() {
+            Form::Flag
+        } else if self.is_list() {
+            Form::List
+        } else {
+            Form::Value
+        }
+    }
+
+    /// Whether it is a key alone.
+    fn is_flag(&self) -> bool {
+        !self.equals && self.value.is_empty()
     }
 
     /// Whether it is `key(value, ..)`.
@@ -133,6 +231,13 @@ impl Item {
     }
 }
 
+/// How an item is written.
+enum Form {
+    Flag,
+    List,
+    Value,
+}
+
 fn example(key: &str) -> String {
     let value = match key {
         "prefix" => r#""charge_""#,
@@ -143,6 +248,16 @@ fn example(key: &str) -> String {
         "lease" => r#""60s""#,
         "group" => "50",
         "group_by" => "company_id",
+        "order_by" => "due_date",
+        "when" => r#""payments::state.eq(State::Approved)""#,
+        "stage" => "InvoiceStage",
+        "version" => "content_version",
+        "on_success" => "delete",
+        "window" => r#""Mon-Fri 22:00-06:00 Europe/Berlin""#,
+        "periodic" => return "periodic(missed = once)".to_owned(),
+        "rerun_on" => return "rerun_on(title, body)".to_owned(),
+        "metrics" => return "metrics(begin, end)".to_owned(),
+        "archive" => return "archive(success = payments_done, failed = payments_failed)".to_owned(),
         column => return format!(r#"{column} = "charge_{column}""#),
     };
     format!("{key} = {value}")

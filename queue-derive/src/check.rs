@@ -6,6 +6,7 @@ use syn::ext::IdentExt;
 use syn::{Data, Error, Fields};
 
 use crate::attribute::COLUMNS;
+use crate::check_kinds;
 use crate::model::{Field, Model};
 use crate::value::{MAX_NAME_BYTES, Retry};
 
@@ -21,6 +22,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     column_names(model, errors);
     retry(model, errors);
     mode(model, errors);
+    check_kinds::check(model, errors);
 }
 
 fn mode(model: &Model<'_>, errors: &mut Vec<Error>) {
@@ -117,7 +119,8 @@ fn key_type(field: &Field<'_>) -> Option<Error> {
 }
 
 fn fields_are_no_queue_columns(model: &Model<'_>, errors: &mut Vec<Error>) {
-    let names = model.column_names();
+    let optional = model.optional_columns().into_iter().map(|column| (column.name, column.span));
+    let names: Vec<_> = model.column_names().into_iter().chain(optional).collect();
     for field in model.fields.iter().filter(|field| !field.embed) {
         let column = &field.column.value;
         if names.iter().any(|(name, _)| same(name, column)) {
@@ -134,11 +137,14 @@ fn fields_are_no_queue_columns(model: &Model<'_>, errors: &mut Vec<Error>) {
 }
 
 fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
-    let names = model.column_names();
+    let optional = model.optional_columns();
+    let words: Vec<_> = COLUMNS.into_iter().chain(optional.iter().map(|column| column.constant)).collect();
+    let optional_names = optional.iter().map(|column| (column.name.clone(), column.span));
+    let names: Vec<_> = model.column_names().into_iter().chain(optional_names).collect();
     for (i, (name, span)) in names.iter().enumerate() {
-        let other = names[..i].iter().zip(COLUMNS).find(|((other, _), _)| same(other, name));
+        let other = names[..i].iter().zip(&words).find(|((other, _), _)| same(other, name));
         if let Some(((_, other_span), other)) = other {
-            let message = format!("the columns `{other}` and `{}` have one name, `{name}`", COLUMNS[i]);
+            let message = format!("the columns `{other}` and `{}` have one name, `{name}`", words[i]);
             errors.push(Error::new(span.or(*other_span).unwrap_or(model.input.ident.span()), message));
         }
     }

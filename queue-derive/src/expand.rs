@@ -6,9 +6,10 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Ident, Path, parse_quote};
+use syn::{Ident, Path, Visibility, parse_quote};
 
 use crate::attribute::COLUMNS;
+use crate::expand_kinds;
 use crate::model::{KeyColumn, Model};
 use crate::value::Retry;
 
@@ -48,14 +49,34 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
             pub const #column: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
         }
     });
+    let optional_columns = expand_kinds::column_constants(model);
+    let queue_visibility = one_module_deeper(visibility);
     quote! {
         #[doc = #doc]
         #[allow(non_upper_case_globals, dead_code, unreachable_pub)]
         #visibility mod #module {
             #[doc = #queue_doc]
             #[derive(Debug, Clone, Copy)]
-            pub enum Queue {}
+            #queue_visibility enum Queue {}
             #(#columns)*
+            #optional_columns
+        }
+    }
+}
+
+/// The same visibility, said one module deeper. The marker is as visible as the entity, so that what it names, such as an
+/// enum of stages, need not be more visible.
+fn one_module_deeper(visibility: &Visibility) -> TokenStream {
+    match visibility {
+        Visibility::Public(_) => quote!(pub),
+        Visibility::Inherited => quote!(pub(super)),
+        Visibility::Restricted(restricted) => {
+            let path = &restricted.path;
+            match path.segments.first() {
+                Some(first) if first.ident == "crate" => quote!(pub(in #path)),
+                _ if path.is_ident("self") => quote!(pub(super)),
+                _ => quote!(pub(in super::#path)),
+            }
         }
     }
 }
@@ -66,13 +87,17 @@ pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
     let table = &model.table;
     let columns = COLUMNS.map(|column| format_ident!("{column}"));
     let names = model.column_names().map(|(name, _)| name);
+    let options = expand_kinds::options(model);
+    let markers = expand_kinds::markers(model);
     quote! {
         #[automatically_derived]
         impl ::queueable::QueueTable for #module::Queue {
             type Table = #table::table;
             const TABLE: &'static #table::table = &#table::table;
             const COLUMNS: ::queueable::ColumnNames = ::queueable::ColumnNames { #(#columns: #names),* };
+            #options
         }
+        #markers
     }
 }
 
@@ -203,7 +228,7 @@ fn retry_policy(retry: &Retry) -> TokenStream {
     }
 }
 
-fn duration(duration: Duration) -> TokenStream {
+pub(crate) fn duration(duration: Duration) -> TokenStream {
     let milliseconds = u64::try_from(duration.as_millis()).expect("100 years of milliseconds fit into 64 bits");
     quote!(::std::time::Duration::from_millis(#milliseconds))
 }

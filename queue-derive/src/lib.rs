@@ -2,9 +2,13 @@
 
 mod attribute;
 mod check;
+mod check_kinds;
 mod expand;
+mod expand_kinds;
 mod fallback;
+mod kinds;
 mod model;
+mod stage;
 mod suggest;
 mod value;
 
@@ -30,4 +34,20 @@ pub fn derive_queueable(input: TokenStream) -> TokenStream {
         _ => fallback::expand(&model, errors),
     }
     .into()
+}
+
+/// Derives [`Stage`](../queueable/trait.Stage.html) for an enum without fields, and Diesel's `ToSql` and `FromSql` between it
+/// and text.
+///
+/// The text of a stage is its name in capitals with underscores; `#[stage(name = "render")]` on a variant gives another.
+/// Beside Diesel's own `AsExpression` and `FromSqlRow` it can be filtered by and loaded:
+///
+/// ```text
+/// #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]
+/// #[diesel(sql_type = diesel::sql_types::Text)]
+/// enum InvoiceStage { Render, Send, Book }
+/// ```
+#[proc_macro_derive(Stage, attributes(stage))]
+pub fn derive_stage(input: TokenStream) -> TokenStream {
+    stage::expand(&parse_macro_input!(input as DeriveInput)).into()
 }

@@ -239,7 +239,7 @@ pub(crate) fn group_by(input: ParseStream<'_>) -> Result<Ident> {
     input.call(Ident::parse_any)
 }
 
-fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {
+pub(crate) fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {
     let accepted = format!("a whole number from {min} to {max}");
     if !input.fork().parse::<LitInt>().is_ok_and(|literal| literal.suffix().is_empty()) {
         return Err(unexpected(input, &accepted));
@@ -250,7 +250,7 @@ fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {
 }
 
 /// Reads a whole number and a unit, in a string.
-fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {
+pub(crate) fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {
     if !input.peek(LitStr) {
         return Err(unexpected(input, r#"a duration such as "10s""#));
     }

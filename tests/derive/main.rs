@@ -2,6 +2,7 @@
 
 mod the_columns;
 mod the_key;
+mod the_kinds;
 mod the_mode;
 mod the_settings;
 mod the_struct;

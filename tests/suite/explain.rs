@@ -44,7 +44,7 @@ fn claim_and_look_walk_the_queues_index() {
     for (name, plan) in [
         ("claim", plan_of(&mut connection, &Claim::<Payment, Backend>::new())),
         ("claim of many", plan_of(&mut connection, &Claim::<Payment, Backend>::new().some(50, &[]))),
-        ("look", plan_of(&mut connection, &Look::<Payment>::new())),
+        ("look", plan_of(&mut connection, &Look::<Payment, <Conn as diesel::Connection>::Backend>::new())),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");

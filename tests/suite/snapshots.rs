@@ -59,7 +59,7 @@ fn the_sql_of_an_attempt() {
     let again =
         Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
     let mut listing = Listing::default();
-    listing.add("look", &Look::<Payment>::new());
+    listing.add("look", &Look::<Payment, Backend>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
     listing.add("claim another", &Claim::<Payment, Backend>::new().some(1, &[7, 8]));
     listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
@@ -90,7 +90,7 @@ fn the_sql_of_a_lease() {
     listing.add("extend", &SettleMany::<Payment>::new(held, &extended));
     listing.add("recall in a state", &Recall::<Payment>::new(&7).in_state(held[0].1));
     listing.add("the present", &Present);
-    listing.add("without SKIP LOCKED: take", &Take::<Payment>::new(began, token, 10, &[7]));
+    listing.add("without SKIP LOCKED: take", &Take::<Payment, Backend>::new(began, token, 10, &[7]));
     listing.add("without SKIP LOCKED: taken", &Taken::<Payment, Backend>::new(token));
     listing.matches("lease");
 }

@@ -30,7 +30,7 @@ use crate::options::Options;
 
 /// The SQL that differs between databases.
 pub trait QueueBackend:
-    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc>
+    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc> + 'static
 {
     /// The connection on which a queue in this database is worked.
     type Connection: QueueConnection<Backend = Self>;

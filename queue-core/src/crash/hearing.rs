@@ -7,6 +7,7 @@ use super::suspicion::{Suspicion, earlier};
 use super::{Course, strict};
 use crate::attempt::{DecodedMessage, Plan, Rest};
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::details::Details;
 use crate::handler::Failure;
 use crate::statement::{Change, ErrorText, Fence, Next, QueueOn};
 use crate::status::Status;
@@ -33,6 +34,7 @@ pub(crate) fn hear<Q, C>(
     key: &Q::Key,
     fence: Fence,
     message: DecodedMessage<Q>,
+    details: &Details,
 ) -> Hearing<Q>
 where
     C: QueueConnection,
@@ -81,7 +83,7 @@ where
                 Some(lost) => lost,
             }
         }
-        Course::MarkAndHandle(mark) => strict::mark(connection, plan, key, fence, mark, (entity, state)),
+        Course::MarkAndHandle(mark) => strict::mark(connection, plan, key, fence, mark, (entity, state, details)),
     };
     if matches!(heard, Hearing::Handle(..)) {
         recorder.take_off(plan.key_prefix, [(key, fence)]);
@@ -119,7 +121,7 @@ where
 }
 
 /// The rest of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
-pub(super) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError) -> Rest
+pub(super) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Rest
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -128,6 +130,7 @@ where
     #[error("the row cannot be marked before it is handled")]
     struct Unmarkable(#[source] DieselError);
 
-    let (settled, change) = plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)));
+    let (settled, change) =
+        plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)), details);
     Rest::Record(settled, change)
 }

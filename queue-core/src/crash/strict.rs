@@ -10,6 +10,7 @@ use super::hearing::{Hearing, as_it_was, unmarkable, write};
 use crate::attempt::{Plan, Rest};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
+use crate::details::Details;
 use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
 
 /// A mark on a row, and the text that stood in its place.
@@ -26,7 +27,7 @@ pub(super) fn mark<Q, C>(
     key: &Q::Key,
     fence: Fence,
     text: String,
-    (_, state): (Q, QueueState),
+    (_, state, details): (Q, QueueState, &Details),
 ) -> Hearing<Q>
 where
     C: QueueConnection,
@@ -38,7 +39,7 @@ where
     match write::<Q, C>(connection, key, fence, &change) {
         Ok(()) => {}
         Err(error) if C::classify(&error) != ErrorClass::Other => return Hearing::Lost(error),
-        Err(error) => return Hearing::Unsettled(unmarkable(plan, fence, error)),
+        Err(error) => return Hearing::Unsettled(unmarkable(plan, fence, error, details)),
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     plan.slot.recorder().set_mark(Mark { text: text.clone(), before });

@@ -8,6 +8,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
 use crate::backend::QueueBackend;
+use crate::details::Details;
 use crate::entity::ColumnNames;
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
 use crate::planted::planted;
@@ -32,6 +33,10 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
+    /// When the attempt that ends now began, for entities that keep it.
+    pub begin: Option<Instant>,
+    /// How often the columns had changed that make the row due, when its attempt began.
+    pub change_count: Option<i64>,
 }
 
 /// When a row is due next.
@@ -58,6 +63,11 @@ pub enum ErrorText {
 }
 
 impl Change {
+    /// A change by an attempt that knows this of its row.
+    pub(crate) fn of(details: &Details) -> Self {
+        Change { begin: details.now.map(Instant::from), change_count: details.change_count, ..Change::default() }
+    }
+
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
     pub(super) fn push_set<'b, DB>(&'b self, names: ColumnNames, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where

@@ -1,0 +1,253 @@
+//! Expand: what an entity asks for beyond the five columns.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::Ident;
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use crate::attribute::Written;
+use crate::expand::duration;
+use crate::kinds::{Missed, OPTIONAL_COLUMNS};
+use crate::model::Model;
+
+/// An optional column that the entity asks for.
+pub(crate) struct OptionalColumn {
+    /// The constant's name: the column's default name.
+    pub(crate) constant: &'static str,
+    /// The marker of its kind in the runtime.
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    /// Where the name was given.
+    pub(crate) span: Option<Span>,
+    pub(crate) doc: &'static str,
+}
+
+/// The kinds and sentences of [`OPTIONAL_COLUMNS`].
+const KINDS: [(&str, &str); 10] = [
+    ("StageText", "the stage that the row has reached."),
+    ("Period", "the seconds from run to run."),
+    ("Cron", "the cron expression of the row's schedule."),
+    ("TimeZone", "the IANA time zone of the cron expression; null is UTC."),
+    ("ScheduledTime", "the scheduled time of the run that is due or running."),
+    ("ChangeCount", "how often the columns have changed whose change makes the row due."),
+    ("CreatedTime", "when the row was inserted."),
+    ("UpdatedTime", "when the queue has written on the row last."),
+    ("BeginTime", "when the last recorded attempt began."),
+    ("EndTime", "when the last recorded attempt ended."),
+];
+
+impl Model<'_> {
+    /// The optional columns that the entity asks for.
+    pub(crate) fn optional_columns(&self) -> Vec<OptionalColumn> {
+        let kinds = &self.attributes.kinds;
+        let mut columns = Vec::new();
+        if let Some(priority) = &kinds.priority {
+            let (name, span) = self.optional_name("priority", priority.name.as_ref());
+            let doc = "lower first among the rows that are due.";
+            columns.push(OptionalColumn { constant: "priority", kind: "Priority", name, span, doc });
+        }
+        for (place, (_, constant, _)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
+            if !self.asks_for(place) {
+                continue;
+            }
+            let (name, span) = self.optional_name(constant, kinds.columns[place].as_ref());
+            let (kind, doc) = KINDS[place];
+            columns.push(OptionalColumn { constant, kind, name, span, doc });
+        }
+        columns
+    }
+
+    /// Whether the entity asks for the column at this place of [`OPTIONAL_COLUMNS`].
+    pub(crate) fn asks_for(&self, place: usize) -> bool {
+        let kinds = &self.attributes.kinds;
+        match OPTIONAL_COLUMNS[place].2 {
+            "stage" => kinds.stage.is_some(),
+            "periodic" => kinds.periodic.is_some(),
+            "rerun_on" => kinds.rerun_on.is_some(),
+            _ => kinds.metrics.is_some_and(|kept| kept[place - (OPTIONAL_COLUMNS.len() - 4)]),
+        }
+    }
+
+    fn optional_name(&self, default: &str, given: Option<&Written<String>>) -> (String, Option<Span>) {
+        match (given, &self.attributes.prefix) {
+            (Some(given), _) => (given.value.clone(), Some(given.span)),
+            (None, Some(prefix)) => (format!("{}{default}", prefix.value), Some(prefix.span)),
+            (None, None) => (default.to_owned(), None),
+        }
+    }
+}
+
+/// Writes the constants of the optional columns.
+pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
+    let columns = model.optional_columns();
+    let columns = columns.iter().map(|OptionalColumn { constant, kind, name, doc, .. }| {
+        let (constant, kind) = (format_ident!("{constant}"), format_ident!("{kind}"));
+        let doc = format!("The column `{name}`: {doc}");
+        quote! {
+            #[doc = #doc]
+            pub const #constant: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
+        }
+    });
+    quote!(#(#columns)*)
+}
+
+/// Writes the constant and the function of the queue's trait, for an entity that asks for something.
+pub(crate) fn options(model: &Model<'_>) -> TokenStream {
+    let kinds = &model.attributes.kinds;
+    let columns = model.optional_columns();
+    let column = |constant: &str| columns.iter().find(|column| column.constant == constant).map(|column| &column.name);
+    let age = |age: Option<std::time::Duration>| match age.map(duration) {
+        Some(age) => quote!(::core::option::Option::Some(#age)),
+        None => quote!(::core::option::Option::None),
+    };
+    let mut calls = Vec::new();
+    if let Some(order) = &kinds.order_by {
+        let (column, age) = (name_of(model, &order.column), age(order.age));
+        calls.push(quote!(.order(#column, #age)));
+    }
+    if let (Some(priority), Some(name)) = (&kinds.priority, column("priority")) {
+        let age = age(priority.age);
+        calls.push(quote!(.priority(#name).order(#name, #age)));
+    }
+    if let (Some(stage), Some(name)) = (&kinds.stage, column("stage")) {
+        calls.push(quote!(.stages(#name, <#stage as ::queueable::Stage>::NAMES)));
+    }
+    if let Some(periodic) = &kinds.periodic {
+        let [period, cron, time_zone, scheduled] = ["period", "cron", "time_zone", "scheduled_time"].map(column);
+        let missed = match periodic.missed {
+            Missed::Once => quote!(Once),
+            Missed::Skip(late) => {
+                let late = duration(late);
+                quote!(Skip(#late))
+            }
+            Missed::All(cap) => quote!(All(#cap)),
+        };
+        calls.push(quote! {
+            .periodic(::queueable::Periodic {
+                period: #period,
+                cron: #cron,
+                time_zone: #time_zone,
+                scheduled_time: #scheduled,
+                missed: ::queueable::Missed::#missed,
+            })
+        });
+    }
+    if let Some(version) = &kinds.version {
+        let version = name_of(model, version);
+        calls.push(quote!(.version(#version)));
+    }
+    if let (Some((_, rerun_on)), Some(count)) = (&kinds.rerun_on, column("change_count")) {
+        let names = rerun_on.iter().map(|column| name_of(model, column));
+        calls.push(quote!(.rerun_on(&[#(#names),*], #count)));
+    }
+    if kinds.metrics.is_some() {
+        let times = ["created", "updated", "begin", "end"].map(|time| {
+            let (field, name) = (format_ident!("{time}"), column(&format!("{time}_time")));
+            match name {
+                Some(name) => quote!(#field: ::core::option::Option::Some(#name)),
+                None => quote!(#field: ::core::option::Option::None),
+            }
+        });
+        calls.push(quote!(.metrics(::queueable::Metrics { #(#times),* })));
+    }
+    if kinds.on_success_delete.is_some() {
+        calls.push(quote!(.on_success(::queueable::Fate::Delete)));
+    }
+    if let Some(archive) = &kinds.archive {
+        let success = archive.success.as_ref().map(|table| &table.value);
+        let failed = archive.failed.as_ref().map(|table| &table.value);
+        calls.extend(success.map(|table| quote!(.on_success(::queueable::Fate::Archive(#table)))));
+        calls.extend(failed.map(|table| quote!(.on_failure(::queueable::Fate::Archive(#table)))));
+    }
+    if let Some(window) = &kinds.window {
+        calls.push(quote!(.window(#window)));
+    }
+    if kinds.exclusive.is_some() {
+        calls.push(quote!(.exclusive()));
+    }
+    if kinds.when.is_some() {
+        calls.push(quote!(.guarded()));
+    }
+    if calls.is_empty() {
+        return TokenStream::new();
+    }
+    let guard = guard(model);
+    quote! {
+        const OPTIONS: ::queueable::Options = ::queueable::Options::NONE #(#calls)*;
+        #guard
+    }
+}
+
+/// The name of a column in the database, as `table!` knows it. A column that is none is complained about where it is named.
+fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
+    let table = &model.table;
+    quote_spanned!(column.span()=> <#table::#column as ::diesel::Column>::NAME)
+}
+
+fn guard(model: &Model<'_>) -> Option<TokenStream> {
+    let condition = model.attributes.kinds.when.as_ref()?;
+    Some(quote! {
+        fn guard<__DB: ::queueable::backend::QueueBackend>() -> ::core::option::Option<::queueable::Guard<__DB>> {
+            ::queueable::guard_on_postgres!(__DB, #condition)
+                .or_else(|| ::queueable::guard_on_mysql!(__DB, #condition))
+                .or_else(|| ::queueable::guard_on_sqlite!(__DB, #condition))
+        }
+    })
+}
+
+/// Writes the impls by which calls know what the entity asks for, and the checks of what was named.
+pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
+    let kinds = &model.attributes.kinds;
+    let (module, table) = (model.module(), &model.table);
+    let mut markers = Vec::new();
+    let mark = |name: &str| {
+        let name = format_ident!("{name}");
+        quote!(#[automatically_derived] impl ::queueable::#name for #module::Queue {})
+    };
+    markers.extend(kinds.priority.as_ref().map(|_| mark("HasPriority")));
+    markers.extend(kinds.periodic.as_ref().map(|_| mark("HasSchedule")));
+    markers.extend(kinds.archive.as_ref().map(|_| mark("HasArchive")));
+    markers.extend(kinds.stage.as_ref().map(|stage| {
+        quote! {
+            #[automatically_derived]
+            impl ::queueable::HasStages for #module::Queue {
+                type Stage = #stage;
+            }
+        }
+    }));
+    markers.extend(kinds.version.as_ref().map(|column| {
+        quote! {
+            #[automatically_derived]
+            impl ::queueable::HasVersion for #module::Queue {
+                type Column = #table::#column;
+            }
+        }
+    }));
+    markers.extend(kinds.when.as_ref().map(|condition| {
+        let place = Span::call_site().located_at(condition.span());
+        let assertion = quote_spanned!(place=> ::queueable::assert_condition::<#table::table, _>(&(#condition)));
+        quote! {
+            const _: () = {
+                fn _condition() {
+                    #assertion
+                }
+            };
+        }
+    }));
+    quote!(#(#markers)*)
+}
+
+/// The names of the domain's columns that the keys name, for the check.
+pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&'static str, &'a Ident)> {
+    let kinds = &model.attributes.kinds;
+    let order = kinds.order_by.iter().map(|order| ("order_by", &order.column));
+    let version = kinds.version.iter().map(|column| ("version", column));
+    let rerun = kinds.rerun_on.iter().flat_map(|(_, columns)| columns).map(|column| ("rerun_on", column));
+    order.chain(version).chain(rerun)
+}
+
+/// The text of an identifier without `r#`.
+pub(crate) fn plain(ident: &Ident) -> String {
+    ident.unraw().to_string()
+}

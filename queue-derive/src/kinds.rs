@@ -1,0 +1,343 @@
+//! Parse: the values of the keys that ask for a kind of work.
+
+use std::time::Duration;
+
+use proc_macro2::Span;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized};
+
+use crate::attribute::Written;
+use crate::suggest::{one_of, unknown};
+use crate::value::{column_name, duration, unexpected, whole_number};
+
+/// The optional columns: the keys that rename them, their default names, and the key that asks for them.
+pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
+    ("stage_column", "stage", "stage"),
+    ("period", "period", "periodic"),
+    ("cron", "cron", "periodic"),
+    ("time_zone", "time_zone", "periodic"),
+    ("scheduled_time", "scheduled_time", "periodic"),
+    ("change_count", "change_count", "rerun_on"),
+    ("created_time", "created_time", "metrics"),
+    ("updated_time", "updated_time", "metrics"),
+    ("begin_time", "begin_time", "metrics"),
+    ("end_time", "end_time", "metrics"),
+];
+
+/// What the keys that ask for a kind of work say.
+#[derive(Default)]
+pub(crate) struct Kinds {
+    pub(crate) order_by: Option<OrderBy>,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) when: Option<Box<Expr>>,
+    pub(crate) stage: Option<Path>,
+    pub(crate) periodic: Option<Periodic>,
+    pub(crate) version: Option<Ident>,
+    pub(crate) rerun_on: Option<(Span, Vec<Ident>)>,
+    pub(crate) metrics: Option<[bool; 4]>,
+    pub(crate) on_success_delete: Option<Span>,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) window: Option<LitStr>,
+    pub(crate) exclusive: Option<Span>,
+    /// The names that were given, in the order of [`OPTIONAL_COLUMNS`].
+    pub(crate) columns: [Option<Written<String>>; 10],
+}
+
+/// The column in whose order due rows are claimed.
+pub(crate) struct OrderBy {
+    pub(crate) column: Ident,
+    pub(crate) age: Option<Duration>,
+}
+
+/// The queue's own column for the order.
+pub(crate) struct Priority {
+    pub(crate) name: Option<Written<String>>,
+    pub(crate) age: Option<Duration>,
+}
+
+/// Schedules, and what becomes of missed runs.
+pub(crate) struct Periodic {
+    pub(crate) span: Span,
+    pub(crate) missed: Missed,
+}
+
+/// What becomes of missed runs.
+pub(crate) enum Missed {
+    Once,
+    Skip(Duration),
+    All(u32),
+}
+
+/// Where finished rows go.
+pub(crate) struct Archive {
+    pub(crate) span: Span,
+    pub(crate) success: Option<Written<String>>,
+    pub(crate) failed: Option<Written<String>>,
+}
+
+const LATE: Duration = Duration::from_secs(60);
+const CAP: u32 = 100;
+
+/// Reads `column` or, in a list, `column, age = "1h"`.
+pub(crate) fn order_by(input: ParseStream<'_>) -> Result<OrderBy> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "a column such as `due_date`"));
+    }
+    let column = input.call(Ident::parse_any)?;
+    let mut age = None;
+    options(input, true, &["age"], |_, input| {
+        age = Some(some_time(input)?);
+        Ok(())
+    })?;
+    Ok(OrderBy { column, age })
+}
+
+/// Reads the name of the column `priority`.
+pub(crate) fn priority_name(input: ParseStream<'_>) -> Result<Written<String>> {
+    column_name(input)
+}
+
+/// Reads `name = "urgency", age = "1h"`, in any order.
+pub(crate) fn priority_list(input: ParseStream<'_>) -> Result<(Option<Written<String>>, Option<Duration>)> {
+    let (mut name, mut age) = (None, None);
+    options(input, false, &["name", "age"], |key, input| {
+        if key == "age" {
+            age = Some(some_time(input)?);
+        } else {
+            name = Some(column_name(input)?);
+        }
+        Ok(())
+    })?;
+    Ok((name, age))
+}
+
+/// Reads a condition: an expression in a string, the path of a function that returns one, or an expression as it is.
+pub(crate) fn when(input: ParseStream<'_>) -> Result<Box<Expr>> {
+    if input.peek(LitStr) {
+        let literal: LitStr = input.parse()?;
+        return literal.parse().map(Box::new).map_err(|error| {
+            let message = format!(
+                "this is no expression: {error}\n\
+                 help: a Diesel condition on the table, such as \"payments::state.eq(State::Approved)\""
+            );
+            Error::new(literal.span(), message)
+        });
+    }
+    let condition: Expr = input.parse()?;
+    Ok(Box::new(match condition {
+        Expr::Path(path) => syn::parse_quote!(#path()),
+        other => other,
+    }))
+}
+
+/// Reads the enum of the stages.
+pub(crate) fn stage(input: ParseStream<'_>) -> Result<Path> {
+    if !input.peek(Ident::peek_any) && !input.peek(Token![::]) {
+        return Err(unexpected(input, "an enum that derives `Stage`, such as `InvoiceStage`"));
+    }
+    input.parse()
+}
+
+/// Reads `missed = once`, `missed = skip("1m")` or `missed = all(100)`.
+pub(crate) fn periodic_list(input: ParseStream<'_>) -> Result<Missed> {
+    let mut missed = Missed::Once;
+    options(input, false, &["missed"], |_, input| {
+        missed = read_missed(input)?;
+        Ok(())
+    })?;
+    Ok(missed)
+}
+
+/// Schedules whose missed runs are made up for by one.
+pub(crate) const ONCE: Missed = Missed::Once;
+
+fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
+    const POLICIES: [&str; 3] = ["once", "skip", "all"];
+
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, &one_of(&POLICIES)));
+    }
+    let policy = input.call(Ident::parse_any)?;
+    let name = policy.to_string();
+    if !POLICIES.contains(&name.as_str()) {
+        return Err(unknown("policy", &policy, &POLICIES));
+    }
+    let argument = if input.peek(syn::token::Paren) {
+        let argument;
+        parenthesized!(argument in input);
+        Some(argument)
+    } else {
+        None
+    };
+    let missed = match (name.as_str(), &argument) {
+        ("once", None) => Missed::Once,
+        ("once", Some(_)) => return Err(Error::new(policy.span(), "`once` takes no argument")),
+        ("skip", None) => Missed::Skip(LATE),
+        ("skip", Some(argument)) => Missed::Skip(some_time(argument)?),
+        (_, None) => Missed::All(CAP),
+        (_, Some(argument)) => Missed::All(whole_number(argument, 1, 1_000_000)?),
+    };
+    match argument {
+        Some(argument) if !argument.is_empty() => Err(unexpected(&argument, "`)`")),
+        _ => Ok(missed),
+    }
+}
+
+/// Reads the name of a column of the domain.
+pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "a column such as `content_version`"));
+    }
+    input.call(Ident::parse_any)
+}
+
+/// Reads the names of columns.
+pub(crate) fn columns(input: ParseStream<'_>) -> Result<Vec<Ident>> {
+    let mut columns: Vec<Ident> = Vec::new();
+    loop {
+        let column = column(input)?;
+        if columns.contains(&column) {
+            return Err(Error::new(column.span(), format!("`{column}` is named twice")));
+        }
+        columns.push(column);
+        if input.is_empty() {
+            return Ok(columns);
+        }
+        if !input.peek(Token![,]) {
+            return Err(unexpected(input, "`,` or `)`"));
+        }
+        input.parse::<Token![,]>()?;
+        if input.is_empty() {
+            return Ok(columns);
+        }
+    }
+}
+
+/// Reads which times are kept.
+pub(crate) fn metrics_list(input: ParseStream<'_>) -> Result<[bool; 4]> {
+    const TIMES: [&str; 4] = ["created", "updated", "begin", "end"];
+
+    let mut kept = [false; 4];
+    for time in columns(input)? {
+        match TIMES.iter().position(|name| time == name) {
+            Some(place) => kept[place] = true,
+            None => return Err(unknown("time", &time, &TIMES)),
+        }
+    }
+    Ok(kept)
+}
+
+/// Reads `delete` or `keep`.
+pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Option<Span>> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "`delete` or `keep`"));
+    }
+    let word = input.call(Ident::parse_any)?;
+    match word.to_string().as_str() {
+        "delete" => Ok(Some(word.span())),
+        "keep" => Ok(None),
+        _ => Err(unknown("word", &word, &["delete", "keep"])),
+    }
+}
+
+/// Reads `success = table, failed = table`.
+pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<(Option<Written<String>>, Option<Written<String>>)> {
+    let (mut success, mut failed) = (None, None);
+    options(input, false, &["success", "failed"], |key, input| {
+        let table = Some(table_name(input)?);
+        if key == "success" {
+            success = table
+        } else {
+            failed = table
+        }
+        Ok(())
+    })?;
+    if success.is_none() && failed.is_none() {
+        return Err(unexpected(input, "`success = table` or `failed = table`"));
+    }
+    Ok((success, failed))
+}
+
+/// Reads days, hours and a time zone. The hours are read when the poller starts, because the zones are known there.
+pub(crate) fn window(input: ParseStream<'_>) -> Result<LitStr> {
+    const EXAMPLE: &str = r#"a window such as "Mon-Fri 22:00-06:00 Europe/Berlin""#;
+
+    if !input.peek(LitStr) {
+        return Err(unexpected(input, EXAMPLE));
+    }
+    let window: LitStr = input.parse()?;
+    let text = window.value();
+    let mut words = text.split_whitespace();
+    let zone = words.next_back().filter(|zone| zone.chars().next().is_some_and(char::is_alphabetic));
+    let hours = words.any(|word| word.trim_end_matches(',').split('-').all(is_hour) && word.contains('-'));
+    if zone.is_none() || !hours {
+        let message = format!(
+            "`{text}` is no window, expected {EXAMPLE}: days (or none), hours as `HH:MM-HH:MM`, and the name of a time zone"
+        );
+        return Err(Error::new(window.span(), message));
+    }
+    Ok(window)
+}
+
+fn is_hour(text: &str) -> bool {
+    let number = |text: &str, max| text.len() == 2 && text.parse::<u32>().is_ok_and(|number| number <= max);
+    text.split_once(':').is_some_and(|(hour, minute)| number(hour, 24) && number(minute, 59))
+}
+
+fn table_name(input: ParseStream<'_>) -> Result<Written<String>> {
+    let name =
+        column_name(input).map_err(|error| Error::new(error.span(), "expected a table such as `payments_done`"))?;
+    if input.peek(Token![::]) || input.peek(Token![.]) {
+        return Err(unexpected(input, "a table's name alone: the archive is in the schema of the entity's table"));
+    }
+    Ok(name)
+}
+
+fn some_time(input: ParseStream<'_>) -> Result<Duration> {
+    let duration = duration(input)?;
+    if duration.value.is_zero() {
+        return Err(Error::new(duration.span, "expected a duration longer than zero"));
+    }
+    Ok(duration.value)
+}
+
+/// Reads `key = value, ..`; `after_value`: a comma comes first.
+fn options(
+    input: ParseStream<'_>,
+    after_value: bool,
+    accepted: &[&str],
+    mut read: impl FnMut(&Ident, ParseStream<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut seen: Vec<Ident> = Vec::new();
+    let mut expects_comma = after_value;
+    while !input.is_empty() {
+        if expects_comma {
+            if !input.peek(Token![,]) {
+                return Err(unexpected(input, "`,` or `)`"));
+            }
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                break;
+            }
+        }
+        expects_comma = true;
+        if !input.peek(Ident::peek_any) {
+            return Err(unexpected(input, &one_of(accepted)));
+        }
+        let key = input.call(Ident::parse_any)?;
+        if !accepted.contains(&key.to_string().as_str()) {
+            return Err(unknown("argument", &key, accepted));
+        }
+        if seen.contains(&key) {
+            return Err(Error::new(key.span(), format!("`{key}` is given twice")));
+        }
+        if !input.peek(Token![=]) {
+            return Err(unexpected(input, &format!("`=` and a value after `{key}`")));
+        }
+        input.parse::<Token![=]>()?;
+        read(&key, input)?;
+        seen.push(key);
+    }
+    Ok(())
+}

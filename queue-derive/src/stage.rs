@@ -1,0 +1,115 @@
+//! The derive of `Stage`: an enum's names as text, and Diesel's mapping to it.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::{Data, DeriveInput, Error, Fields, LitStr, Result, Variant};
+
+/// As many bytes as every database's column takes.
+const MAX_BYTES: usize = 191;
+
+/// Writes the impls for an enum without fields.
+pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
+    match stages(input) {
+        Ok(stages) => impls(input, &stages),
+        Err(error) => error.to_compile_error(),
+    }
+}
+
+fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {
+    const HELP: &str =
+        "help: the stages of a pipeline are an enum without fields: `enum InvoiceStage { Render, Send }`";
+
+    let Data::Enum(data) = &input.data else {
+        return Err(Error::new(input.ident.span(), format!("`Stage` can only be derived for an enum\n{HELP}")));
+    };
+    if !input.generics.params.is_empty() {
+        return Err(Error::new_spanned(&input.generics, format!("stages have no parameters\n{HELP}")));
+    }
+    if data.variants.is_empty() {
+        return Err(Error::new(input.ident.span(), format!("`{}` has no stage\n{HELP}", input.ident)));
+    }
+    let mut stages: Vec<(&Variant, String)> = Vec::new();
+    for variant in &data.variants {
+        if !matches!(variant.fields, Fields::Unit) {
+            return Err(Error::new_spanned(&variant.fields, format!("a stage has no fields\n{HELP}")));
+        }
+        let name = name(variant)?;
+        if let Some((other, _)) = stages.iter().find(|(_, other)| *other == name) {
+            let message = format!("`{}` and `{}` have one text, `{name}`", other.ident, variant.ident);
+            return Err(Error::new(variant.ident.span(), message));
+        }
+        stages.push((variant, name));
+    }
+    Ok(stages)
+}
+
+/// What `#[stage(name = "..")]` says, or the variant's name in capitals with underscores.
+fn name(variant: &Variant) -> Result<String> {
+    let mut given: Option<LitStr> = None;
+    for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("stage")) {
+        attribute.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("name") {
+                return Err(meta.error("expected `name = \"..\"`"));
+            }
+            given = Some(meta.value()?.parse()?);
+            Ok(())
+        })?;
+    }
+    if let Some(given) = given {
+        let text = given.value();
+        if text.is_empty() || text.len() > MAX_BYTES || text.contains('\0') {
+            let message = format!("expected a text of 1 to {MAX_BYTES} bytes without NUL");
+            return Err(Error::new(given.span(), message));
+        }
+        return Ok(text);
+    }
+    let mut name = String::new();
+    for character in variant.ident.unraw().to_string().chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(character.to_uppercase());
+    }
+    Ok(name)
+}
+
+fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
+    let entity = &input.ident;
+    let variants = stages.iter().map(|(variant, _)| &variant.ident);
+    let names = stages.iter().map(|(_, name)| name);
+    quote! {
+        #[automatically_derived]
+        impl ::queueable::Stage for #entity {
+            const ALL: &'static [Self] = &[#(Self::#variants),*];
+            const NAMES: &'static [&'static str] = &[#(#names),*];
+        }
+
+        #[automatically_derived]
+        impl<__DB> ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB> for #entity
+        where
+            __DB: ::diesel::backend::Backend,
+            str: ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>,
+        {
+            fn to_sql<'b>(&'b self, out: &mut ::diesel::serialize::Output<'b, '_, __DB>) -> ::diesel::serialize::Result {
+                let name: &'static str = ::queueable::Stage::name(*self);
+                <str as ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>>::to_sql(name, out)
+            }
+        }
+
+        #[automatically_derived]
+        impl<__DB> ::diesel::deserialize::FromSql<::diesel::sql_types::Text, __DB> for #entity
+        where
+            __DB: ::diesel::backend::Backend,
+            ::std::string::String: ::diesel::deserialize::FromSql<::diesel::sql_types::Text, __DB>,
+        {
+            fn from_sql(value: __DB::RawValue<'_>) -> ::diesel::deserialize::Result<Self> {
+                let name = <::std::string::String as ::diesel::deserialize::FromSql<
+                    ::diesel::sql_types::Text,
+                    __DB,
+                >>::from_sql(value)?;
+                ::queueable::stage_named(&name)
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The kinds of work: what each key asks for.
+
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::sqlite::Sqlite;
+use queueable::{Fate, HasPriority, HasStages, HasVersion, Metrics, Missed, QueueTable, Queueable, Stage};
+
+diesel::table! {
+    documents (id) {
+        id -> BigInt,
+        title -> Text,
+        #[sql_name = "content"]
+        body -> Text,
+        approved -> Bool,
+        content_version -> BigInt,
+    }
+}
+
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, diesel::expression::AsExpression, diesel::deserialize::FromSqlRow, Stage,
+)]
+#[diesel(sql_type = diesel::sql_types::Text)]
+enum DocumentStage {
+    Read,
+    #[stage(name = "translated")]
+    Translate,
+    SendOut,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(prefix = "index_", priority(age = "1h"), when = "documents::approved.eq(true)", version = content_version)]
+#[queue(rerun_on(title, body), metrics(begin, end), window = "Mon-Fri 22:00-06:00 Europe/Berlin")]
+#[allow(dead_code, reason = "its queue is looked at")]
+struct Indexed {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(stage = DocumentStage, stage_column = "step", archive(success = documents_done, failed = "documents_failed"))]
+#[queue(when = is_approved, order_by = body, exclusive)]
+#[allow(dead_code, reason = "its queue is looked at")]
+struct Published {
+    id: i64,
+}
+
+fn is_approved() -> diesel::dsl::Eq<documents::approved, bool> {
+    documents::approved.eq(true)
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(periodic(missed = all(3)), period = "every", priority = "urgency", metrics)]
+#[allow(dead_code, reason = "its queue is looked at")]
+struct Checked {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(on_success = delete, order_by(content_version, age = "1d"), module = once_queue)]
+#[allow(dead_code, reason = "its queue is looked at")]
+struct Once {
+    id: i64,
+}
+
+fn guard_of<T: QueueTable>() -> Option<String> {
+    let guard = T::guard::<Sqlite>()?;
+    Some(diesel::debug_query::<Sqlite, _>(&guard).to_string())
+}
+
+#[test]
+fn an_entity_that_asks_for_nothing_has_no_options() {
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = documents)]
+    #[allow(dead_code, reason = "its queue is looked at")]
+    struct Plain {
+        id: i64,
+    }
+    assert_eq!(<Plain as Queueable>::Queue::OPTIONS, queueable::Options::NONE);
+    assert_eq!(guard_of::<plain_queue::Queue>(), None);
+}
+
+#[test]
+fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
+    let options = indexed_queue::Queue::OPTIONS;
+    assert_eq!(options.priority, Some("index_priority"));
+    let order = options.order.unwrap();
+    assert_eq!((order.column, order.age), ("index_priority", Some(Duration::from_secs(3600))));
+    assert_eq!(options.version, Some("content_version"));
+    let rerun = options.rerun.unwrap();
+    assert_eq!((rerun.columns, rerun.change_count), (&["title", "content"][..], "index_change_count"));
+    let kept = Metrics { begin: Some("index_begin_time"), end: Some("index_end_time"), ..Metrics::default() };
+    assert_eq!(options.metrics, kept);
+    assert_eq!(options.window, Some("Mon-Fri 22:00-06:00 Europe/Berlin"));
+    assert!(options.guarded && !options.exclusive);
+}
+
+#[test]
+fn names_are_given_and_policies_have_defaults() {
+    let options = published_queue::Queue::OPTIONS;
+    let stages = options.stages.unwrap();
+    assert_eq!((stages.column, stages.names), ("step", &["READ", "translated", "SEND_OUT"][..]));
+    assert_eq!(options.on_success, Fate::Archive("documents_done"));
+    assert_eq!(options.on_failure, Fate::Archive("documents_failed"));
+    assert_eq!(options.order.unwrap().column, "content");
+    assert!(options.exclusive);
+
+    let options = checked_queue::Queue::OPTIONS;
+    let periodic = options.periodic.unwrap();
+    assert_eq!((periodic.period, periodic.cron), ("every", "cron"));
+    assert_eq!(periodic.missed, Missed::All(3));
+    assert_eq!(options.priority, Some("urgency"));
+    assert_eq!(options.metrics.updated, Some("updated_time"));
+
+    let options = once_queue::Queue::OPTIONS;
+    assert_eq!((options.on_success, options.on_failure), (Fate::Delete, Fate::Keep));
+    assert_eq!(options.order.unwrap().age, Some(Duration::from_secs(86_400)));
+}
+
+#[test]
+fn a_guard_is_an_expression_or_a_function() {
+    let expected = "(`documents`.`approved` = ?)";
+    for guard in [guard_of::<indexed_queue::Queue>(), guard_of::<published_queue::Queue>()] {
+        assert!(guard.as_deref().is_some_and(|guard| guard.contains(expected)), "{guard:?}");
+    }
+}
+
+#[test]
+fn optional_columns_are_columns() {
+    let query = documents::table.filter(published_queue::stage.eq(DocumentStage::SendOut)).select((
+        indexed_queue::priority,
+        checked_queue::period,
+        checked_queue::created_time,
+    ));
+    let sql = diesel::debug_query::<Sqlite, _>(&query).to_string();
+    assert!(sql.contains("`documents`.`index_priority`, `documents`.`every`, `documents`.`created_time`"), "{sql}");
+    assert!(sql.contains("`documents`.`step` = ?") && sql.contains("SendOut"), "{sql}");
+}
+
+#[test]
+fn the_queue_knows_what_was_asked_for() {
+    fn has_priority<T: HasPriority>() {}
+    fn stages<T: HasStages>() -> &'static [&'static str] {
+        T::Stage::NAMES
+    }
+    fn version<T: HasVersion>() -> &'static str {
+        <T::Column as Column>::NAME
+    }
+    has_priority::<indexed_queue::Queue>();
+    assert_eq!(stages::<published_queue::Queue>().len(), 3);
+    assert_eq!(version::<indexed_queue::Queue>(), "content_version");
+    assert_eq!(DocumentStage::named("translated"), Some(DocumentStage::Translate));
+}
