@@ -114,7 +114,7 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
 /// The first line of a pattern, as much of it as fits into a line.
 fn first_line(pattern: &str) -> String {
     let line: String = pattern.lines().next().unwrap_or("").chars().take(SHOWN_CHARACTERS).collect();
-    if line.len() < pattern.len() { line + " .." } else { line }
+    if line.len() < pattern.len() { format!("{} ..", line.trim_end()) } else { line }
 }
 
 impl<K: fmt::Debug> fmt::Display for ErrorReport<K> {

@@ -1,6 +1,7 @@
 //! Why one row does not run now.
 
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::RunQueryDsl;
@@ -232,8 +233,10 @@ where
     Q: QueueOn<C>,
 {
     if C::Backend::ONE_WRITER {
-        let writes = connection.with_lock_wait(std::time::Duration::ZERO, |_, _| Ok(()));
+        // Rolled back, because without WAL an empty commit would wait for readers.
+        let writes = connection.with_lock_wait(Duration::ZERO, |_, _| Err::<(), _>(DieselError::RollbackTransaction));
         return match writes {
+            Err(DieselError::RollbackTransaction) => Ok(false),
             Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(true),
             writes => writes.map(|()| false),
         };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex_lite::{Captures, Regex};
+use regex::{Captures, Regex};
 
 /// After how many characters a pattern is cut.
 ///
@@ -18,16 +18,19 @@ static FOLDED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
         (?<empty> '' | "" | `` )
-        | \B' (?<single> [^'\n]+ ) '\B
-        | \B" (?<double> (?: [^"\\\n] | \\. )+ ) "\B
-        | \B` (?<back> [^`\n]+ ) `\B
-        | (?<time>
-            \b\d{4}-\d\d-\d\d
-            (?: [T\x20] \d\d:\d\d (?: :\d\d (?: [.,]\d+ )? )? (?: \x20?UTC\b | Z\b | [+-]\d\d:?\d\d\b | [+-]\d\d\b )? )?
-            | \b\d\d:\d\d:\d\d (?: [.,]\d+ )? )
-        | (?<uuid> \b[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\b )
-        | (?<hex> \b0[xX][0-9A-Fa-f]+\b | \b[0-9A-Fa-f]{8,}\b )
-        | [0-9]+ (?: [.,][0-9]+ )*
+        | (?-u:\B)' (?<single> [^'\n]+ ) '(?-u:\B)
+        | (?-u:\B)" (?<double> (?: [^"\\\n] | \\. )+ ) "(?-u:\B)
+        | (?-u:\B)` (?<back> [^`\n]+ ) `(?-u:\B)
+        | (?-u:
+            (?<time>
+                \b \d{4}-\d\d-\d\d
+                (?: [T\x20] \d\d:\d\d (?: :\d\d (?: [.,]\d+ )? )?
+                    (?: \x20?UTC\b | Z\b | [+-]\d\d:?\d\d\b | [+-]\d\d\b )? )?
+                | \b \d\d:\d\d:\d\d (?: [.,]\d+ )? )
+            | (?<uuid> \b [0-9A-Fa-f]{8} (?: -[0-9A-Fa-f]{4} ){3} -[0-9A-Fa-f]{12} \b )
+            | (?<hex> \b 0[xX][0-9A-Fa-f]+ \b | \b [0-9A-Fa-f]{8,} \b )
+            | \d+ (?: [.,]\d+ )*
+        )
         "#,
     )
     .expect("the expression is a constant that the tests compile")
