@@ -184,7 +184,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
     /// Records each row in a transaction of its own.
     fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
         for Decided { key, fence, settled, change } in rows {
-            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, change)));
+            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, Box::new(change))));
         }
     }
 

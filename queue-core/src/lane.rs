@@ -21,7 +21,7 @@ use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::{Change, ErrorText, Fence, QueueOn, Scope};
+use crate::statement::{ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -247,7 +247,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot tell what happened: of a handler that has committed, its effects may stay.
                     let untold = match &rest {
-                        Rest::Record(_, Change { error: ErrorText::Set(text), .. }) => format!(": {text}"),
+                        Rest::Record(_, change) => match &change.error {
+                            ErrorText::Set(text) => format!(": {text}"),
+                            _ => String::new(),
+                        },
                         _ => String::new(),
                     };
                     let what = "was changed by somebody else, or a trigger keeps it from changing";

@@ -275,7 +275,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Ok(settled) => Ok(Written::Settled(settled)),
             Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
             Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
-                Ok(Written::Failed(settled, change))
+                Ok(Written::Failed(settled, *change))
             }
             Err(Rest::Leave) => Ok(Written::Revoked),
             Err(Rest::FindOut(settled, reached, cause)) => {

@@ -96,7 +96,12 @@ pub use self::queue::{
     ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
     Redriven, SweepOn,
 };
-pub use self::report::StatusCounts;
+#[doc(hidden)]
+pub use self::report::Tabular;
+pub use self::report::{
+    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explanation, Interval, Part, PeriodCounts,
+    RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
+};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};
 #[doc(hidden)]

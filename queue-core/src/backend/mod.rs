@@ -55,6 +55,16 @@ pub trait QueueBackend:
     /// What stands before and after a time column to give the microseconds from now until then, as a 64 bit integer.
     const MICROSECONDS_UNTIL: (&'static str, &'static str);
 
+    /// What stands before and after a time to give the microseconds from 1970 until then, as a 64 bit integer; null for
+    /// what is no time between two others, as `infinity`.
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str);
+
+    /// What stands before and after an expression to make it text.
+    const AS_TEXT: (&'static str, &'static str);
+
+    /// What stands before and after a number to make it a 64 bit integer.
+    const AS_INTEGER: (&'static str, &'static str);
+
     /// The clause that locks a claimed row and passes over rows that others hold.
     const CLAIM_LOCK: &'static str;
 
@@ -101,6 +111,9 @@ pub trait QueueBackend:
 
     /// Whether a removal from a table under another name has to say what is removed: `DELETE name FROM table AS name`.
     const DELETE_NAMES_ALIAS: bool;
+
+    /// Whether the locks that were taken after a savepoint end with the return to it.
+    const SAVEPOINT_FREES_LOCKS: bool;
 
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.

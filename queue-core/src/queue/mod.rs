@@ -200,6 +200,21 @@ impl<Q: Queueable, F> Queue<Q, F> {
     }
 }
 
+impl<Q, F> Queue<Q, F> {
+    pub(crate) fn selection(&self) -> &F {
+        &self.selection
+    }
+
+    pub(crate) fn states(&self) -> &[StateCondition] {
+        &self.states
+    }
+
+    /// The same operation on other rows.
+    pub(crate) fn on<G>(&self, selection: G) -> Queue<Q, G> {
+        Queue { selection, states: self.states.clone(), wait: self.wait, batch: self.batch, entity: PhantomData }
+    }
+}
+
 impl<Q: Queueable, F: Selection> Queue<Q, F> {
     /// Counts the rows.
     ///

@@ -118,6 +118,8 @@ pub enum StateCondition {
     WithErrorText,
     /// It bears no such text.
     WithoutErrorText,
+    /// It bears the text of a failure, and not the one that [`Queue::stop`](crate::Queue::stop) writes on rows without one.
+    WithFailure,
 }
 
 impl StateCondition {
@@ -149,6 +151,14 @@ impl StateCondition {
             }
             StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
+            StateCondition::WithFailure => {
+                // Null is unequal to nothing, so that rows without a text are left out.
+                out.push_sql(DB::EXACTLY.0);
+                push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+                out.push_sql(DB::EXACTLY.1);
+                out.push_sql(" <> 'stopped'");
+                Ok(())
+            }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),
         }
     }
@@ -302,6 +312,26 @@ where
     }
     out.push_sql(if keys.is_empty() { "1 = 0" } else { ")" });
     Ok(())
+}
+
+/// A filter, if there is one; without one it always holds.
+#[derive(Debug, Clone, Copy)]
+pub struct IfAny<'a, F>(pub Option<&'a F>);
+
+impl<F, DB> QueryFragment<DB> for IfAny<'_, F>
+where
+    DB: Backend,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match self.0 {
+            Some(filter) => filter.walk_ast(out),
+            None => {
+                out.push_sql("1 = 1");
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Two filters that both must hold.
