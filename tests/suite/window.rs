@@ -89,8 +89,14 @@ fn an_entity_has_a_window_of_its_own_besides() {
         let (bank, began) = (Bank::new(), Utc::now());
         bank.enqueue([1]);
         let is_before = began.hour() < 12;
-        let (open, closed) = if is_before { ("00:00-12:00 UTC", "12:00-24:00 UTC") } else { ("12:00-24:00 UTC", "00:00-12:00 UTC") };
-        let ran = [tally::<Before>(&bank, closed), tally::<After>(&bank, closed), tally::<Before>(&bank, open), tally::<After>(&bank, open)];
+        let (open, closed) =
+            if is_before { ("00:00-12:00 UTC", "12:00-24:00 UTC") } else { ("12:00-24:00 UTC", "00:00-12:00 UTC") };
+        let ran = [
+            tally::<Before>(&bank, closed),
+            tally::<After>(&bank, closed),
+            tally::<Before>(&bank, open),
+            tally::<After>(&bank, open),
+        ];
         if began.hour() / 12 == Utc::now().hour() / 12 {
             break (is_before, bank, ran);
         }
