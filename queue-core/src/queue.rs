@@ -284,7 +284,12 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
         let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
         let after_the_lease = Change { next: Some(Next::In(Q::SETTINGS.lease)), ..Change::default() };
         let stopped = |status| [StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
-        let free = stopped(&[Status::NotAttempted, Status::Error]);
+        // A row that waits for the next run on its schedule has the status of the last one.
+        let waiting: &[_] = match Q::Queue::OPTIONS.periodic {
+            Some(_) => &[Status::NotAttempted, Status::Error, Status::Success],
+            None => &[Status::NotAttempted, Status::Error],
+        };
+        let free = stopped(waiting);
         let leased = stopped(&[Status::InProgress]);
         self.change_in_turn(connection.as_queue_connection(), &[(&free, change), (&leased, after_the_lease)])
     }

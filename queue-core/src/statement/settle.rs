@@ -41,6 +41,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
@@ -89,6 +90,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
@@ -136,6 +138,7 @@ where
     F: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
