@@ -45,6 +45,29 @@ fn groups_keep_the_books() {
 }
 
 #[test]
+fn invoices_pass_their_stages() {
+    let said = Program::run("pipeline", NONE).well();
+    assert!(said.contains("210 invoices are rendered\nRENDER: 0 (0 finished), SEND: 210"), "{said}");
+    assert!(said.contains("210 invoices are sent, 30 at the second try; 210 are booked"), "{said}");
+    assert!(said.contains("check: every invoice was sent once and booked once"), "{said}");
+}
+
+#[test]
+fn nightly_jobs_run_by_the_clocks_of_their_places() {
+    // The night in which Berlin's clocks are set forward: there is no 02:30.
+    let said = Program::run("nightly", ["--now", "2026-03-29T00:30:00Z"]).well();
+    assert!(said.contains("Sun 2026-03-29 01:00:00 * closing of the books Sun 03:00:00 CEST +02:00"), "{said}");
+    assert!(said.contains("Mon 2026-03-30 00:30:00 * closing of the books Mon 02:30:00 CEST +02:00"), "{said}");
+    // And the night in which they are set back: 02:30 comes twice, and the first one counts.
+    let said = Program::run("nightly", ["--now", "2025-10-25T12:00:00Z", "--days", "2"]).well();
+    assert!(said.contains("Sun 2025-10-26 00:30:00 * closing of the books Sun 02:30:00 CEST +02:00"), "{said}");
+    assert!(said.contains("Mon 2025-10-27 01:30:00 * closing of the books Mon 02:30:00 CET +01:00"), "{said}");
+    assert!(said.contains("closing of the books runs for 2025-10-26 00:30:00 UTC"), "{said}");
+    assert!(said.contains("the time zone `Europe/Berlni` is unknown"), "{said}");
+    assert!(said.contains("check: 3 jobs have run once each"), "{said}");
+}
+
+#[test]
 fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
     let said = Program::run("graceful_shutdown", NONE).well();
     assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");

@@ -35,7 +35,7 @@ impl Recurrence {
         let now = details.now.unwrap_or_else(Utc::now);
         let tick = details.scheduled_time.unwrap_or(now);
         let next = schedule.next_by(columns.missed, tick, now);
-        if next.is_none() && !schedule.ever_runs() {
+        if next.is_none() && !schedule.ever_ran() {
             let expression = details.cron.clone().unwrap_or_default();
             return Err(NoSchedule::Invalid(columns.cron, InvalidSchedule::Never(expression)));
         }

@@ -142,9 +142,15 @@ impl Schedule {
         std::iter::successors(self.next(tick), |tick| self.next(*tick))
     }
 
-    /// Whether the schedule has any run at all.
-    pub(crate) fn ever_runs(&self) -> bool {
-        self.next(DateTime::UNIX_EPOCH).is_some()
+    /// Whether a schedule without a next run has had one. Only one that names years can have come to its end; to look for the
+    /// others again would take a tenth of a second, because croner looks up to the year 5000.
+    pub(crate) fn ever_ran(&self) -> bool {
+        match &self.0 {
+            Kind::Period(_) => true,
+            Kind::Cron(cron, _) => {
+                cron.as_str().split_whitespace().count() == 7 && self.next(DateTime::UNIX_EPOCH).is_some()
+            }
+        }
     }
 
     /// The oldest of the last `most` runs after `tick` that are due.

@@ -58,15 +58,14 @@ impl Rules {
     ) -> Option<(Settled, Change)> {
         let recurrence = match self.recurrence(details) {
             Ok(recurrence) => recurrence?,
-            Err(why) => return Some(self.after_failure(tries, &Failure::fatal(why), details)),
+            Err(why) => return Some((Settled::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
         };
         // What was tried before has begun in time.
         let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
         tracing::debug!(?next, "left out, because it comes too late");
         let change = Change {
             status: Some(before.status),
-            next: Some(Next::At(next.into())),
-            scheduled: Some(next.into()),
+            next: Some(Next::Scheduled(next.into())),
             try_count: Some(before.try_count),
             unless_stopped: self.leased,
             ..Change::default()
@@ -109,9 +108,8 @@ impl Rules {
             Outcome::Next(stage) => {
                 let change = Change {
                     status: Some(Status::NotAttempted),
-                    next: Some(Next::In(Duration::ZERO)),
+                    next: Some(Next::InStage(stage)),
                     try_count: Some(0),
-                    stage: Some(stage.to_owned()),
                     ..recorded
                 };
                 (Settled::Advanced, change)
@@ -148,9 +146,18 @@ impl Rules {
             RetryChoice::After(delay) => Some(delay),
             RetryChoice::ByPolicy => delay_by(&*self.retry, tries),
         };
+        let change = self.failure(tries, failure, delay, details);
+        match delay {
+            Some(_) => (Settled::Retried, change),
+            None => (Settled::Failed, self.failed_on_schedule(change, details)),
+        }
+    }
+
+    /// A failure on its row. Without a delay it is the last one.
+    fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
         let error = failure_text(&*failure.error, self.error_text_limit);
         tracing::debug!(error, retry_in = ?delay, "failed");
-        let change = Change {
+        Change {
             status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
             next: Some(delay.map_or(Next::Never, Next::In)),
             try_count: Some(stored(tries)),
@@ -158,10 +165,6 @@ impl Rules {
             error: ErrorText::Set(error),
             unless_stopped: self.leased,
             ..Change::of(details)
-        };
-        match delay {
-            Some(_) => (Settled::Retried, change),
-            None => (Settled::Failed, self.failed_on_schedule(change, details)),
         }
     }
 
@@ -169,7 +172,7 @@ impl Rules {
     pub(crate) fn failed_on_schedule(&self, change: Change, details: &Details) -> Change {
         let scheduled = self.on_schedule(change, details);
         match scheduled.next {
-            Some(Next::At(_)) => Change { status: Some(Status::Error), try_count: Some(0), ..scheduled },
+            Some(Next::Scheduled(_)) => Change { status: Some(Status::Error), try_count: Some(0), ..scheduled },
             _ => scheduled,
         }
     }
@@ -178,7 +181,7 @@ impl Rules {
     fn on_schedule(&self, change: Change, details: &Details) -> Change {
         let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
         let Some(next) = next else { return change };
-        Change { next: Some(Next::At(next.into())), scheduled: Some(next.into()), ..change }
+        Change { next: Some(Next::Scheduled(next.into())), ..change }
     }
 
     fn recurrence(&self, details: &Details) -> Result<Option<Recurrence>, NoSchedule> {

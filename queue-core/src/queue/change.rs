@@ -65,7 +65,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::resume(Q::SETTINGS.lease))
+        self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes

@@ -120,7 +120,7 @@ dry_runs! {
     retry_now() = operation::retry_now();
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
     stop() = operation::stop();
-    resume() = operation::resume(Q::SETTINGS.lease);
+    resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
     resend() = operation::resend();
     skip() = operation::skip();
     delete() = operation::delete();

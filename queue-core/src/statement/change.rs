@@ -34,10 +34,6 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
-    /// The stage.
-    pub stage: Option<String>,
-    /// For which time on its schedule the row is due next.
-    pub scheduled: Option<Instant>,
     /// When the attempt that ends now began, for entities that keep it.
     pub begin: Option<Instant>,
     /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
@@ -54,6 +50,10 @@ pub enum Next {
     In(Duration),
     /// At a given time.
     At(Instant),
+    /// At the next time on its schedule.
+    Scheduled(Instant),
+    /// Now, in another stage.
+    InStage(&'static str),
 }
 
 /// What becomes of the text of the last failure.
@@ -93,6 +93,7 @@ impl Change {
         DB: QueueBackend,
         Status: ToSql<Text, DB>,
         String: ToSql<Text, DB>,
+        str: ToSql<Text, DB>,
         i32: ToSql<Integer, DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
@@ -109,16 +110,16 @@ impl Change {
             column(&mut out, names.status)?;
             out.push_bind_param::<Text, _>(status)?;
         }
-        if let (Some(stage), Some(stages)) = (&self.stage, options.stages) {
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, options.stages) {
             column(&mut out, stages.column)?;
-            out.push_bind_param::<Text, _>(stage)?;
+            out.push_bind_param::<Text, str>(stage)?;
         }
         // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
-        if let (Some(periodic), Some(_)) = (options.periodic, self.next) {
+        if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
             column(&mut out, periodic.scheduled_time)?;
-            match &self.scheduled {
-                Some(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
-                None => push_begun_schedule(periodic, names, &mut out)?,
+            match next {
+                Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                _ => push_begun_schedule(periodic, names, &mut out)?,
             }
         }
         if let Some(next) = &self.next {
@@ -136,7 +137,8 @@ impl Change {
                     out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
                 }
                 Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
-                Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::InStage(_) => out.push_sql(DB::NOW),
+                Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }
             if unless_stopped {
                 out.push_sql(" END");

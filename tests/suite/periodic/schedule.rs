@@ -142,6 +142,25 @@ fn a_schedule_that_has_come_to_its_end_leaves_a_finished_row() {
 }
 
 #[test]
+fn a_stopped_schedule_is_resumed() {
+    for mode in MODES {
+        let desk = Desk::new();
+        let tick = ago(TimeDelta::minutes(20));
+        desk.insert(1, tick, every(3600));
+        assert_eq!(desk.run(mode, Missed::Skip, done).again, 1);
+        desk.insert(2, tick, every(3600));
+        assert_eq!(desk.run(mode, Missed::Once, done).succeeded, 1);
+        let rows = Once::queue().all_rows();
+        assert_eq!(rows.stop(&mut desk.connect()).unwrap(), 2);
+        assert_eq!(desk.state(2).next_attempt_time, None);
+        assert_eq!(rows.resume(&mut desk.connect()).unwrap(), 2, "{mode:?}");
+        desk.runs();
+        assert_eq!(desk.run(mode, Missed::Once, done).succeeded, 2);
+        assert_eq!((desk.next(1), desk.next(2)), (Some(tick + HOUR), Some(tick + HOUR)), "{mode:?}");
+    }
+}
+
+#[test]
 fn a_run_that_an_operator_asks_for_does_not_move_the_schedule() {
     for mode in MODES {
         for missed in [Missed::Once, Missed::Skip, Missed::All] {
