@@ -19,3 +19,5 @@ mod outage;
 mod repeated_calls;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/upsert_mysql.rs"]
+mod upsert;

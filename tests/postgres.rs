@@ -21,3 +21,5 @@ mod outage;
 mod repeated_calls;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/upsert.rs"]
+mod upsert;

@@ -107,6 +107,8 @@ fn retype(target: &Target, column: &NeededColumn) -> String {
     if column.name == target.columns.next_attempt_time {
         statements.insert(0, drop_index(target));
     }
+    // A trigger would follow the column to its other name, and keep it from being dropped.
+    statements.splice(0..0, trigger::drops(target));
     statements.join("; ")
 }
 
