@@ -19,6 +19,8 @@ mod deferred;
 mod outage;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
+#[path = "only/rerun_postgres.rs"]
+mod rerun_only;
 #[path = "only/stuck.rs"]
 mod stuck;
 #[path = "only/upsert.rs"]
