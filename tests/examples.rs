@@ -68,6 +68,32 @@ fn nightly_jobs_run_by_the_clocks_of_their_places() {
 }
 
 #[test]
+fn a_full_text_index_stays_in_step_with_its_folder() {
+    let said = Program::run("reindex", NONE).well();
+    assert_eq!(said.matches("lost.md: Lost updates").count(), 2, "indexed again, for it has changed meanwhile: {said}");
+    assert_eq!(said.matches("check: the index is in step").count(), 2, "{said}");
+    let place = Place::new();
+    let file = place.file("one.md", "# One\n\nof a kind\n");
+    place.file("two.txt", "two of \"another\"\n");
+    let folder = Path::new(&file).parent().unwrap().to_str().unwrap();
+    let run = |words| Program::run("reindex", [folder, "--database", &place.database, "--search", words]).well();
+    let first = run("of a");
+    assert!(first.contains("in step with 2 files") && first.contains("one.md: # One [of] [a] kind"), "{first}");
+    fs::write(&file, "# One\n\nmore\n").unwrap();
+    let second = run("\"another\"");
+    assert!(
+        second.contains("indexed") && second.contains("one.md: One") && second.contains("1 files with"),
+        "{second}"
+    );
+    assert_eq!(second.matches("indexed").count(), 1, "the other file is the same: {second}");
+    fs::remove_file(&file).unwrap();
+    assert!(run("more").contains("0 files with"));
+    let refused = Program::run("reindex", ["no/such/folder"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("cannot read the folder no/such/folder"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
     let said = Program::run("graceful_shutdown", NONE).well();
     assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};

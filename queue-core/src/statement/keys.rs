@@ -150,6 +150,7 @@ where
     String: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");

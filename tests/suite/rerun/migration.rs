@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use diesel_migrations::MigrationHarness;
+use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use queueable::{Error, HandlerResult, Message, Migrations, Outcome, Queueable, Status};
 
 use super::{Document, Library, document_queue, documents};
@@ -81,6 +81,24 @@ fn the_trigger_comes_once_and_goes_with_the_queue() {
     connection
         .batch_execute("INSERT INTO documents (title) VALUES ('one'); UPDATE documents SET title = 'two'")
         .unwrap();
+}
+
+#[test]
+fn files_for_the_diesel_cli_do_the_same() {
+    let library = Library::new();
+    let mut connection = library.connect();
+    connection.revert_last_migration(Migrations::new().entity::<Document>()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let source: Migrations<<Conn as Connection>::Backend> = Migrations::new().entity::<Document>();
+    assert_eq!(source.write_to(folder.path()).unwrap().len(), 3);
+    let files = || FileBasedMigrations::from_path(folder.path()).unwrap();
+    connection.run_pending_migrations(files()).unwrap();
+    let ids = library.enqueue(["one"]);
+    library.run(done);
+    library.write("UPDATE documents SET body = 'new'");
+    assert_eq!((library.change_count(ids[0]), library.state(ids[0]).status), (1, Status::NotAttempted));
+    connection.revert_all_migrations(files()).unwrap();
+    assert!(triggers(&mut connection, "documents").is_empty());
 }
 
 #[test]

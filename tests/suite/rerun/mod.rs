@@ -3,6 +3,7 @@
 mod during;
 mod migration;
 mod race;
+mod sql;
 mod trigger;
 mod version;
 

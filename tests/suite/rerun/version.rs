@@ -88,6 +88,27 @@ fn a_newer_version_makes_a_row_due_and_an_older_or_the_same_changes_nothing() {
 }
 
 #[test]
+fn the_insert_of_a_row_that_is_there_already_changes_nothing() {
+    let database = parcels();
+    let mut connection = database.connect();
+    let add = |connection: &mut Conn| {
+        let values = (parcels::id.eq(3), parcels::revision.eq(1), Parcel::due_now());
+        diesel::insert_into(parcels::table).values(values).on_conflict_do_nothing().execute(connection).unwrap();
+    };
+    let run = || {
+        let done = |_: &Parcel, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        Parcel::poller(database.pool(3), done).workers(1).run_until_idle().unwrap().succeeded
+    };
+    add(&mut connection);
+    add(&mut connection);
+    assert_eq!(run(), 1);
+    let before = state(&mut connection, 3);
+    add(&mut connection);
+    assert_eq!(run(), 0);
+    assert_eq!((state(&mut connection, 3), before.status), (before, Status::Success));
+}
+
+#[test]
 fn a_skipped_row_stays_skipped() {
     let database = parcels();
     let mut connection = database.connect();

@@ -134,7 +134,7 @@ fn live(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Strin
     }
     let found: Vec<Found> = diesel::sql_query(
         "SELECT tgname::text AS name FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
-         AND tgenabled <> 'D'",
+         AND tgenabled IN ('O', 'A')",
     )
     .bind::<Text, _>(target.table.to_string())
     .load(connection)?;

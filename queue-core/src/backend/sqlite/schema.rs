@@ -134,6 +134,8 @@ fn retype(target: &Target, column: &NeededColumn) -> String {
     for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
         statements.insert(0, drop_index(target, index));
     }
+    // A trigger would follow the column to its other name, and keep it from being dropped.
+    statements.splice(0..0, trigger::drops(target));
     statements.join("; ")
 }
 

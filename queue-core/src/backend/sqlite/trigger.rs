@@ -45,6 +45,11 @@ pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> Query
     Ok(compare(target, &wanted(target), &live))
 }
 
+/// The statements that drop the triggers, for what cannot be done while they are there.
+pub(super) fn drops(target: &Target) -> Vec<String> {
+    wanted(target).iter().map(|trigger| drop_trigger(target, &trigger.name)).collect()
+}
+
 fn wanted(target: &Target) -> Vec<Trigger> {
     rerun(target).into_iter().chain(created(target)).collect()
 }
