@@ -94,6 +94,15 @@ fn a_full_text_index_stays_in_step_with_its_folder() {
 }
 
 #[test]
+fn every_payment_is_in_one_of_three_pools() {
+    let said = Program::run("pools", NONE).well();
+    assert!(said.contains("all are worked: 0 waiting, 900 finished, 100 refused"), "{said}");
+    assert!(said.contains("50 refused: account 13 is closed"), "{said}");
+    assert!(said.contains("50 rows are back in the queue"), "{said}");
+    assert!(said.contains("at the end: 0 waiting, 950 finished, 50 refused"), "{said}");
+}
+
+#[test]
 fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
     let said = Program::run("graceful_shutdown", NONE).well();
     assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");

@@ -9,7 +9,7 @@ mod columns;
 mod crash;
 mod emails;
 mod explain;
-mod fate;
+pub(crate) mod fate;
 mod frozen;
 pub(crate) mod group;
 mod group_at_once;

@@ -46,7 +46,7 @@ pub struct Preview<Q> {
     pub some: Vec<PreviewedRow<Q>>,
 }
 
-/// A row that an operation would concern, as it is now.
+/// A row that an operation would concern, as it is now. Its `Display` leaves the key to whoever shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PreviewedRow<Q> {
@@ -207,13 +207,14 @@ impl<Q: fmt::Debug> fmt::Display for Preview<Q> {
             write!(f, ", the first {}", some.len())?;
         }
         f.write_str(if some.is_empty() { "" } else { ":" })?;
-        some.iter().try_for_each(|row| write!(f, "\n  {row}"))
+        let width = some.iter().map(|row| row.key.chars().count()).max().unwrap_or(0);
+        some.iter().try_for_each(|row| write!(f, "\n  {:<width$}  {row}", row.key))
     }
 }
 
 impl<Q: fmt::Debug> fmt::Display for PreviewedRow<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  {:<13}  ", self.key, self.status)?;
+        write!(f, "{:<13}  ", self.status)?;
         match self.next_attempt_time {
             Some(time) => write!(f, "due {}", time.trunc_subsecs(0))?,
             None => f.write_str("not pending")?,

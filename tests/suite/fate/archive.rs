@@ -66,6 +66,7 @@ fn a_failure_that_is_recorded_in_a_transaction_of_its_own_moves_the_row() {
     #[diesel(table_name = payments)]
     #[queue(module = once_queue, max_tries = 1, archive(failed = payments_failed))]
     struct Once {
+        #[expect(dead_code, reason = "it is decoded, not read")]
         id: i64,
     }
 

@@ -45,7 +45,7 @@ macro_rules! moved {
             archive(success = payments_done, failed = payments_failed)
             $(, $mode = $value)*
         )]
-        pub(super) struct $name {
+        pub(crate) struct $name {
             pub(super) id: i64,
             pub(super) amount_cents: i64,
         }

@@ -121,6 +121,7 @@ fn a_queue_without_an_archive_for_failures_says_so() {
     #[diesel(table_name = payments)]
     #[queue(module = half_queue, archive(success = payments_done))]
     struct Half {
+        #[expect(dead_code, reason = "only its queue is asked")]
         id: i64,
     }
 
@@ -141,6 +142,7 @@ fn an_archive_beside_a_table_with_a_schema_cannot_be_searched() {
     #[diesel(table_name = tables::payments)]
     #[queue(archive(failed = payments_failed))]
     struct Schemed {
+        #[expect(dead_code, reason = "only its queue is asked")]
         id: i64,
     }
 

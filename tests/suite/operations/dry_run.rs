@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use diesel::connection::SimpleConnection;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::{Preview, Queueable};
 
@@ -116,6 +116,17 @@ fn a_preview_shows_some_rows_with_their_state_and_reads_well() {
     assert_eq!((foreign.rows, foreign.some[0].status.as_str()), (1, "DONE"));
     let none = company!().filter(payments::id.eq(-1)).dry_run().delete(&mut connection).unwrap();
     assert_eq!((none.to_string().as_str(), none.rows), ("0 rows", 0));
+}
+
+#[test]
+fn a_dry_run_waits_for_nobody() {
+    let operated = rows_of_every_kind();
+    let mut holder = operated.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(payments::table).set(payments::amount_cents.eq(99)).execute(&mut holder).unwrap();
+    let asked = company!().wait(Duration::from_millis(1)).dry_run().delete(&mut operated.connect()).unwrap();
+    assert_eq!(asked.rows, 8);
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
 }
 
 #[test]
