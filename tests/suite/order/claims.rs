@@ -129,10 +129,7 @@ fn a_row_without_a_value_comes_first() {
     }
 
     let bank = Bank::before_the_queue();
-    sql(
-        &bank,
-        &format!("CREATE TABLE invoices (id {} PRIMARY KEY NOT NULL, due_date DATE NULL)", crate::db::BIGINT),
-    );
+    sql(&bank, &format!("CREATE TABLE invoices (id {} PRIMARY KEY NOT NULL, due_date DATE NULL)", crate::db::BIGINT));
     use diesel_migrations::MigrationHarness;
     bank.connect().run_pending_migrations(queueable::Migrations::new().entity::<Invoice>()).unwrap();
     sql(

@@ -53,8 +53,11 @@ fn a_row_that_is_not_queued_bears_its_priority_when_it_is() {
     five(&bank);
     let mut connection = bank.connect();
     assert_eq!(Urgent::queue().filter(payments::amount_cents.eq(5)).set_priority(&mut connection, -5).unwrap(), 1);
-    let urgency: i32 =
-        payments::table.filter(payments::amount_cents.eq(5)).select(urgent_queue::priority).first(&mut connection).unwrap();
+    let urgency: i32 = payments::table
+        .filter(payments::amount_cents.eq(5))
+        .select(urgent_queue::priority)
+        .first(&mut connection)
+        .unwrap();
     assert_eq!(urgency, -5);
     let row = payments::table.filter(payments::amount_cents.eq(5)).select(Urgent::queue_state());
     let state: queueable::QueueState = row.first(&mut connection).unwrap();

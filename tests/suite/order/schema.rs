@@ -6,7 +6,7 @@ use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::backend::Schema;
 use queueable::statement::QueueOn;
-use queueable::{Error, Migrations, Message, Outcome, Queueable};
+use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use super::{bank_of, entity, sql};
 use crate::db::{Conn, SHAPE};
@@ -18,9 +18,8 @@ entity!(Alone, alone_queue, exclusive);
 
 /// The table's columns and indexes.
 fn shape(bank: &Bank) -> Vec<String> {
-    let rows: Vec<Option<String>> = diesel::dsl::sql::<Nullable<Text>>(&SHAPE.replace("$table", "payments"))
-        .load(&mut bank.connect())
-        .unwrap();
+    let rows: Vec<Option<String>> =
+        diesel::dsl::sql::<Nullable<Text>>(&SHAPE.replace("$table", "payments")).load(&mut bank.connect()).unwrap();
     rows.into_iter().flatten().collect()
 }
 
