@@ -38,6 +38,15 @@ fn a_closure_handles() {
 }
 
 #[test]
+fn a_payroll_that_is_rolled_back_notifies_nobody() {
+    let said = Program::run("payroll", NONE).well();
+    assert!(said.contains("February is not paid: the company's account lacks 1500000 cents"), "{said}");
+    assert!(said.contains("<number> there is no mailbox '<value>'"), "{said}");
+    assert!(said.contains("notification 5: failed for good, after 1 try: 550"), "{said}");
+    assert!(said.contains("check: 5 salaries, 5 notifications"), "{said}");
+}
+
+#[test]
 fn groups_keep_the_books() {
     let said = Program::run("ledger_groups", NONE).well();
     assert!(said.contains("9950 messages, 50 of them failed"), "{said}");

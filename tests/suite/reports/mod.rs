@@ -4,6 +4,7 @@ mod backlog;
 mod displays;
 mod errors;
 mod explain;
+mod sql;
 mod statistics;
 
 use diesel::connection::SimpleConnection;
