@@ -63,10 +63,7 @@ pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
         Some(_) => &[Status::NotAttempted, Status::Error, Status::Success],
         None => &[Status::NotAttempted, Status::Error],
     };
-    Operation(vec![
-        (stopped(waiting), due(DUE_NOW)),
-        (stopped(&[Status::InProgress]), due(Next::In(lease))),
-    ])
+    Operation(vec![(stopped(waiting), due(DUE_NOW)), (stopped(&[Status::InProgress]), due(Next::In(lease)))])
 }
 
 pub(crate) fn resend() -> Operation<Change> {
@@ -87,10 +84,7 @@ pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
     let mut successes = finished(StateCondition::In(&[Status::Success]));
     // A success bears no text, unless its schedule was stopped.
     successes.push(StateCondition::WithoutErrorText);
-    Operation(vec![
-        (finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal),
-        (successes, Removal),
-    ])
+    Operation(vec![(finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal), (successes, Removal)])
 }
 
 /// Rows that were never enqueued are told from those that an operator stopped by the text that those bear.
