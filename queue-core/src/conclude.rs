@@ -83,6 +83,10 @@ where
         Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
             Conclusion::Settled(settled)
         }
+        // New content, and the row was made due for it.
+        Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
+            Conclusion::Settled(settled)
+        }
         _ => Conclusion::Overtaken,
     })
 }

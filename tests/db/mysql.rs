@@ -79,6 +79,11 @@ pub(crate) const SHAPE: &str = "
     UNION ALL SELECT CONCAT_WS(' ', INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME) FROM information_schema.STATISTICS
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '$table' ORDER BY 1";
 
+/// Lists a table's triggers; `$table` stands for its name.
+pub(crate) const TRIGGERS: &str = "
+    SELECT TRIGGER_NAME FROM information_schema.TRIGGERS
+    WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = '$table' ORDER BY 1";
+
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE TABLE payments";
 

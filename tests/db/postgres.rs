@@ -78,6 +78,11 @@ pub(crate) const SHAPE: &str = "
     WHERE attrelid = to_regclass('$table') AND attnum > 0 AND NOT attisdropped
     UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename = '$table' ORDER BY 1";
 
+/// Lists a table's triggers and the functions of ours; `$table` stands for the table's name.
+pub(crate) const TRIGGERS: &str = "
+    SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass('$table') AND NOT tgisinternal
+    UNION ALL SELECT proname || '()' FROM pg_proc WHERE proname LIKE 'zz\\_queueable%' ORDER BY 1";
+
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";
 

@@ -57,6 +57,10 @@ pub(crate) const SHAPE: &str = "
     SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || coalesce(dflt_value, '') FROM pragma_table_info('$table')
     UNION ALL SELECT sql FROM sqlite_master WHERE tbl_name = '$table' AND type = 'index' AND sql IS NOT NULL ORDER BY 1";
 
+/// Lists a table's triggers; `$table` stands for its name.
+pub(crate) const TRIGGERS: &str =
+    "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '$table' ORDER BY 1";
+
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";
 

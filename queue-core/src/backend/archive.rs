@@ -151,7 +151,7 @@ fn compare<A: ArchiveSchema>(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut found = |problem: String, mend: String| findings.push(finding(target, problem, mend));
-    let is_key = |name: &str| target.keys.iter().any(|key| key.eq_ignore_ascii_case(name));
+    let is_key = |name: &str| target.key.iter().any(|key| key.eq_ignore_ascii_case(name));
     for StoredColumn { name, sql_type, nullable, .. } in live.iter().filter(|column| !column.computed) {
         let retyped = || A::retype(archive, name, sql_type);
         match stored.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
@@ -210,7 +210,7 @@ fn refusing_indexes<A: ArchiveSchema>(
         seen.push(&index.index_name);
         let of_index = columns.iter().filter(|column| column.index_name == index.index_name);
         let names: Vec<_> = of_index.filter_map(|column| column.column_name.as_deref()).collect();
-        let has_key = target.keys.iter().all(|key| names.iter().any(|name| name.eq_ignore_ascii_case(key)));
+        let has_key = target.key.iter().all(|key| names.iter().any(|name| name.eq_ignore_ascii_case(key)));
         if !has_key {
             findings.push(finding(
                 target,

@@ -27,9 +27,7 @@ impl TableName {
         DB: Backend,
         DB::QueryBuilder: Default,
     {
-        let mut builder = DB::QueryBuilder::default();
-        table.to_sql(&mut builder, backend)?;
-        Ok(TableName::parse(builder.finish()))
+        Ok(TableName::parse(sql_of(table, backend)?))
     }
 
     fn parse(sql: String) -> Self {
@@ -74,9 +72,7 @@ where
     DB: Backend,
     DB::QueryBuilder: Default,
 {
-    let mut builder = DB::QueryBuilder::default();
-    columns.to_sql(&mut builder, backend)?;
-    let (_, names) = names(&builder.finish());
+    let (_, names) = names(&sql_of(columns, backend)?);
     Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
 }
 
@@ -109,6 +105,16 @@ impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sql)
     }
+}
+
+fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let mut builder = DB::QueryBuilder::default();
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.

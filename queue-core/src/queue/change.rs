@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
@@ -65,7 +65,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::resume(Q::SETTINGS.lease))
+        self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
@@ -130,7 +130,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-pub(super) fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
+pub(crate) fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
     result.map_err(|error| match C::classify(&error) {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),

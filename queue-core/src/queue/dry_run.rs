@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};
@@ -120,7 +120,7 @@ dry_runs! {
     retry_now() = operation::retry_now();
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
     stop() = operation::stop();
-    resume() = operation::resume(Q::SETTINGS.lease);
+    resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
     resend() = operation::resend();
     skip() = operation::skip();
     delete() = operation::delete();

@@ -39,7 +39,7 @@ pub struct Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = self.done.saturating_mul(100).checked_div(self.total).unwrap_or(100).min(100);
+        let percent = self.done.saturating_mul(100).checked_div(self.total).map_or(100, |percent| percent.min(100));
         write!(f, "{} of {} rows enqueued ({percent} %)", self.done, self.total)
     }
 }

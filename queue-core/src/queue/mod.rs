@@ -20,6 +20,7 @@ use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 
 pub use self::archive::{ArchiveOn, Redriven};
 pub use self::change::ChangeOn;
+pub(crate) use self::change::told;
 pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
 pub use self::enqueue_existing::{EnqueueExisting, Progress};
 pub use self::sweep::SweepOn;
@@ -75,9 +76,9 @@ const DEFAULT_BATCH: u32 = 1_000;
 /// or in the caller's.
 #[must_use = "nothing happens before an operation is called"]
 pub struct Queue<Q, F> {
-    selection: F,
-    states: Vec<StateCondition>,
-    wait: Duration,
+    pub(crate) selection: F,
+    pub(crate) states: Vec<StateCondition>,
+    pub(crate) wait: Duration,
     batch: u32,
     entity: PhantomData<fn() -> Q>,
 }
@@ -196,6 +197,21 @@ impl<Q: Queueable, F> Queue<Q, F> {
             batch: self.batch,
             entity: PhantomData,
         }
+    }
+}
+
+impl<Q, F> Queue<Q, F> {
+    pub(crate) fn selection(&self) -> &F {
+        &self.selection
+    }
+
+    pub(crate) fn states(&self) -> &[StateCondition] {
+        &self.states
+    }
+
+    /// The same operation on other rows.
+    pub(crate) fn on<G>(&self, selection: G) -> Queue<Q, G> {
+        Queue { selection, states: self.states.clone(), wait: self.wait, batch: self.batch, entity: PhantomData }
     }
 }
 

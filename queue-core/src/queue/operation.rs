@@ -55,13 +55,15 @@ pub(crate) fn stop() -> Operation<Change> {
     ])
 }
 
-pub(crate) fn resume(lease: Duration) -> Operation<Change> {
+pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
     let stopped = |status| vec![StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
     let due = |next| Change { next: Some(next), ..Change::default() };
-    Operation(vec![
-        (stopped(&[Status::NotAttempted, Status::Error]), due(DUE_NOW)),
-        (stopped(&[Status::InProgress]), due(Next::In(lease))),
-    ])
+    // A row that waits for the next run on its schedule has the status of the last one.
+    let waiting: &[_] = match options.periodic {
+        Some(_) => &[Status::NotAttempted, Status::Error, Status::Success],
+        None => &[Status::NotAttempted, Status::Error],
+    };
+    Operation(vec![(stopped(waiting), due(DUE_NOW)), (stopped(&[Status::InProgress]), due(Next::In(lease)))])
 }
 
 pub(crate) fn resend() -> Operation<Change> {
@@ -78,8 +80,11 @@ pub(crate) fn delete() -> Operation<Removal> {
 }
 
 pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
-    let finished = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
-    Operation(vec![(vec![finished, StateCondition::NotPending, StateCondition::AttemptedBefore(older_than)], Removal)])
+    let finished = |status| vec![status, StateCondition::NotPending, StateCondition::AttemptedBefore(older_than)];
+    let mut successes = finished(StateCondition::In(&[Status::Success]));
+    // A success bears no text, unless its schedule was stopped.
+    successes.push(StateCondition::WithoutErrorText);
+    Operation(vec![(finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal), (successes, Removal)])
 }
 
 /// Rows that were never enqueued are told from those that an operator stopped by the text that those bear.

@@ -7,7 +7,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::archive::Archive;
 use super::claim::Fence;
@@ -74,6 +74,25 @@ where
     Ok(())
 }
 
+/// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
+pub(super) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun, &fence.change_count) {
+        out.push_sql(" AND ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(".");
+        out.push_identifier(rerun.change_count)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<BigInt, _>(change_count)?;
+    }
+    Ok(())
+}
+
 /// A condition on a row's queue state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateCondition {
@@ -99,6 +118,8 @@ pub enum StateCondition {
     WithErrorText,
     /// It bears no such text.
     WithoutErrorText,
+    /// It bears the text of a failure, and not the one that [`Queue::stop`](crate::Queue::stop) writes on rows without one.
+    WithFailure,
 }
 
 impl StateCondition {
@@ -130,6 +151,14 @@ impl StateCondition {
             }
             StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
+            StateCondition::WithFailure => {
+                // Null is unequal to nothing, so that rows without a text are left out.
+                out.push_sql(DB::EXACTLY.0);
+                push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+                out.push_sql(DB::EXACTLY.1);
+                out.push_sql(" <> 'stopped'");
+                Ok(())
+            }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),
         }
     }
@@ -283,6 +312,26 @@ where
     }
     out.push_sql(if keys.is_empty() { "1 = 0" } else { ")" });
     Ok(())
+}
+
+/// A filter, if there is one; without one it always holds.
+#[derive(Debug, Clone, Copy)]
+pub struct IfAny<'a, F>(pub Option<&'a F>);
+
+impl<F, DB> QueryFragment<DB> for IfAny<'_, F>
+where
+    DB: Backend,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match self.0 {
+            Some(filter) => filter.walk_ast(out),
+            None => {
+                out.push_sql("1 = 1");
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Two filters that both must hold.

@@ -6,7 +6,9 @@ use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
-use super::{Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany};
+use super::{
+    Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany, hangs_on_content,
+};
 use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
 use crate::entity::{QueueTable, Queueable};
 use crate::failure_text::failure_text;
@@ -53,11 +55,20 @@ where
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
 {
-    let write = |connection: &mut C| match rows {
+    let write_as = |connection: &mut C, change: &Change| match rows {
         [] => Ok(0),
         [(key, fence)] if if_due => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change).if_due(), connection),
         [(key, fence)] => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change), connection),
         rows => ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection),
+    };
+    let write = |connection: &mut C| {
+        let written = write_as(connection, change)?;
+        if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
+            return Ok(written);
+        }
+        // Two statements, and not one with a CASE in every column: the row is locked, or the second one is right in any case.
+        // Rows that were settled by the first are in another state now.
+        Ok(written + write_as(connection, &change.after_new_content())?)
     };
     let fate = change.fate(&Q::Queue::OPTIONS);
     if fate == Fate::Keep {

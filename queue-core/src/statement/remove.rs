@@ -3,10 +3,10 @@
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::claim::Fence;
-use super::condition::{Condition, StateCondition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -20,7 +20,7 @@ pub struct Remove<Q: Queueable> {
 }
 
 impl<Q: Queueable> Remove<Q> {
-    /// Removes the row with this key if it is still in the fence's state.
+    /// Removes the row with this key if it is still in the fence's state, with the content that was claimed.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
         Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
     }
@@ -40,6 +40,7 @@ where
     Status: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE FROM ");
@@ -47,6 +48,7 @@ where
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
         if self.if_due {
             out.push_sql(" AND ");
             StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;

@@ -41,7 +41,7 @@ impl ArchiveSchema for MysqlConnection {
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
         let quoted =
             |names: Vec<&str>| names.into_iter().map(|name| archive.quoted(name)).collect::<Vec<_>>().join(", ");
-        let keys = quoted(target.keys.iter().map(String::as_str).collect());
+        let keys = quoted(target.key.iter().map(String::as_str).collect());
         let copied = match columns {
             None => "*".to_owned(),
             Some(columns) => {

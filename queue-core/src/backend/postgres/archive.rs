@@ -33,7 +33,7 @@ impl ArchiveSchema for PgConnection {
     }
 
     fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[StoredColumn]>) -> Vec<String> {
-        let keys: Vec<_> = target.keys.iter().map(|key| archive.quoted(key)).collect();
+        let keys: Vec<_> = target.key.iter().map(|key| archive.quoted(key)).collect();
         // Columns with their types, NOT NULL, and what is computed; no indexes, no defaults, no foreign keys.
         vec![format!(
             "CREATE TABLE IF NOT EXISTS {archive} (LIKE {} INCLUDING GENERATED, PRIMARY KEY ({}))",

@@ -31,7 +31,7 @@ impl ArchiveSchema for SqliteConnection {
     }
 
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
-        let keys: Vec<_> = target.keys.iter().map(|key| archive.quoted(key)).collect();
+        let keys: Vec<_> = target.key.iter().map(|key| archive.quoted(key)).collect();
         let keys = keys.join(", ");
         let Some(columns) = columns else {
             let index = archive.sibling(&format!("{}_key", archive.name));
