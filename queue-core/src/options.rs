@@ -111,9 +111,11 @@ pub struct Metrics {
 pub enum Fate {
     /// It stays.
     Keep,
-    /// It is removed.
+    /// It is removed. Rows of other tables that refer to it by a foreign key keep it from that, or go with it if their key
+    /// cascades.
     Delete,
-    /// It moves to this table, in the schema of the entity's own.
+    /// It moves to this table, in the schema of the entity's own: whole, except for columns that are computed. For the
+    /// table that it leaves, this is a removal.
     Archive(&'static str),
 }
 

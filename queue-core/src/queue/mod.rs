@@ -4,7 +4,7 @@ mod archive;
 mod change;
 mod dry_run;
 mod enqueue_existing;
-mod operation;
+pub(crate) mod operation;
 mod purge;
 mod sweep;
 
@@ -185,7 +185,7 @@ impl<Q: Queueable, F> Queue<Q, F> {
     }
 
     /// The conditions on the rows' state, and further ones.
-    fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
+    pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.states.iter().chain(states).copied().collect()
     }
 

@@ -41,7 +41,7 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
-pub use self::archive::{Archive, Copy, RemoveKeys};
+pub use self::archive::{Archive, CopyRows, RemoveKeys};
 pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
@@ -186,7 +186,7 @@ where
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
     Q::KeyColumns: QueryFragment<C::Backend>,
