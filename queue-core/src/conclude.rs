@@ -79,6 +79,10 @@ where
         None if reached.is_none() => Conclusion::Settled(settled),
         Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
+        // It was to leave the table, and could not: see `statement/fate.rs`.
+        Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
+            Conclusion::Settled(settled)
+        }
         // New content, and the row was made due for it.
         Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
             Conclusion::Settled(settled)

@@ -20,6 +20,7 @@ use crate::mode::HandlerFor;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::queue::Queue;
+use crate::report::{ExplainOn, Explanation};
 use crate::retry::{Retry, RetryPolicy};
 use crate::selection::AllFilters;
 use crate::statement::QueueOn;
@@ -252,6 +253,45 @@ pub trait Queueable: Sized {
         Self: QueueOn<C>,
     {
         Poller::new(pool).serve::<Self>(handler)
+    }
+
+    /// Tells why the row with this key does not run now: that it is not queued, scheduled for later, held by another attempt,
+    /// and so on; or that it is [due](Explanation::Due).
+    ///
+    /// It writes nothing and waits for nobody. Whether another session has locked the row is found out by taking its lock
+    /// for a moment, except inside a transaction on MySQL, where the lock would stay, and in a session that may only read:
+    /// there a row that is locked is called due.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Explanation, Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::id.eq(7), Payment::due_in(std::time::Duration::from_secs(60))))
+    ///     .execute(&mut connection)?;
+    /// match Payment::explain(&mut connection, &7)? {
+    ///     Explanation::ScheduledFor { time } => println!("payment 7 runs at {time}"),
+    ///     other => panic!("{other}"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn explain<C: AsQueueConnection>(connection: &mut C, key: &Self::Key) -> Result<Explanation, Error>
+    where
+        Self: ExplainOn<C::Connection>,
+    {
+        Ok(Self::explain_row(connection.as_queue_connection(), key)?)
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.

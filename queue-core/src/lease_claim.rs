@@ -15,7 +15,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
-use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored, tries_before};
 
@@ -31,8 +31,8 @@ pub(crate) struct Terms<'a, K> {
     pub(crate) skips_locked_rows: bool,
     /// Whether the database could pass over locked rows, or has one writer.
     pub(crate) can_lock: bool,
-    /// The rows that are left alone although they are due.
-    pub(crate) passed_over: &'a [K],
+    /// Which of the due rows are claimed.
+    pub(crate) scope: Scope<'a, K>,
 }
 
 /// A leased row with its message.
@@ -65,7 +65,9 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
+    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming.
+    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive;
+    let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
     match in_one_commit(connection, terms, claim) {
         Ok(Some(harvest)) => return Ok(harvest),
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
@@ -86,7 +88,7 @@ fn in_one_commit<Q, C>(
 ) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
-    Q: Queueable,
+    Q: QueueOn<C>,
 {
     let sent = Instant::now();
     connection.begin()?;
@@ -99,6 +101,7 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
+    Q::end_exclusion(connection)?;
     Ok(harvest)
 }
 
@@ -132,7 +135,7 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let mut rows = claim(connection, terms.limit, terms.passed_over)?;
+    let mut rows = claim(connection, terms.limit, terms.scope)?;
     if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
         // A glance may have read the content before a change and the count of changes after it.
         rows = retaken::<Q, C>(connection, rows)?;
@@ -157,8 +160,11 @@ where
             ..Change::default()
         };
         let decided = match message {
-            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(before)),
-            Ok(message) => Ok(message),
+            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(terms.rules, before, &details)),
+            Ok(message) => {
+                let due = message.1.next_attempt_time;
+                terms.rules.instead_of_handling(fence, before + 1, due, &details).map_or(Ok(message), Err)
+            }
             Err(error) => {
                 Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -230,7 +236,7 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = Q::take(connection, terms.lease, terms.limit, terms.passed_over)?;
+        taken = Q::take(connection, terms.lease, terms.limit, terms.scope)?;
         if taken.is_some() {
             break;
         }
@@ -248,8 +254,8 @@ where
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
-            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
-            Ok(message) => Ok(message),
+            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(terms.rules, tries - 1, &details)),
+            Ok(message) => terms.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
             Err(error) => {
                 Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -305,7 +311,7 @@ fn expired_in(attempt: u32) -> String {
 }
 
 /// The state of a row whose last attempt never ended, and was the last one that its settings allow.
-fn given_up(tries: u32) -> (Settled, Change) {
+fn given_up(rules: &Rules, tries: u32, details: &Details) -> (Settled, Change) {
     let change = Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
@@ -314,5 +320,5 @@ fn given_up(tries: u32) -> (Settled, Change) {
         error: ErrorText::Set(expired_in(tries)),
         ..Change::default()
     };
-    (Settled::Failed, change)
+    (Settled::Failed, rules.failed_on_schedule(change, details))
 }

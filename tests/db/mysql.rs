@@ -51,6 +51,22 @@ pub(crate) const LOCK_WAITS: &[&str] =
 pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW \
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW \
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))

@@ -47,6 +47,24 @@ pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
      CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN OLD; END $$; \
+         CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

@@ -33,6 +33,20 @@ pub(crate) const TIME_DIGITS: u16 = 3;
 pub(crate) const KEEP_SEVEN: &str =
     "CREATE TRIGGER keep BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN SELECT RAISE(IGNORE); END";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use diesel::backend::Backend;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 /// The longest identifier that all three databases take, in bytes (PostgreSQL's `NAMEDATALEN` less one).
@@ -31,8 +31,8 @@ impl TableName {
     }
 
     fn parse(sql: String) -> Self {
-        let quote = quote_of(&sql);
-        let mut parts = split(&sql, '.');
+        let (quote, mut names) = names(&sql);
+        let mut parts = names.pop().expect("there is always a name");
         let name = parts.pop().expect("there is always a part");
         TableName { schema: parts.pop(), name, sql, quote }
     }
@@ -41,6 +41,20 @@ impl TableName {
     pub fn quoted(&self, identifier: &str) -> String {
         let doubled = identifier.replace(self.quote, &format!("{0}{0}", self.quote));
         format!("{0}{doubled}{0}", self.quote)
+    }
+
+    /// The name of another table in the same schema.
+    pub fn beside(&self, name: &str) -> Self {
+        TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
+    }
+
+    /// Writes the name into a statement.
+    pub(crate) fn push<DB: Backend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+        if let Some(schema) = &self.schema {
+            out.push_identifier(schema)?;
+            out.push_sql(".");
+        }
+        out.push_identifier(&self.name)
     }
 
     /// Quotes an identifier that lives in the table's schema, such as its index.
@@ -52,22 +66,45 @@ impl TableName {
     }
 }
 
-impl fmt::Display for TableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sql)
-    }
-}
-
-/// Reads the names of columns from the SQL of one, or of a tuple of them.
+/// Reads the names of columns from their SQL.
 pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
 where
     DB: Backend,
     DB::QueryBuilder: Default,
 {
-    // A column follows its table after a dot, and the tuple's next one after a comma.
-    let sql = sql_of(columns, backend)?;
-    let name = |column: &String| split(column, '.').pop().unwrap_or_default();
-    Ok(split_quoted(&sql, ',').iter().map(name).collect())
+    let (_, names) = names(&sql_of(columns, backend)?);
+    Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
+}
+
+/// The quote of a list of quoted names, and the parts of each of them.
+fn names(sql: &str) -> (char, Vec<Vec<String>>) {
+    let quote = sql.chars().find(|c| matches!(c, '`' | '"')).unwrap_or('"');
+    let mut names = vec![vec![String::new()]];
+    let mut quoted = false;
+    let mut chars = sql.chars().peekable();
+    while let Some(c) = chars.next() {
+        let name = names.last_mut().expect("there is always a name");
+        let part = name.last_mut().expect("there is always a part");
+        match c {
+            _ if c == quote && quoted && chars.peek() == Some(&quote) => {
+                chars.next();
+                part.push(quote);
+            }
+            _ if c == quote => quoted = !quoted,
+            _ if quoted => part.push(c),
+            '.' => name.push(String::new()),
+            ',' => names.push(vec![String::new()]),
+            ' ' | '(' | ')' => {}
+            _ => part.push(c),
+        }
+    }
+    (quote, names)
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sql)
+    }
 }
 
 fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
@@ -78,37 +115,6 @@ where
     let mut builder = DB::QueryBuilder::default();
     fragment.to_sql(&mut builder, backend)?;
     Ok(builder.finish())
-}
-
-fn quote_of(sql: &str) -> char {
-    sql.trim_start().chars().next().filter(|c| *c == '`').unwrap_or('"')
-}
-
-/// Splits SQL where the separator stands outside quotes, and takes the quotes off.
-fn split(sql: &str, separator: char) -> Vec<String> {
-    let quote = quote_of(sql);
-    let unquoted = |part: &String| {
-        let part = part.trim();
-        let inner = part.strip_prefix(quote).and_then(|part| part.strip_suffix(quote)).unwrap_or(part);
-        inner.replace(&format!("{quote}{quote}"), &quote.to_string())
-    };
-    split_quoted(sql, separator).iter().map(unquoted).collect()
-}
-
-/// Splits SQL where the separator stands outside quotes.
-fn split_quoted(sql: &str, separator: char) -> Vec<String> {
-    let quote = quote_of(sql);
-    let mut parts = vec![String::new()];
-    let mut quoted = false;
-    for c in sql.chars() {
-        // A doubled quote ends and begins at once.
-        quoted ^= c == quote;
-        match parts.last_mut() {
-            Some(part) if c != separator || quoted => part.push(c),
-            _ => parts.push(String::new()),
-        }
-    }
-    parts
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
@@ -141,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_of_a_key_are_told_apart() {
-        let names = |sql| split_quoted(sql, ',').iter().map(|c| split(c, '.').pop().unwrap()).collect::<Vec<_>>();
-        assert_eq!(names(r#""a,b"."c.d""#), ["c.d"]);
-        assert_eq!(names("`t`.`x``y`, `s`.`t`.`z`"), ["x`y", "z"]);
+    fn the_names_of_columns_are_read_from_a_list() {
+        let (_, columns) = names(r#""t,.able"."id", "t,.able"."part, ""two""" "#);
+        let columns: Vec<_> = columns.into_iter().filter_map(|mut parts| parts.pop()).collect();
+        assert_eq!(columns, ["id", "part, \"two\""]);
     }
 
     #[test]

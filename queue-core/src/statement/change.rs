@@ -9,8 +9,9 @@ use diesel::sql_types::{Integer, Text};
 
 use crate::backend::QueueBackend;
 use crate::details::Details;
-use crate::entity::QueueTable;
+use crate::entity::{ColumnNames, QueueTable};
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::options::Periodic;
 use crate::planted::planted;
 use crate::status::Status;
 
@@ -49,6 +50,10 @@ pub enum Next {
     In(Duration),
     /// At a given time.
     At(Instant),
+    /// At the next time on its schedule.
+    Scheduled(Instant),
+    /// Now, in another stage.
+    InStage(&'static str),
 }
 
 /// What becomes of the text of the last failure.
@@ -88,10 +93,12 @@ impl Change {
         DB: QueueBackend,
         Status: ToSql<Text, DB>,
         String: ToSql<Text, DB>,
+        str: ToSql<Text, DB>,
         i32: ToSql<Integer, DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
-        let (names, metrics) = (T::COLUMNS, T::OPTIONS.metrics);
+        let (names, options) = (T::COLUMNS, T::OPTIONS);
+        let metrics = options.metrics;
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -102,6 +109,18 @@ impl Change {
         if let Some(status) = &self.status {
             column(&mut out, names.status)?;
             out.push_bind_param::<Text, _>(status)?;
+        }
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, options.stages) {
+            column(&mut out, stages.column)?;
+            out.push_bind_param::<Text, str>(stage)?;
+        }
+        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
+            column(&mut out, periodic.scheduled_time)?;
+            match next {
+                Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                _ => push_begun_schedule(periodic, names, &mut out)?,
+            }
         }
         if let Some(next) = &self.next {
             column(&mut out, names.next_attempt_time)?;
@@ -118,7 +137,8 @@ impl Change {
                     out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
                 }
                 Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
-                Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::InStage(_) => out.push_sql(DB::NOW),
+                Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }
             if unless_stopped {
                 out.push_sql(" END");
@@ -178,4 +198,25 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that
+/// is about to be another one, and the schedule is to begin with this one.
+pub(super) fn push_begun_schedule<DB: QueueBackend>(
+    periodic: Periodic,
+    names: ColumnNames,
+    out: &mut AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    out.push_sql("CASE WHEN ");
+    out.push_identifier(periodic.period)?;
+    out.push_sql(" IS NULL AND ");
+    out.push_identifier(periodic.cron)?;
+    out.push_sql(" IS NULL THEN ");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(" ELSE COALESCE(");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(", ");
+    out.push_identifier(names.next_attempt_time)?;
+    out.push_sql(") END");
+    Ok(())
 }

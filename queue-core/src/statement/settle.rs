@@ -41,6 +41,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
     i64: ToSql<BigInt, DB>,
@@ -93,6 +94,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
     i64: ToSql<BigInt, DB>,
@@ -144,6 +146,7 @@ where
     F: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
