@@ -22,7 +22,7 @@ pub struct Options {
     pub periodic: Option<Periodic>,
     /// The domain column by which `enqueue_if_newer` tells old from new.
     pub version: Option<&'static str>,
-    /// The columns whose change makes a row due.
+    /// The columns whose change makes a row due, whoever changes them.
     pub rerun: Option<Rerun>,
     /// The times that are kept for statistics.
     pub metrics: Metrics,
@@ -95,11 +95,11 @@ pub struct Rerun {
 /// The names of the queue's own columns for the times that statistics need, by the database's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// When the row was inserted.
+    /// When the row was inserted, by whomever. Rows from before the column have none.
     pub created: Option<&'static str>,
     /// When the queue has written on the row last.
     pub updated: Option<&'static str>,
-    /// When the last recorded attempt began.
+    /// When the last recorded attempt began: when its row was claimed, by the database's clock.
     pub begin: Option<&'static str>,
     /// When the last recorded attempt ended.
     pub end: Option<&'static str>,
