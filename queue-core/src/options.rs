@@ -259,7 +259,7 @@ pub trait HasStages: QueueTable {
 ///     name: String,
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// # let mut connection = SqliteConnection::establish(":memory:")?;
 /// # diesel::connection::SimpleConnection::batch_execute(&mut connection,
 /// #     "CREATE TABLE jobs (id INTEGER PRIMARY KEY NOT NULL, name TEXT NOT NULL)")?;
