@@ -38,6 +38,15 @@ fn a_closure_handles() {
 }
 
 #[test]
+fn a_payroll_that_is_rolled_back_notifies_nobody() {
+    let said = Program::run("payroll", NONE).well();
+    assert!(said.contains("February is not paid: the company's account lacks 1500000 cents"), "{said}");
+    assert!(said.contains("<number> there is no mailbox '<value>'"), "{said}");
+    assert!(said.contains("notification 5: failed for good, after 1 try: 550"), "{said}");
+    assert!(said.contains("check: 5 salaries, 5 notifications"), "{said}");
+}
+
+#[test]
 fn groups_keep_the_books() {
     let said = Program::run("ledger_groups", NONE).well();
     assert!(said.contains("9950 messages, 50 of them failed"), "{said}");
@@ -65,6 +74,41 @@ fn nightly_jobs_run_by_the_clocks_of_their_places() {
     assert!(said.contains("closing of the books runs for 2025-10-26 00:30:00 UTC"), "{said}");
     assert!(said.contains("the time zone `Europe/Berlni` is unknown"), "{said}");
     assert!(said.contains("check: 3 jobs have run once each"), "{said}");
+}
+
+#[test]
+fn a_full_text_index_stays_in_step_with_its_folder() {
+    let said = Program::run("reindex", NONE).well();
+    assert_eq!(said.matches("lost.md: Lost updates").count(), 2, "indexed again, for it has changed meanwhile: {said}");
+    assert_eq!(said.matches("check: the index is in step").count(), 2, "{said}");
+    let place = Place::new();
+    let file = place.file("one.md", "# One\n\nof a kind\n");
+    place.file("two.txt", "two of \"another\"\n");
+    let folder = Path::new(&file).parent().unwrap().to_str().unwrap();
+    let run = |words| Program::run("reindex", [folder, "--database", &place.database, "--search", words]).well();
+    let first = run("of a");
+    assert!(first.contains("in step with 2 files") && first.contains("one.md: # One [of] [a] kind"), "{first}");
+    fs::write(&file, "# One\n\nmore\n").unwrap();
+    let second = run("\"another\"");
+    assert!(
+        second.contains("indexed") && second.contains("one.md: One") && second.contains("1 files with"),
+        "{second}"
+    );
+    assert_eq!(second.matches("indexed").count(), 1, "the other file is the same: {second}");
+    fs::remove_file(&file).unwrap();
+    assert!(run("more").contains("0 files with"));
+    let refused = Program::run("reindex", ["no/such/folder"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("cannot read the folder no/such/folder"), "{}", refused.stderr);
+}
+
+#[test]
+fn every_payment_is_in_one_of_three_pools() {
+    let said = Program::run("pools", NONE).well();
+    assert!(said.contains("all are worked: 0 waiting, 900 finished, 100 refused"), "{said}");
+    assert!(said.contains("50 refused: account 13 is closed"), "{said}");
+    assert!(said.contains("50 rows are back in the queue"), "{said}");
+    assert!(said.contains("at the end: 0 waiting, 950 finished, 50 refused"), "{said}");
 }
 
 #[test]

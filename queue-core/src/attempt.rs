@@ -14,7 +14,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
@@ -88,9 +88,9 @@ pub(crate) enum Rest {
     /// A conflict or a lost connection: nobody's fault, no try is used.
     Postpone(String),
     /// The attempt failed: record it.
-    Record(Settled, Change),
+    Record(Settled, Box<Change>),
     /// The same for a row that its group has reserved, so that it is not due.
-    RecordReserved(Settled, Change),
+    RecordReserved(Settled, Box<Change>),
     /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
     FindOut(Settled, Option<Fence>, String),
     /// The poller shut down: leave the row as it was.
@@ -374,7 +374,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
-                Err(Rest::Record(settled, change.clone()))
+                Err(Rest::Record(settled, Box::new(change.clone())))
             }
             Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
             Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
@@ -394,16 +394,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(settled);
         }
         if C::classify(&error) == ErrorClass::ConnectionLost {
-            let reached = (settled != Settled::Deleted).then(|| {
-                let Fence { status, try_count, .. } = self.row.fence;
-                Fence::new(change.status.unwrap_or(status), change.try_count.unwrap_or(try_count))
-            });
+            let reached = match settled {
+                Settled::Deleted => None,
+                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
+            };
             return Err(Rest::FindOut(settled, reached, error.to_string()));
         }
         // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
         // after a panic in one, and releases that instead of committing ours.
         if is_failure(settled) && !is_interruption::<C>(&error) {
-            return Err(Rest::Record(settled, change.clone()));
+            return Err(Rest::Record(settled, Box::new(change.clone())));
         }
         Err(self.lost(error, Misfortune::CommitRefused))
     }
@@ -433,14 +433,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     fn record(&self, failure: &Failure) -> Rest {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
-        Rest::Record(settled, change)
+        Rest::Record(settled, Box::new(change))
     }
 }
 
 /// The rest of an attempt whose handler took longer than its budget.
 pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
-    Rest::Record(settled, change)
+    Rest::Record(settled, Box::new(change))
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;

@@ -204,6 +204,11 @@ impl<C: QueueConnection> Crew<C> {
         let mut board = unpoisoned(self.board.lock());
         let heat = &mut board.lanes[lane];
         heat.fruitless = 0;
+        if self.lanes[lane].is_exclusive() {
+            // Nobody else finds any before the turn has ended, which says so.
+            heat.hot = false;
+            return;
+        }
         if self.lanes[lane].has_more_claimed() {
             // Another worker may have found nothing more to claim meanwhile, and cooled the lane.
             heat.hot = true;
@@ -222,6 +227,11 @@ impl<C: QueueConnection> Crew<C> {
         self.turns.fetch_add(1, Ordering::AcqRel);
         let heat = &mut board.lanes[leave.lane];
         let mut cooled = false;
+        if turn != Turn::Idle && self.lanes[leave.lane].is_exclusive() {
+            heat.hot = true;
+            heat.sparks += 1;
+            self.work.notify_one();
+        }
         if turn == Turn::Idle && heat.hot && heat.sparks == leave.sparks {
             heat.hot = false;
             heat.fruitless = heat.fruitless.saturating_add(1);

@@ -242,7 +242,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             return Ok(());
         }
         let (settled, change) = self.after(row, Misfortune::TransactionEnded(error));
-        Err(self.ended_by(row, Rest::Record(settled, change)))
+        Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
     }
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
@@ -264,7 +264,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     let misfortune = Misfortune::FailedAndEnded(text);
                     change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
                 }
-                Err(self.ended_by(row, Rest::Record(settled, change)))
+                Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
             }
         }
     }
@@ -313,7 +313,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         match why {
             Revocation::OverBudget if self.begun == 1 => {
                 let (settled, change) = self.after(row, Misfortune::OverBudget(self.plan.budget));
-                Rest::Record(settled, change)
+                Rest::Record(settled, Box::new(change))
             }
             Revocation::OverBudget | Revocation::Shutdown => Rest::Leave,
         }

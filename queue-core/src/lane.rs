@@ -21,7 +21,7 @@ use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::{Change, ErrorText, Fence, QueueOn, Scope};
+use crate::statement::{ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -60,6 +60,11 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// so the process's turn to write, while the handler runs.
     fn recorded_as(&self) -> Option<&str> {
         None
+    }
+
+    /// Whether one message is worked at a time, wherever: no other worker finds work while a turn is taken.
+    fn is_exclusive(&self) -> bool {
+        false
     }
 
     /// How long a handler may hold its transaction.
@@ -242,7 +247,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot tell what happened: of a handler that has committed, its effects may stay.
                     let untold = match &rest {
-                        Rest::Record(_, Change { error: ErrorText::Set(text), .. }) => format!(": {text}"),
+                        Rest::Record(_, change) => match &change.error {
+                            ErrorText::Set(text) => format!(": {text}"),
+                            _ => String::new(),
+                        },
                         _ => String::new(),
                     };
                     let what = "was changed by somebody else, or a trigger keeps it from changing";
@@ -277,6 +285,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Some(&self.key_prefix)
     }
 
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
+    }
+
     fn budget(&self) -> Duration {
         self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
@@ -293,7 +305,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         let passed_over = self.pauses.passed_over();
         let plan = self.plan(slot, &passed_over);
         let Attempted { end, session_is_sound } = match link.session() {
-            Ok(session) => attempt::<Q, C>(session, &plan, claimed),
+            Ok(session) => {
+                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
+                // Of a session in doubt the lock ends with it.
+                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
+            }
             Err(error) => {
                 noise.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;

@@ -11,7 +11,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
@@ -65,7 +65,9 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
+    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming.
+    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive;
+    let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
     match in_one_commit(connection, terms, claim) {
         Ok(Some(harvest)) => return Ok(harvest),
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
@@ -86,7 +88,7 @@ fn in_one_commit<Q, C>(
 ) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
-    Q: Queueable,
+    Q: QueueOn<C>,
 {
     let sent = Instant::now();
     connection.begin()?;
@@ -99,6 +101,7 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
+    Q::end_exclusion(connection)?;
     Ok(harvest)
 }
 
@@ -132,7 +135,12 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let rows = contained(claim(connection, terms.limit, terms.scope)?);
+    let mut rows = claim(connection, terms.limit, terms.scope)?;
+    if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+        // A glance may have read the content before a change and the count of changes after it.
+        rows = retaken::<Q, C>(connection, rows)?;
+    }
+    let rows = contained(rows);
     if rows.is_empty() {
         return Ok(Some(harvest));
     }
@@ -192,7 +200,7 @@ where
                 }
                 // Given back as it was, it would be one whose lease has expired, once more.
                 let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let fence = Fence { began, ..Fence::new(Status::InProgress, stored(before + 1)) };
+                let fence = held_as(fence, before + 1, began);
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -263,7 +271,7 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let fence = Fence { began: Some(began), ..Fence::new(Status::InProgress, stored(tries)) };
+                let fence = held_as(fence, tries, Some(began));
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before, due: None, fence, tries, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -271,6 +279,15 @@ where
         }
     }
     Ok(Some(harvest))
+}
+
+/// Locks rows that were only looked at, and reads them again.
+fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
 type ContainedRow<Q> = (
@@ -282,6 +299,11 @@ type ContainedRow<Q> = (
 
 fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
+}
+
+/// The state of a claimed row under its lease.
+fn held_as(claimed: Fence, tries: u32, began: Option<crate::instant::Instant>) -> Fence {
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed }
 }
 
 fn expired_in(attempt: u32) -> String {

@@ -128,7 +128,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let terms = Terms {
             rules: &self.rules,
             lease: self.length(),
-            limit: self.batch,
+            limit: if self.is_exclusive() { 1 } else { self.batch },
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
             can_lock: self.can_lock.load(Ordering::Relaxed),
             scope: Scope { except: &self.pauses.passed_over(), stages: self.stages.as_deref() },
@@ -176,6 +176,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn queue(&self) -> TypeId {
         TypeId::of::<Q::Queue>()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
     }
 
     /// Of the transactions: the handler's own time is kept by its lease.

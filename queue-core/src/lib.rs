@@ -47,6 +47,7 @@ mod options;
 mod pauses;
 mod planted;
 mod poller;
+mod priority;
 mod queue;
 mod recurrence;
 mod report;
@@ -63,6 +64,7 @@ pub mod statement;
 mod status;
 mod substitute;
 mod verdict;
+mod version;
 mod wake;
 mod window;
 mod worker;
@@ -89,8 +91,17 @@ pub use self::options::{
     Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
-pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
-pub use self::report::StatusCounts;
+pub use self::priority::PrioritizeOn;
+pub use self::queue::{
+    ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
+    Redriven, SweepOn,
+};
+#[doc(hidden)]
+pub use self::report::Tabular;
+pub use self::report::{
+    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explanation, Interval, Part, PeriodCounts,
+    RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
+};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};
 #[doc(hidden)]
@@ -101,4 +112,5 @@ pub use self::stage::Stage;
 #[doc(hidden)]
 pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
+pub use self::version::EnqueueByVersion;
 pub use self::window::{InvalidWindow, Window};

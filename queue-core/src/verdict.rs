@@ -114,7 +114,10 @@ impl Rules {
                 };
                 (Settled::Advanced, change)
             }
-            Outcome::Skip => (Settled::Skipped, Change { status: Some(Status::Skipped), ..recorded }),
+            // Whatever the row contains: a change would leave one alone that was skipped before it.
+            Outcome::Skip => {
+                (Settled::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+            }
             Outcome::Delete => (Settled::Deleted, recorded),
             Outcome::Again(when) => {
                 // No failure, so the tries stay; a finished row that was made due again begins anew.

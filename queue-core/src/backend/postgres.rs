@@ -1,20 +1,22 @@
 //! PostgreSQL's answers.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
-use diesel::deserialize::{self, FromSql};
+use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgConnection, PgValue};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{Text, Timestamptz};
+use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, fingerprint, refused};
 use crate::instant::{Instant, TimestampUtc};
 
 impl QueueBackend for Pg {
@@ -30,14 +32,24 @@ impl QueueBackend for Pg {
     // GREATEST, because nothing can be subtracted from `-infinity`.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("CAST(EXTRACT(EPOCH FROM GREATEST(", ", statement_timestamp()) - statement_timestamp()) * 1000000 AS bigint)");
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) =
+        ("CAST(NULLIF(NULLIF(EXTRACT(EPOCH FROM ", "), 'infinity'), '-infinity') * 1000000 AS bigint)");
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const NULLS_FIRST: &'static str = " NULLS FIRST";
+    const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
+    const DELETE_NAMES_ALIAS: bool = false;
+    const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = 60;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;
@@ -129,6 +141,27 @@ impl QueueConnection for PgConnection {
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {
         Ok(true)
+    }
+
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
+        #[derive(QueryableByName)]
+        struct Answer {
+            #[diesel(sql_type = Bool)]
+            excluded: bool,
+        }
+        // The table by its number, because the same name may stand in one schema for each tenant. The lock is released
+        // after the transaction's changes can be seen.
+        let locked: Answer = diesel::sql_query(
+            "SELECT pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
+        )
+        .bind::<Integer, _>(fingerprint(&format!("queueable\n{}", target.columns.status)) as i32)
+        .bind::<Text, _>(target.table.to_string())
+        .get_result(self)?;
+        Ok(locked.excluded)
+    }
+
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
     }
 
     fn with_lock_wait<T>(

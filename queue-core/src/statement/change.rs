@@ -36,8 +36,9 @@ pub struct Change {
     pub error: ErrorText,
     /// When the attempt that ends now began, for entities that keep it.
     pub begin: Option<Instant>,
-    /// How often the columns had changed that make the row due, when its attempt began.
-    pub change_count: Option<i64>,
+    /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
+    /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
+    pub of_content: bool,
 }
 
 /// When a row is due next.
@@ -70,7 +71,19 @@ pub enum ErrorText {
 impl Change {
     /// A change by an attempt that knows this of its row.
     pub(crate) fn of(details: &Details) -> Self {
-        Change { begin: details.now.map(Instant::from), change_count: details.change_count, ..Change::default() }
+        Change { begin: details.now.map(Instant::from), of_content: true, ..Change::default() }
+    }
+
+    /// The change in place of this one where the content has changed meanwhile.
+    pub(super) fn after_new_content(&self) -> Self {
+        Change {
+            status: Some(Status::NotAttempted),
+            next: Some(Next::In(Duration::ZERO)),
+            try_count: Some(0),
+            another_try: false,
+            of_content: false,
+            ..self.clone()
+        }
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
@@ -85,6 +98,7 @@ impl Change {
         Instant: ToSql<TimestampUtc, DB>,
     {
         let (names, options) = (T::COLUMNS, T::OPTIONS);
+        let metrics = options.metrics;
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -142,6 +156,20 @@ impl Change {
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
+            // An attempt whose process died is not measured: nobody knows when it ended.
+            let measured = metrics.begin.is_none() || self.begin.is_some();
+            if let (Some(name), Some(begin)) = (metrics.begin, &self.begin) {
+                column(&mut out, name)?;
+                out.push_bind_param::<TimestampUtc, _>(begin)?;
+            }
+            if let Some(name) = metrics.end.filter(|_| measured) {
+                column(&mut out, name)?;
+                out.push_sql(DB::NOW);
+            }
+        }
+        if let Some(updated) = metrics.updated {
+            column(&mut out, updated)?;
+            out.push_sql(DB::NOW);
         }
         if let Some(began) = &self.began {
             column(&mut out, names.last_attempt_time)?;
@@ -151,7 +179,17 @@ impl Change {
             ErrorText::Keep => {}
             ErrorText::Clear => {
                 column(&mut out, names.last_attempt_error_message)?;
-                out.push_sql("NULL");
+                // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so
+                // that MySQL, which reads what it has just assigned, sees it too.
+                if self.unless_stopped && self.next != Some(Next::Never) {
+                    out.push_sql("CASE WHEN ");
+                    out.push_identifier(names.next_attempt_time)?;
+                    out.push_sql(" IS NULL THEN ");
+                    out.push_identifier(names.last_attempt_error_message)?;
+                    out.push_sql(" END");
+                } else {
+                    out.push_sql("NULL");
+                }
             }
             ErrorText::Set(text) => {
                 column(&mut out, names.last_attempt_error_message)?;

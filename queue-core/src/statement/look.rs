@@ -12,12 +12,14 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
+use super::head::push_due_head;
 use crate::backend::QueueBackend;
 use crate::column::NextAttemptTime;
 use crate::entity::{QueueTable, Queueable};
 use crate::guard::Guard;
 
-/// The microseconds until the next row of `Q` is due, 0 or less when one is due already.
+/// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
+/// time, the next row is the one whose turn it is.
 pub struct Look<Q, DB: Backend> {
     guard: Option<Guard<DB>>,
     stages: Option<Vec<&'static str>>,
@@ -44,6 +46,7 @@ impl<Q, DB> QueryFragment<DB> for Look<Q, DB>
 where
     Q: Queueable,
     DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
@@ -51,12 +54,19 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         out.push_sql(DB::MICROSECONDS_UNTIL.0);
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        if Q::Queue::OPTIONS.exclusive {
+            out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
+        } else {
+            push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        }
         out.push_sql(DB::MICROSECONDS_UNTIL.1);
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
+        if Q::Queue::OPTIONS.exclusive {
+            return push_due_head::<Q, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref());
+        }
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref())?;
-        push_oldest::<Q::Queue, DB>(&mut out, 1)
+        push_oldest::<Q::Queue, DB>(&mut out, None, 1)
     }
 }
 

@@ -3,11 +3,11 @@
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
 use super::claim::{Fence, push_index_hint};
-use super::condition::{Condition, StateCondition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -44,6 +44,7 @@ where
     str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -52,6 +53,9 @@ where
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.change.of_content {
+            push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        }
         if self.if_due {
             out.push_sql(" AND ");
             StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
@@ -93,6 +97,7 @@ where
     str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -103,6 +108,9 @@ where
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));
             is_key.walk_ast(out.reborrow())?;
             push_fence::<Q::Queue, DB>(fence, out.reborrow())?;
+            if self.change.of_content {
+                push_same_content::<Q::Queue, DB>(fence, out.reborrow())?;
+            }
         }
         out.push_sql(")");
         Ok(())

@@ -1,6 +1,5 @@
 //! Failures, crashes and nonsense: one row's trouble is its own, and its schedule goes on.
 
-use diesel::Connection;
 use queueable::statement::{QueueOn, Scope};
 use queueable::{Failure, Status};
 
