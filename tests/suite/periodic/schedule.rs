@@ -1,6 +1,6 @@
 //! When a row runs next: by its schedule, not by its last run.
 
-use queueable::{Missed as Policy, Schedule, Status};
+use queueable::{Explanation, Missed as Policy, Schedule, Status};
 
 use super::*;
 
@@ -166,6 +166,7 @@ fn a_stopped_schedule_is_resumed() {
         let rows = Once::queue().all_rows();
         assert_eq!(rows.stop(&mut desk.connect()).unwrap(), 2);
         assert_eq!(desk.state(2).next_attempt_time, None);
+        assert_eq!(Once::explain(&mut desk.connect(), &2).unwrap(), Explanation::Stopped);
         assert_eq!(rows.resume(&mut desk.connect()).unwrap(), 2, "{mode:?}");
         desk.runs();
         assert_eq!(desk.run(mode, Missed::Once, done).succeeded, 2);
