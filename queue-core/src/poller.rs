@@ -88,9 +88,12 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in some stages: the others are left to
-    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage.
+    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage. A stage of
+    /// another enum than the entity's does not compile.
     ///
-    /// A stage of another enum than the entity's does not compile:
+    /// A claim passes over the due rows of the other stages in the queue's index. On PostgreSQL that takes some 20
+    /// milliseconds for each 100,000 of them that are due longer. Where so many wait for another stage, let their poller
+    /// catch up, or make the stages queues of their own, each with a `prefix`.
     ///
     /// ```
     /// # use diesel::prelude::*;

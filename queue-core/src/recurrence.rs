@@ -32,8 +32,8 @@ impl Recurrence {
     /// Reads the schedule of a row. `None`: it has none, and runs once.
     pub(crate) fn of(columns: Periodic, details: &Details) -> Result<Option<Self>, NoSchedule> {
         let Some(schedule) = schedule_of(columns, details)? else { return Ok(None) };
-        let now = details.now.unwrap_or_else(Utc::now);
-        let tick = details.scheduled_time.unwrap_or(now);
+        // Both are read with the row.
+        let (Some(now), Some(tick)) = (details.now, details.scheduled_time) else { return Ok(None) };
         let next = schedule.next_by(columns.missed, tick, now);
         if next.is_none() && !schedule.ever_ran() {
             let expression = details.cron.clone().unwrap_or_default();

@@ -8,14 +8,16 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, Condition, CopyRows, Count, CountAmong, CountByStatus,
-    ErrorText, Fence, Keys, Load, Look, Next, Present, QueueOn, Recall, RecallMark, Remove, RemoveAll, RemoveKeys,
-    Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
+    ErrorText, Fence, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark, Remove, RemoveAll,
+    RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
 };
 use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
 use crate::suite::fate::Moved;
+use crate::suite::periodic::Once as Periodic;
+use crate::suite::stages::Invoice;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 type Queue = <Payment as Queueable>::Queue;
@@ -133,6 +135,36 @@ fn the_sql_of_strict_crash_accounts() {
     listing.add("mark", &Settle::<Payment>::new(&7, FENCE, &mark));
     listing.add("retake", &Retake::<Payment, Backend>::new(&7, FENCE));
     listing.matches("strict");
+}
+
+#[test]
+fn the_sql_of_stages() {
+    let served = Some(&["RENDER", "SEND"][..]);
+    let (began, token) =
+        (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
+    let advanced = Change { next: Some(Next::InStage("SEND")), try_count: Some(0), ..Change::default() };
+    let mut listing = Listing::default();
+    listing.add("look", &Look::<Invoice, Backend>::new());
+    listing.add("claim", &Claim::<Invoice, Backend>::new());
+    listing.add("claim in some stages", &Claim::<Invoice, Backend>::new().in_stages(served));
+    listing.add("take in some stages", &Take::<Invoice, Backend>::new(began, token, 10, &[]).in_stages(served));
+    listing.add("read the details", &ReadDetails::<Invoice>::new(&7));
+    listing.add("settle for the next stage", &Settle::<Invoice>::new(&7, FENCE, &advanced));
+    listing.add("find unknown stages", &UnknownStages::<Invoice>::new());
+    listing.matches("stages");
+}
+
+#[test]
+fn the_sql_of_schedules() {
+    let (began, token) =
+        (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
+    let scheduled = Change { next: Some(Next::Scheduled(token)), ..failure() };
+    let mut listing = Listing::default();
+    listing.add("read the details", &ReadDetails::<Periodic>::new(&7));
+    listing.add("settle for the next run", &Settle::<Periodic>::new(&7, FENCE, &scheduled));
+    listing.add("settle for another try", &Settle::<Periodic>::new(&7, FENCE, &failure()));
+    listing.add("take", &Take::<Periodic, Backend>::new(began, token, 10, &[]));
+    listing.matches("schedules");
 }
 
 #[test]

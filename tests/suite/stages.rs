@@ -21,7 +21,7 @@ diesel::table! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Stage)]
 #[diesel(sql_type = Text)]
-enum InvoiceStage {
+pub(crate) enum InvoiceStage {
     Render,
     Send,
     #[stage(name = "b'ook")]
@@ -39,7 +39,7 @@ macro_rules! invoices {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = invoices)]
         #[queue(stage = InvoiceStage, retry = fixed("1h"), max_tries = 3, $($key)*)]
-        struct $name {
+        pub(crate) struct $name {
             id: i64,
         }
     )*};

@@ -3,10 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Timelike, Utc};
+use chrono::{DateTime, DurationRound, TimeDelta, Timelike, Utc};
 use diesel::prelude::*;
 use queueable::statement::QueueOn;
-use queueable::{Error, Lease, Message, Outcome, Poller, Queueable, Status, Tally, Window};
+use queueable::{Error, Explanation, Lease, Message, Outcome, Poller, Queueable, Status, Tally, Window};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payments};
@@ -130,4 +130,23 @@ fn a_window_that_cannot_be_read_is_refused_at_start() {
     assert_eq!((findings.len(), findings[0].entity.as_str()), (1, "Nowhere"));
     assert!(findings[0].problem.contains("the time zone `Europe/Berlni` is not in the IANA database"), "{findings:?}");
     assert!(findings[0].mend.contains("window = "), "{findings:?}");
+}
+
+#[test]
+fn a_row_outside_the_window_says_when_that_opens() {
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let mut connection = bank.connect();
+    // Once more if the clock has passed noon or midnight meanwhile.
+    let (now, before, after) = loop {
+        let now = Utc::now();
+        let (before, after) = (Before::explain(&mut connection, &id), After::explain(&mut connection, &id));
+        if now.hour() / 12 == Utc::now().hour() / 12 {
+            break (now, before.unwrap(), after.unwrap());
+        }
+    };
+    let is_before = now.hour() < 12;
+    let opens = (now + TimeDelta::hours(12)).duration_trunc(TimeDelta::hours(12)).unwrap();
+    let closed = Explanation::OutsideWindow { opens: Some(opens) };
+    assert_eq!((before, after), if is_before { (Explanation::Due, closed) } else { (closed, Explanation::Due) });
 }

@@ -17,6 +17,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::options::{Fate, Options};
 use crate::statement::{Inspect, InspectedRow, IsArchived, QueueOn};
 use crate::status::Status;
+use crate::window::Window;
 
 /// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
 ///
@@ -169,6 +170,8 @@ fn told_by_the_row<Q: Queueable>(row: InspectedRow) -> Option<Explanation> {
     let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
     if is_pending == 0 {
         return Some(match known {
+            // A success clears the text. With a schedule it was still pending, until it was stopped.
+            Status::Success if options.periodic.is_some() && error.is_some() => Explanation::Stopped,
             Status::Success => Explanation::Succeeded { time: at(last) },
             Status::Skipped => Explanation::Skipped,
             Status::Failed => {
@@ -193,8 +196,9 @@ fn told_by_the_row<Q: Queueable>(row: InspectedRow) -> Option<Explanation> {
     if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
         return Some(Explanation::UnknownStage { stage });
     }
-    let _ = now;
-    None
+    let window = options.window.and_then(|window| window.parse::<Window>().ok());
+    let (window, now) = (window?, at(now)?);
+    (!window.is_open(now)).then(|| Explanation::OutsideWindow { opens: window.next_opening(now) })
 }
 
 /// The archive table in which the row is. One beside a table with a schema's name cannot be asked by the key's condition.

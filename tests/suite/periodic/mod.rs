@@ -25,7 +25,7 @@ macro_rules! entities {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = reports)]
         #[queue(retry = fixed("1h"), max_tries = 3, $($key$(($($value)*))?$(= $other)?),*)]
-        struct $name {
+        pub(crate) struct $name {
             id: i64,
         }
     )*};
