@@ -6,6 +6,7 @@ mod exclusive;
 mod explain;
 mod guard;
 mod priority;
+mod processes;
 mod schema;
 
 use std::sync::{Arc, Mutex};
