@@ -44,7 +44,7 @@ pub use self::retake::Retake;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use crate::backend::{QueueConnection, Target};
+use crate::backend::{QueueBackend, QueueConnection, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
@@ -171,7 +171,7 @@ where
 
     fn claim(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = match passed_over {
-            [] if is_plain::<Q>() => Claim::<Q, C::Backend>::new().load(connection)?,
+            [] if is_plain::<Q, C::Backend>() => Claim::<Q, C::Backend>::new().load(connection)?,
             keys => claim_in_turn::<Q, C>(connection, true, 1, keys)?,
         };
         let claimed = with_details(connection, rows)?.pop();
@@ -297,9 +297,46 @@ fn aged_first<Q: Queueable>() -> Option<Duration> {
 }
 
 /// Whether the next row is always found by the one statement that is prepared once and for all.
-fn is_plain<Q: Queueable>() -> bool {
+fn is_plain<Q: Queueable, DB: QueueBackend>() -> bool {
     let Options { order, exclusive, .. } = Q::Queue::OPTIONS;
-    !exclusive && order.is_none_or(|order| order.age.is_none())
+    !exclusive && order.is_none_or(|order| order.age.is_none()) && !locks_what_it_passes::<Q, DB>()
+}
+
+/// Whether a claim may pass due rows, or rows that are not due, and would keep their locks.
+fn locks_what_it_passes<Q: Queueable, DB: QueueBackend>() -> bool {
+    DB::LOCKS_WHAT_IT_PASSES && (Q::Queue::OPTIONS.guarded || Q::Queue::OPTIONS.order.is_some())
+}
+
+/// How many keys are read at first, of which one is claimed: others may hold those of some.
+const CANDIDATES: u32 = 16;
+
+/// Claims rows whose keys are read first, without a lock: by its key a row is locked alone, and judged again.
+fn claim_candidates<Q, C>(
+    connection: &mut C,
+    limit: u32,
+    claim: impl Fn(u32) -> ClaimSome<Q, C::Backend>,
+) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C> + Selectable<C::Backend>,
+    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+{
+    let mut read = limit.saturating_mul(2).max(CANDIDATES);
+    loop {
+        let candidates: Vec<ClaimedRow<Q>> = claim(read).without_lock().load(connection)?;
+        let keys: Vec<_> = candidates.iter().map(|row| &row.0).collect();
+        for keys in keys.chunks(limit.max(1) as usize) {
+            let claimed: Vec<ClaimedRow<Q>> = claim(limit).only(keys.iter().copied()).load(connection)?;
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+        if keys.len() < read as usize {
+            return Ok(Vec::new());
+        }
+        // Others hold them all.
+        read = read.saturating_mul(8);
+    }
 }
 
 /// Claims the rows whose turn it is: mostly the first ones by the entity's order.
@@ -326,17 +363,21 @@ where
         }
         // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
         return match Q::head(connection)? {
-            Some(head) => claim(1).only(&head).load(connection),
+            Some(head) => claim(1).only([&head]).load(connection),
             None => Ok(Vec::new()),
         };
     }
+    let mut load = |claim: &dyn Fn(u32) -> ClaimSome<Q, C::Backend>| match locks {
+        true if locks_what_it_passes::<Q, C::Backend>() => claim_candidates(connection, limit, claim),
+        _ => claim(limit).load(connection),
+    };
     if let Some(age) = aged_first::<Q>() {
-        let aged: Vec<ClaimedRow<Q>> = claim(limit).aged(age).load(connection)?;
+        let aged: Vec<ClaimedRow<Q>> = load(&|limit| claim(limit).aged(age))?;
         if !aged.is_empty() {
             return Ok(aged);
         }
     }
-    claim(limit).load(connection)
+    load(&claim)
 }
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {

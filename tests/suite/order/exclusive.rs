@@ -10,7 +10,7 @@ use queueable::backend::QueueConnection;
 use queueable::statement::QueueOn;
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
-use super::{Seen, bank_of, entity, sql};
+use super::{Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
 
@@ -236,7 +236,8 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
             .execute(session)
             .unwrap()
     };
-    let (mut one, mut other, mut late) = (bank.connect(), bank.connect(), bank.connect());
+    let (mut one, mut other) = (session_of_a_worker(&bank), session_of_a_worker(&bank));
+    let mut late = bank.connect();
     AnsiTransactionManager::begin_transaction(&mut late).unwrap();
     insert(&mut late, 5);
     insert(&mut bank.connect(), 10);
