@@ -10,6 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
 use crate::crash::{Crashes, Recorder, alone};
 use crate::failure_text::failure_text;
+use crate::gate::Gate;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
 use crate::poller::Tally;
@@ -24,6 +25,8 @@ pub(crate) struct Crew<C: QueueConnection> {
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
     pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
+    /// When the messages of each lane may be worked.
+    pub(crate) gates: Vec<Gate>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that took the places of stuck ones.
     substitutes: Mutex<Vec<JoinHandle<()>>>,
@@ -74,6 +77,7 @@ impl<C: QueueConnection> Crew<C> {
         settings: PollerSettings,
         limits: SessionLimits,
         mut lanes: Vec<Box<dyn Lane<C>>>,
+        gates: Vec<Gate>,
         crashes: Crashes,
     ) -> Self {
         let crashes = Arc::new(crashes);
@@ -97,6 +101,7 @@ impl<C: QueueConnection> Crew<C> {
             settings,
             limits,
             lanes,
+            gates,
         }
     }
 

@@ -11,18 +11,21 @@ use diesel::query_source::Table;
 use diesel::r2d2::{ConnectionManager, Pool};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{AsQueueConnection, QueueBackend, QueueConnection};
 use crate::column::{self, QueueColumn, QueueStateColumns};
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
 use crate::mode::HandlerFor;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::queue::Queue;
+use crate::report::{ExplainOn, Explanation};
 use crate::retry::{Retry, RetryPolicy};
 use crate::selection::AllFilters;
 use crate::statement::QueueOn;
 use crate::status::Status;
+use crate::version::EnqueueByVersion;
 
 /// The names of the queue's columns on one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,6 +199,50 @@ pub trait Queueable: Sized {
         due(NowPlus(delay))
     }
 
+    /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names is older
+    /// than this one, or null: the version is stored, the status becomes `NOT_ATTEMPTED` and the tries start anew. Returns
+    /// whether it was. News that arrives out of order, or twice, changes nothing. A skipped row is left alone, and so is one
+    /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`).
+    ///
+    /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
+    /// written. A row that is worked in a transaction is waited for.
+    ///
+    /// The version is whatever Diesel can compare: a number, a time.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { documents (id) { id -> BigInt, revision -> Nullable<BigInt>, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(version = revision)]
+    /// struct Document { id: i64 }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE documents (id INTEGER PRIMARY KEY NOT NULL, revision BIGINT)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Document>())?;
+    /// # connection.batch_execute("INSERT INTO documents (id) VALUES (7)")?;
+    /// assert!(Document::enqueue_if_newer(&mut connection, &7, 3)?);
+    /// assert!(!Document::enqueue_if_newer(&mut connection, &7, 2)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    fn enqueue_if_newer<C, V>(connection: &mut C, key: &Self::Key, version: V) -> Result<bool, Error>
+    where
+        C: AsQueueConnection,
+        Self: EnqueueByVersion<C::Connection, V>,
+    {
+        let changed = Self::enqueue_version(connection.as_queue_connection(), key, version)?;
+        if changed > 0 {
+            crate::wake::announce::<Self::Queue>();
+        }
+        Ok(changed > 0)
+    }
+
     /// Returns a poller that serves this entity with `handler`, which is what the entity's mode wants: a
     /// [`Handler`](crate::Handler) or a closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
     ///
@@ -206,6 +253,45 @@ pub trait Queueable: Sized {
         Self: QueueOn<C>,
     {
         Poller::new(pool).serve::<Self>(handler)
+    }
+
+    /// Tells why the row with this key does not run now: that it is not queued, scheduled for later, held by another attempt,
+    /// and so on; or that it is [due](Explanation::Due).
+    ///
+    /// It writes nothing and waits for nobody. Whether another session has locked the row is found out by taking its lock
+    /// for a moment, except inside a transaction on MySQL, where the lock would stay, and in a session that may only read:
+    /// there a row that is locked is called due.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Explanation, Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::id.eq(7), Payment::due_in(std::time::Duration::from_secs(60))))
+    ///     .execute(&mut connection)?;
+    /// match Payment::explain(&mut connection, &7)? {
+    ///     Explanation::ScheduledFor { time } => println!("payment 7 runs at {time}"),
+    ///     other => panic!("{other}"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn explain<C: AsQueueConnection>(connection: &mut C, key: &Self::Key) -> Result<Explanation, Error>
+    where
+        Self: ExplainOn<C::Connection>,
+    {
+        Ok(Self::explain_row(connection.as_queue_connection(), key)?)
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.

@@ -27,7 +27,7 @@ use crate::noise::Noise;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
 use crate::slot::Slot;
-use crate::statement::{Change, ErrorText, QueueOn};
+use crate::statement::{Change, ErrorText, QueueOn, Scope};
 use crate::verdict::Settled;
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -258,7 +258,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
-            passed_over: &[],
+            scope: Scope::ALL,
         };
         let Held { key, fence, before, tries, details, .. } = &**held;
         let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep, details };
@@ -275,7 +275,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Ok(settled) => Ok(Written::Settled(settled)),
             Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
             Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
-                Ok(Written::Failed(settled, change))
+                Ok(Written::Failed(settled, *change))
             }
             Err(Rest::Leave) => Ok(Written::Revoked),
             Err(Rest::FindOut(settled, reached, cause)) => {

@@ -4,6 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::Ident;
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 
 use crate::attribute::Written;
 use crate::expand::duration;
@@ -224,10 +225,12 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
         }
     }));
     markers.extend(kinds.when.as_ref().map(|condition| {
+        let place = Span::call_site().located_at(condition.span());
+        let assertion = quote_spanned!(place=> ::queueable::assert_condition::<#table::table, _>(&(#condition)));
         quote! {
             const _: () = {
                 fn _condition() {
-                    ::queueable::assert_condition::<#table::table, _>(&(#condition));
+                    #assertion
                 }
             };
         }

@@ -3,6 +3,9 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+mod archive;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod created;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod own_transaction;
@@ -12,6 +15,7 @@ mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
+mod trigger;
 
 use std::time::Duration;
 
@@ -23,7 +27,7 @@ use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
-pub(crate) use self::table_name::fingerprint;
+pub(crate) use self::table_name::{column_names, fingerprint};
 use crate::entity::{ColumnNames, QueueTable, Queueable};
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
@@ -50,6 +54,16 @@ pub trait QueueBackend:
 
     /// What stands before and after a time column to give the microseconds from now until then, as a 64 bit integer.
     const MICROSECONDS_UNTIL: (&'static str, &'static str);
+
+    /// What stands before and after a time to give the microseconds from 1970 until then, as a 64 bit integer; null for
+    /// what is no time between two others, as `infinity`.
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str);
+
+    /// What stands before and after an expression to make it text.
+    const AS_TEXT: (&'static str, &'static str);
+
+    /// What stands before and after a number to make it a 64 bit integer.
+    const AS_INTEGER: (&'static str, &'static str);
 
     /// The clause that locks a claimed row and passes over rows that others hold.
     const CLAIM_LOCK: &'static str;
@@ -97,6 +111,15 @@ pub trait QueueBackend:
 
     /// Whether an update itself can be ordered and limited; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool;
+
+    /// What stands after the columns of an insert that brings its own keys along, also where the database makes them.
+    const INSERT_OWN_KEYS: &'static str;
+
+    /// Whether a removal from a table under another name has to say what is removed: `DELETE name FROM table AS name`.
+    const DELETE_NAMES_ALIAS: bool;
+
+    /// Whether the locks that were taken after a savepoint end with the return to it.
+    const SAVEPOINT_FREES_LOCKS: bool;
 
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than to wait for the database's lock.
@@ -255,7 +278,7 @@ impl Target {
             table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,
             columns: <Q::Queue as QueueTable>::COLUMNS,
             options: <Q::Queue as QueueTable>::OPTIONS,
-            key: table_name::last_parts(Q::KEY_COLUMNS, backend)?,
+            key: column_names(Q::KEY_COLUMNS, backend)?,
         })
     }
 
@@ -308,6 +331,13 @@ pub trait Schema {
 
     /// Removes the queue's index and columns, as far as they are there.
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the columns of a table that hold a value of their own, and are not computed from others.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such table.
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;

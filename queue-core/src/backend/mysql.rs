@@ -1,6 +1,8 @@
 //! The answers of MySQL and MariaDB.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ impl QueueBackend for Mysql {
     // A zero date is due at once: its row fails by itself, where a null would stop the look for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")");
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
@@ -40,6 +45,9 @@ impl QueueBackend for Mysql {
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = true;
+    const SAVEPOINT_FREES_LOCKS: bool = false;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;

@@ -1,6 +1,8 @@
 //! PostgreSQL's answers.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 
@@ -30,6 +32,10 @@ impl QueueBackend for Pg {
     // GREATEST, because nothing can be subtracted from `-infinity`.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("CAST(EXTRACT(EPOCH FROM GREATEST(", ", statement_timestamp()) - statement_timestamp()) * 1000000 AS bigint)");
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) =
+        ("CAST(NULLIF(NULLIF(EXTRACT(EPOCH FROM ", "), 'infinity'), '-infinity') * 1000000 AS bigint)");
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
@@ -42,6 +48,9 @@ impl QueueBackend for Pg {
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
+    const DELETE_NAMES_ALIAS: bool = false;
+    const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = 60;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;

@@ -1,6 +1,8 @@
 //! SQLite's answers.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +35,11 @@ impl QueueBackend for Sqlite {
     // A text that is no time is due at once: its row fails by itself, where a null would stop the look for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
+    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are written.
+    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) =
+        ("(CAST(ROUND((julianday(", ") - 2440587.5) * 86400000.0) AS INTEGER) * 1000)");
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
     // BEGIN IMMEDIATE holds the only write lock there is.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
@@ -45,6 +52,9 @@ impl QueueBackend for Sqlite {
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = false;
+    const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = true;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;

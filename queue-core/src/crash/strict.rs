@@ -44,10 +44,11 @@ where
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     plan.slot.recorder().set_mark(Mark { text: text.clone(), before });
-    let retaken = connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key)? {
-        true => retake::<Q, C>(connection, key, fence, &text),
-        false => Ok(None),
-    });
+    let retaken =
+        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
+            true => retake::<Q, C>(connection, key, fence, &text),
+            false => Ok(None),
+        });
     match retaken {
         // The entity as it is now: the application may have changed it. The state as it was without the mark.
         Ok(Some(Claimed { message, .. })) => {
@@ -83,7 +84,7 @@ where
 
 /// Whether the row is still the one that may be worked, where that is one at a time: the lock may have ended with the
 /// transaction that wrote the mark, and another row may come first by now.
-fn is_still_its_turn<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
+fn is_still_its_turn<Q, C>(connection: &mut C, key: &Q::Key, stages: Option<&[&'static str]>) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -91,7 +92,8 @@ where
     if !Q::Queue::OPTIONS.exclusive {
         return Ok(true);
     }
-    Ok(Q::exclude(connection)? && Q::head(connection)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
+    Ok(Q::exclude(connection)?
+        && Q::head(connection, stages)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
 }
 
 /// Locks and reads the row if it is as it was marked.

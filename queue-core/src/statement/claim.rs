@@ -9,10 +9,12 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{push_claimable, push_column};
+use super::scope::push_stages;
 use super::walk::{Walk, push_named_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
@@ -28,6 +30,7 @@ use crate::status::Status;
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -35,7 +38,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), entity: PhantomData }
+        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), stages: None, entity: PhantomData }
     }
 
     /// The claim of up to `limit` rows with none of these keys.
@@ -50,6 +53,11 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
             age: None,
             only: Vec::new(),
         }
+    }
+
+    /// Claims rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Claim { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -97,12 +105,15 @@ pub struct Fence {
     /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
     /// of the same number, after the row was enqueued anew.
     pub began: Option<Instant>,
+    /// How often the row's content had changed when it was claimed, where a change makes it due. Only what an attempt says
+    /// of the content depends on it, see [`Change::of_content`](super::Change::of_content).
+    pub change_count: Option<i64>,
 }
 
 impl Fence {
     /// A state without a lease.
     pub const fn new(status: Status, try_count: i32) -> Self {
-        Fence { status, try_count, began: None }
+        Fence { status, try_count, began: None, change_count: None }
     }
 
     /// Whether both have one status and number of attempts, whenever they began.
@@ -147,6 +158,11 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
 pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
 
 impl<T> Captured<T> {
+    /// What was decoded.
+    pub(crate) fn ok(self) -> Option<T> {
+        self.0.ok()
+    }
+
     /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
     pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
         Captured(
@@ -182,6 +198,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let walk = Walk::of::<Q::Queue>();
@@ -201,6 +218,7 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let until = self.age.map(time_ago::<DB>);
@@ -238,10 +256,11 @@ where
     fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB::QueryBuilder: Default,
+        str: ToSql<Text, DB>,
     {
         self.push_columns(out.reborrow())?;
         walk.push_from::<Q::Queue, DB>(&mut out)?;
-        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref())
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, state, entity`.
@@ -263,38 +282,43 @@ where
     }
 }
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
     DB::QueryBuilder: Default,
 {
     Walk::Oldest.push_from::<T, DB>(out)?;
-    push_due_rows::<T, DB>(out, until, guard)
+    push_due_rows::<T, DB>(out, until, guard, stages)
 }
 
-/// Writes `next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due_rows<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
 {
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");
     out.push_sql(until);
     out.push_sql(" AND ");
     push_claimable::<T, DB>(out)?;
+    push_stages::<T, DB>(out, stages)?;
     push_guard(out, guard)
 }
 
@@ -380,8 +404,9 @@ where
 {
     type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
 
-    // A guard is the user's to write, and may be another one each time.
-    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded;
+    // A guard is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    const HAS_STATIC_QUERY_ID: bool =
+        Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>

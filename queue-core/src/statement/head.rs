@@ -8,10 +8,12 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
 use super::claim::{push_guard, push_index_hint};
 use super::condition::{StateCondition, push_claimable, push_column};
+use super::scope::push_stages;
 use super::walk::{push_named_column, push_ordered_index_hint, push_pending_mark};
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
@@ -23,6 +25,7 @@ use crate::status::Status;
 /// is no work.
 pub struct Head<Q, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -30,7 +33,12 @@ impl<Q: Queueable, DB: QueueBackend> Head<Q, DB> {
     /// The statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Head { guard: Q::Queue::guard(), entity: PhantomData }
+        Head { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+    }
+
+    /// Finds the first row in these stages.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Head { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -53,11 +61,12 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        push_head::<Q, DB>(&mut out, self.guard.as_ref())
+        push_head::<Q, DB>(&mut out, self.guard.as_ref(), self.stages.as_deref())
     }
 }
 
@@ -68,6 +77,7 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -90,13 +100,18 @@ where
 }
 
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
-pub(super) fn push_head<'b, Q, DB>(out: &mut AstPass<'_, 'b, DB>, guard: Option<&'b Guard<DB>>) -> QueryResult<()>
+pub(super) fn push_head<'b, Q, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
+) -> QueryResult<()>
 where
     Q: Queueable,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     out.push_sql(" FROM ");
     <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
@@ -106,6 +121,7 @@ where
     StateCondition::Pending.push::<Q::Queue, DB>(out)?;
     out.push_sql(" AND ");
     push_claimable::<Q::Queue, DB>(out)?;
+    push_stages::<Q::Queue, DB>(out, stages)?;
     push_guard(out, guard)?;
     out.push_sql(" ORDER BY ");
     if let Some(order) = Q::Queue::OPTIONS.order {
@@ -123,6 +139,7 @@ pub(super) fn push_due_head<'b, Q, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     Q: Queueable,
@@ -130,10 +147,11 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     out.push_sql(" FROM (SELECT ");
     push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
-    push_head::<Q, DB>(out, guard)?;
+    push_head::<Q, DB>(out, guard, stages)?;
     out.push_sql(") AS queueable_head WHERE ");
     out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
     out.push_sql(" <= ");

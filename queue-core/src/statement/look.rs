@@ -7,7 +7,8 @@ use diesel::RunQueryDsl;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
-use diesel::sql_types::BigInt;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Text};
 
 use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
@@ -21,6 +22,7 @@ use crate::guard::Guard;
 /// time, the next row is the one whose turn it is.
 pub struct Look<Q, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -31,7 +33,12 @@ impl<Q: Queueable, DB: QueueBackend> Look<Q, DB> {
     /// The look.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Look { guard: Q::Queue::guard(), entity: PhantomData }
+        Look { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+    }
+
+    /// Looks at rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Look { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -42,6 +49,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -55,9 +63,9 @@ where
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
         if Q::Queue::OPTIONS.exclusive {
-            return push_due_head::<Q, DB>(&mut out, &horizon, self.guard.as_ref());
+            return push_due_head::<Q, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref());
         }
-        push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref())?;
+        push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref())?;
         push_oldest::<Q::Queue, DB>(&mut out, None, 1)
     }
 }
@@ -69,7 +77,7 @@ impl<Q, DB: Backend> Query for Look<Q, DB> {
 impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded;
+    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Look<Q, DB> {}

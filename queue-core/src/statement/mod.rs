@@ -3,20 +3,32 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod archive;
+mod backlog;
 mod change;
 mod claim;
 mod condition;
 mod details;
+mod error_texts;
+mod fate;
 mod head;
+mod inspect;
+mod keys;
 mod look;
 mod mark;
+mod newer;
 mod priority;
 mod recall;
 mod remove;
 mod retake;
+mod sample;
+mod scope;
 mod select;
 mod settle;
+mod split;
+mod statistics;
 mod take;
+mod unknown_stages;
 mod walk;
 
 use std::any::TypeId;
@@ -29,21 +41,31 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::archive::{Archive, Copy, RemoveKeys};
+pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
-pub use self::condition::{And, Condition, StateCondition};
+pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
+pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
 pub use self::head::{Head, Leased};
+pub use self::inspect::{Inspect, InspectedRow, IsArchived};
+pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
+pub use self::newer::EnqueueIfNewer;
 pub use self::priority::SetPriority;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
+pub use self::sample::{Sample, SampleRow};
+pub use self::scope::Scope;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
+pub use self::statistics::{CountFinished, FinishedRow};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
+pub use self::unknown_stages::UnknownStages;
 use crate::backend::{QueueBackend, QueueConnection, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
@@ -64,18 +86,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Returns where the queue's columns and index live.
     fn target() -> QueryResult<Target>;
 
-    /// Looks, without a lock, how long it is until the next row is due. `None`: none within [`Look::HORIZON`].
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>>;
+    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
+    /// none within [`Look::HORIZON`].
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
-    /// Locks and reads the row that is due longest and that nobody holds, except those with the keys in `passed_over`. It
+    /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
     /// belongs into a transaction.
-    fn claim(connection: &mut C, passed_over: &[Self::Key]) -> QueryResult<Option<Claimed<Self>>>;
+    fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Reads up to `limit` rows that are due longest, without a lock.
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
@@ -84,13 +107,18 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Self::Key],
+        scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
+
+    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
 
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
+    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
+    /// the table if the entity says so, here and wherever else a row is settled.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
@@ -100,7 +128,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// may have run or stopped it meanwhile and left its status and tries as they were.
     fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// Removes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
+    /// made due instead.
     fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
@@ -129,7 +158,7 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     fn end_exclusion(connection: &mut C) -> QueryResult<()>;
 
     /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
-    fn head(connection: &mut C) -> QueryResult<Option<Self::Key>>;
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Self::Key>>;
 
     /// Whether a row is under a lease that is not the one with this key.
     fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
@@ -152,10 +181,15 @@ where
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+    UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
     C: SimpleConnection,
@@ -164,27 +198,29 @@ where
         Target::of::<Q, _>(&C::Backend::default())
     }
 
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>> {
-        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().load(connection)?);
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?);
         Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
     }
 
-    fn claim(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = match passed_over {
-            [] if is_plain::<Q, C::Backend>() => Claim::<Q, C::Backend>::new().load(connection)?,
-            keys => claim_in_turn::<Q, C>(connection, true, 1, keys)?,
+    fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = match scope.except {
+            [] if is_plain::<Q, C::Backend>(scope) => {
+                Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?
+            }
+            _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
         };
         let claimed = with_details(connection, rows)?.pop();
         Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
     }
 
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows = claim_in_turn::<Q, C>(connection, true, limit, passed_over)?;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
         with_details(connection, rows)
     }
 
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows = claim_in_turn::<Q, C>(connection, false, limit, passed_over)?;
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
         with_details(connection, rows)
     }
 
@@ -192,7 +228,7 @@ where
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Q::Key],
+        scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
         let began = Self::present(connection)?;
         // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
@@ -201,7 +237,7 @@ where
             + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
         let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
         let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let take = || Take::<Q, C::Backend>::new(began, token, limit, passed_over);
+        let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
         let mut taken = 0;
         if let Some(age) = aged_first::<Q>() {
             taken = ExecuteDsl::execute(take().aged(age), connection)?;
@@ -219,27 +255,41 @@ where
         Ok(Some((began, with_details(connection, rows)?)))
     }
 
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
+        match <Q::Queue as QueueTable>::OPTIONS.stages {
+            Some(_) => UnknownStages::<Q>::new().load(connection),
+            None => Ok(Vec::new()),
+        }
+    }
+
     fn try_claim(connection: &mut C) -> QueryResult<()> {
         ExecuteDsl::execute(Claim::<Q, C::Backend>::new(), connection).map(drop)
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)
+        fate::settle::<Q, C>(connection, rows, change, false)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)
+        let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
+        if removed > 0 || fence.change_count.is_none() {
+            return Ok(removed);
+        }
+        let attempted = Change {
+            attempted: true,
+            error: ErrorText::Clear,
+            unless_stopped: fence.began.is_some(),
+            ..Change::default()
+        };
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
@@ -277,8 +327,8 @@ where
         if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&Self::target()?) } else { Ok(()) }
     }
 
-    fn head(connection: &mut C) -> QueryResult<Option<Q::Key>> {
-        Ok(first(Head::<Q, C::Backend>::new().load(connection)?))
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Q::Key>> {
+        Ok(first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?))
     }
 
     fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
@@ -297,14 +347,15 @@ fn aged_first<Q: Queueable>() -> Option<Duration> {
 }
 
 /// Whether the next row is always found by the one statement that is prepared once and for all.
-fn is_plain<Q: Queueable, DB: QueueBackend>() -> bool {
+fn is_plain<Q: Queueable, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
     let Options { order, exclusive, .. } = Q::Queue::OPTIONS;
-    !exclusive && order.is_none_or(|order| order.age.is_none()) && !locks_what_it_passes::<Q, DB>()
+    !exclusive && order.is_none_or(|order| order.age.is_none()) && !locks_what_it_passes::<Q, DB>(scope)
 }
 
-/// Whether a claim may pass due rows, or rows that are not due, and would keep their locks.
-fn locks_what_it_passes<Q: Queueable, DB: QueueBackend>() -> bool {
-    DB::LOCKS_WHAT_IT_PASSES && (Q::Queue::OPTIONS.guarded || Q::Queue::OPTIONS.order.is_some())
+/// Whether a claim may pass rows that it does not want, and would keep their locks.
+fn locks_what_it_passes<Q: Queueable, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
+    let Options { order, guarded, .. } = Q::Queue::OPTIONS;
+    DB::LOCKS_WHAT_IT_PASSES && (guarded || order.is_some() || scope.stages.is_some())
 }
 
 /// How many keys are read at first, of which one is claimed: others may hold those of some.
@@ -344,7 +395,7 @@ fn claim_in_turn<Q, C>(
     connection: &mut C,
     locks: bool,
     limit: u32,
-    passed_over: &[Q::Key],
+    scope: Scope<'_, Q::Key>,
 ) -> QueryResult<Vec<ClaimedRow<Q>>>
 where
     C: QueueConnection,
@@ -352,7 +403,7 @@ where
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
 {
     let claim = |limit| {
-        let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over);
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
         if locks { claim } else { claim.without_lock() }
     };
     if Q::Queue::OPTIONS.exclusive {
@@ -362,13 +413,13 @@ where
             return Ok(Vec::new());
         }
         // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
-        return match Q::head(connection)? {
+        return match Q::head(connection, scope.stages)? {
             Some(head) => claim(1).only([&head]).load(connection),
             None => Ok(Vec::new()),
         };
     }
     let mut load = |claim: &dyn Fn(u32) -> ClaimSome<Q, C::Backend>| match locks {
-        true if locks_what_it_passes::<Q, C::Backend>() => claim_candidates(connection, limit, claim),
+        true if locks_what_it_passes::<Q, C::Backend>(scope) => claim_candidates(connection, limit, claim),
         _ => claim(limit).load(connection),
     };
     if let Some(age) = aged_first::<Q>() {
@@ -378,6 +429,11 @@ where
         }
     }
     load(&claim)
+}
+
+/// Whether a change that changed nothing may have found new content in the row.
+pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+    change.of_content && fence.change_count.is_some()
 }
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
@@ -396,6 +452,7 @@ where
         for row in &mut claimed {
             row.details =
                 first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
+            row.fence.change_count = row.details.change_count;
         }
     }
     Ok(claimed)

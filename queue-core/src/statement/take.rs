@@ -12,9 +12,10 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Nullable;
+use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
+use super::change::push_begun_schedule;
 use super::claim::{Claim, push_due_rows, time_ago};
 use super::condition::{StateCondition, push_column};
 use super::walk::Walk;
@@ -37,6 +38,7 @@ pub struct Present;
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Queueable, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
     limit: u32,
@@ -50,6 +52,7 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
         Take {
             guard: Q::Queue::guard(),
+            stages: None,
             began,
             token,
             limit,
@@ -57,6 +60,11 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
             walk: Walk::of::<Q::Queue>(),
             age: None,
         }
+    }
+
+    /// Takes rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Take { stages: stages.map(<[_]>::to_vec), ..self }
     }
 
     /// Takes rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
@@ -95,6 +103,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
@@ -135,6 +144,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");
+        if let Some(periodic) = <Q::Queue as QueueTable>::OPTIONS.periodic {
+            out.push_identifier(periodic.scheduled_time)?;
+            out.push_sql(" = ");
+            push_begun_schedule(periodic, names, &mut out)?;
+            out.push_sql(", ");
+        }
         out.push_identifier(names.last_attempt_error_message)?;
         out.push_sql(" = CASE WHEN ");
         StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
@@ -169,6 +184,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(&self.began)?;
         out.push_sql(", ");
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+            out.push_identifier(updated)?;
+            out.push_sql(" = ");
+            out.push_sql(DB::NOW);
+            out.push_sql(", ");
+        }
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::InProgress.as_str());
@@ -181,9 +202,11 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     where
         Q::IsKey: QueryFragment<DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        str: ToSql<Text, DB>,
     {
         let until = self.age.map(time_ago::<DB>);
-        push_due_rows::<Q::Queue, DB>(&mut out, until.as_deref().unwrap_or(DB::STATEMENT_TIME), self.guard.as_ref())?;
+        let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())?;
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;
@@ -201,6 +224,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;

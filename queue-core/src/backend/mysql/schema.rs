@@ -10,11 +10,12 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, finding, indexes, missing, needed_columns,
     no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -56,7 +57,11 @@ impl Schema for MysqlConnection {
                 .collect(),
             in_transaction: false,
         };
-        std::iter::once(columns).chain(indexes::<Mysql>(target).iter().map(index)).collect()
+        std::iter::once(columns)
+            .chain(indexes::<Mysql>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -74,10 +79,14 @@ impl Schema for MysqlConnection {
                 },
                 |connection, lacking| without_blocking(connection, &lacking[0]),
             )
-        })
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
         // The ordered index first: its mark is made of a column that the other steps drop.
         for index in indexes::<Mysql>(target).iter().rev() {
             if index_is_usable(self, target, index)?.is_some() {
@@ -98,6 +107,10 @@ impl Schema for MysqlConnection {
         Ok(())
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
@@ -108,10 +121,14 @@ impl Schema for MysqlConnection {
                 findings.push(no_index(target, index, &mend));
             }
         }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
+        }
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -175,7 +192,7 @@ fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> 
     Ok(drop.into_iter().chain(mark).chain([create_index(target, index)]).collect())
 }
 
-fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+pub(super) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     // The casts: MySQL 8 declares these columns with types of its own.
     diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
@@ -225,7 +242,7 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
 }
 
 /// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
-fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
     let before: i64 =
         diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;

@@ -9,11 +9,12 @@ use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, finding, indexes, missing, needed_columns, no_index,
     until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, fingerprint, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -56,7 +57,11 @@ impl Schema for PgConnection {
             down: vec![drop_index(target, index, "CONCURRENTLY ")],
             in_transaction: false,
         };
-        std::iter::once(columns).chain(indexes::<Pg>(target).iter().map(index)).collect()
+        std::iter::once(columns)
+            .chain(indexes::<Pg>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -69,16 +74,23 @@ impl Schema for PgConnection {
         indexes::<Pg>(target).iter().try_for_each(|index| match alone {
             true => build_index_alone(self, target, index),
             false => build_index(self, target, index, ""),
-        })
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        trigger::remove(self, target)?;
         let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
         for index in indexes::<Pg>(target) {
             self.batch_execute(&drop_index(target, &index, concurrently))?;
         }
         let columns = Self::steps(target).remove(0);
         columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -93,6 +105,9 @@ impl Schema for PgConnection {
                 findings.push(no_index(target, index, &mend));
             }
         }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
+        }
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
             findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
@@ -104,6 +119,7 @@ impl Schema for PgConnection {
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -195,7 +211,7 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&index.name))
 }
 
-fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+pub(super) fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     let mut live: Vec<LiveColumn> = diesel::sql_query(
         "SELECT attname::text AS name, NOT attnotnull AS nullable, \
          format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
@@ -243,7 +259,7 @@ fn in_transaction(connection: &mut PgConnection) -> bool {
 
 /// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
 /// behind it, and asks again.
-fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
     if in_transaction(connection) {
         return connection.batch_execute(ddl);
     }

@@ -6,11 +6,12 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::trigger;
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, indexes, missing, needed_columns, no_index,
     until_done,
 };
-use crate::backend::{Schema, Step, Target};
+use crate::backend::{Schema, Step, TableName, Target, archive};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -46,7 +47,11 @@ impl Schema for SqliteConnection {
             down: vec![drop_index(target, index)],
             in_transaction: true,
         };
-        std::iter::once(columns).chain(indexes::<Sqlite>(target).iter().map(index)).collect()
+        std::iter::once(columns)
+            .chain(indexes::<Sqlite>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -70,10 +75,14 @@ impl Schema for SqliteConnection {
                     })
                 },
             )
-        })
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
         for index in indexes::<Sqlite>(target) {
             self.batch_execute(&drop_index(target, &index))?;
         }
@@ -82,6 +91,10 @@ impl Schema for SqliteConnection {
             .iter()
             .filter(|column| find(&live, column.name).is_some())
             .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -96,6 +109,10 @@ impl Schema for SqliteConnection {
                 findings.push(no_index(target, index, &mend));
             }
         }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
+        }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -117,6 +134,8 @@ fn retype(target: &Target, column: &NeededColumn) -> String {
     for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
         statements.insert(0, drop_index(target, index));
     }
+    // A trigger would follow the column to its other name, and keep it from being dropped.
+    statements.splice(0..0, trigger::drops(target));
     statements.join("; ")
 }
 

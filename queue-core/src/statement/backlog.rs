@@ -1,0 +1,185 @@
+//! Counts what is pending, by the queue's index, and what has failed for good.
+
+use diesel::RunQueryDsl;
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::claim::push_index_hint;
+use super::condition::{Condition, push_column};
+use super::split::Split;
+use crate::backend::QueueBackend;
+use crate::column::{NextAttemptTime, StatusText};
+use crate::entity::{QueueTable, Queueable};
+use crate::guard::Guard;
+use crate::status::Status;
+
+/// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
+///
+/// The condition must pick pending rows only: the queue's index knows those.
+pub struct CountPending<'a, Q: Queueable, F, S, DB: Backend> {
+    condition: Condition<'a, Q::Queue, F>,
+    split: Split<'a, S>,
+    guard: Option<Guard<DB>>,
+    limit: u32,
+}
+
+/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those whose guard
+/// holds; those that a worker holds under a lease; the microseconds for which the oldest has been due; and how many values
+/// there are.
+pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
+
+impl<'a, Q: Queueable, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
+    /// Counts the rows; of more than `limit` values, those with most rows.
+    pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
+        CountPending { condition, split: Split(split), guard: Q::Queue::guard(), limit }
+    }
+
+    /// Writes that the row's time has come, and that its guard holds.
+    fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    {
+        push_has_come::<Q::Queue, DB>(out, " <= ")?;
+        if let Some(guard) = &self.guard {
+            out.push_sql(" AND (");
+            guard.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        Ok(())
+    }
+}
+
+fn push_has_come<T, DB>(out: &mut AstPass<'_, '_, DB>, compared: &str) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(compared);
+    out.push_sql(DB::STATEMENT_TIME);
+    Ok(())
+}
+
+impl<Q, F, S, DB> QueryFragment<DB> for CountPending<'_, Q, F, S, DB>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    F: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT MIN(");
+        self.split.push_value(&mut out)?;
+        out.push_sql("), COUNT(*), COUNT(CASE WHEN ");
+        push_has_come::<Q::Queue, DB>(&mut out, " <= ")?;
+        out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
+        self.push_is_due(&mut out)?;
+        out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
+        push_has_come::<Q::Queue, DB>(&mut out, " > ")?;
+        out.push_sql(" AND ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::InProgress.as_str());
+        out.push_sql("' THEN 1 END), ");
+        let (before, after) = DB::MICROSECONDS_SINCE_1970;
+        out.push_sql(before);
+        out.push_sql(DB::STATEMENT_TIME);
+        out.push_sql(after);
+        out.push_sql(" - ");
+        out.push_sql(before);
+        out.push_sql("MIN(CASE WHEN ");
+        self.push_is_due(&mut out)?;
+        out.push_sql(" THEN ");
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(" END)");
+        out.push_sql(after);
+        push_count_of_values(&self.split, &mut out);
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
+        self.condition.walk_ast(out.reborrow())?;
+        push_by_value(&self.split, self.limit, &mut out)
+    }
+}
+
+/// How many rows a condition picks, by value.
+pub struct CountByValue<'a, T, F, S> {
+    condition: Condition<'a, T, F>,
+    split: Split<'a, S>,
+    limit: u32,
+}
+
+/// One value's number as it is loaded, and how many values there are.
+pub type CountRow = (Option<String>, i64, i64);
+
+impl<'a, T, F, S> CountByValue<'a, T, F, S> {
+    /// Counts the rows; of more than `limit` values, those with most rows.
+    pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, limit: u32) -> Self {
+        CountByValue { condition, split: Split(split), limit }
+    }
+}
+
+impl<T, F, S, DB> QueryFragment<DB> for CountByValue<'_, T, F, S>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT MIN(");
+        self.split.push_value(&mut out)?;
+        out.push_sql("), COUNT(*)");
+        push_count_of_values(&self.split, &mut out);
+        out.push_sql(" FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())?;
+        push_by_value(&self.split, self.limit, &mut out)
+    }
+}
+
+/// Only a split one needs a window function.
+fn push_count_of_values<S, DB: QueueBackend>(split: &Split<'_, S>, out: &mut AstPass<'_, '_, DB>) {
+    out.push_sql(if split.0.is_some() { ", COUNT(*) OVER ()" } else { ", COUNT(*)" });
+}
+
+fn push_by_value<'b, S, DB>(split: &'b Split<'_, S>, limit: u32, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    DB: QueueBackend,
+    S: QueryFragment<DB>,
+{
+    split.push_group(" GROUP BY ", out)?;
+    split.push_group(" ORDER BY COUNT(*) DESC, ", out)?;
+    if split.0.is_some() {
+        out.push_sql(" LIMIT ");
+        out.push_sql(&limit.to_string());
+    }
+    Ok(())
+}
+
+impl<Q: Queueable, F, S, DB: Backend> Query for CountPending<'_, Q, F, S, DB> {
+    type SqlType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
+}
+
+impl<T, F, S> Query for CountByValue<'_, T, F, S> {
+    type SqlType = (Nullable<Text>, BigInt, BigInt);
+}
+
+impl<Q: Queueable, F, S, DB: Backend> QueryId for CountPending<'_, Q, F, S, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<T, F, S> QueryId for CountByValue<'_, T, F, S> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, F, S, DB: Backend, C> RunQueryDsl<C> for CountPending<'_, Q, F, S, DB> {}
+impl<T, F, S, C> RunQueryDsl<C> for CountByValue<'_, T, F, S> {}

@@ -1,0 +1,263 @@
+//! Reads the texts of failures: how many rows bear each, and the rows that bear some of them.
+
+use diesel::RunQueryDsl;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::condition::{Condition, push_column};
+use super::split::Split;
+use crate::backend::QueueBackend;
+use crate::column::{LastAttemptErrorMessage, LastAttemptTime, StatusText};
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// By how many characters texts are told apart.
+const CHARACTERS: u32 = 1000;
+
+/// The texts of failures, those that most rows bear first: each with the key of one row, and with numbers.
+///
+/// It needs window functions, which MySQL has from version 8.
+pub struct ErrorTexts<'a, Q: Queueable, F, S> {
+    condition: Condition<'a, Q::Queue, F>,
+    split: Split<'a, S>,
+    limit: u32,
+}
+
+/// A text as it is loaded: a key, the text, the value of the split; how many rows there are, with `ERROR`, and with `FAILED`;
+/// when the first and the last of them failed; how many rows there are of all texts; and `1`.
+pub type ErrorTextRow<K> = (K, String, Option<String>, i64, i64, i64, Option<Instant>, Option<Instant>, i64, i64);
+
+impl<'a, Q: Queueable, F, S> ErrorTexts<'a, Q, F, S> {
+    /// Reads at most `limit` of the texts, told apart by their first 1,000 characters.
+    pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
+        ErrorTexts { condition, split: Split(split), limit }
+    }
+}
+
+impl<Q, F, S, DB> QueryFragment<DB> for ErrorTexts<'_, Q, F, S>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // The places are counted inside, because nothing else gives one row of each text whatever its key is made of.
+        out.push_sql("SELECT * FROM (SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_text::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(" AS queueable_text, ");
+        self.split.push_value(&mut out)?;
+        out.push_sql(" AS queueable_value, COUNT(*)");
+        self.push_over(&mut out, " AS queueable_rows")?;
+        for (status, name) in [(Status::Error, " AS queueable_retrying"), (Status::Failed, " AS queueable_failed")] {
+            out.push_sql(", COUNT(CASE WHEN ");
+            push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+            out.push_sql(" = '");
+            out.push_sql(status.as_str());
+            out.push_sql("' THEN 1 END)");
+            self.push_over(&mut out, name)?;
+        }
+        for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
+            out.push_sql(function);
+            push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+            out.push_sql(")");
+            self.push_over(&mut out, name)?;
+        }
+        out.push_sql(", COUNT(*) OVER () AS queueable_all, ROW_NUMBER() OVER (PARTITION BY ");
+        self.push_partition(&mut out)?;
+        out.push_sql(" ORDER BY ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(") AS queueable_place FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())?;
+        out.push_sql(
+            ") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text LIMIT ",
+        );
+        out.push_sql(&self.limit.to_string());
+        Ok(())
+    }
+}
+
+impl<Q: Queueable, F, S> ErrorTexts<'_, Q, F, S> {
+    fn push_over<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>, name: &str) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        S: QueryFragment<DB>,
+    {
+        out.push_sql(" OVER (PARTITION BY ");
+        self.push_partition(out)?;
+        out.push_sql(")");
+        out.push_sql(name);
+        Ok(())
+    }
+
+    fn push_partition<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        S: QueryFragment<DB>,
+    {
+        push_exact_text::<Q::Queue, DB>(out)?;
+        self.split.push_group(", ", out)
+    }
+}
+
+/// The texts of failures alone, in their order, behind a given one.
+pub struct TextsAfter<'a, T, F> {
+    condition: Condition<'a, T, F>,
+    after: Option<&'a str>,
+    limit: u32,
+}
+
+impl<'a, T, F> TextsAfter<'a, T, F> {
+    /// Reads at most `limit` of the texts, by their first 1,000 characters. There must be a condition.
+    pub fn new(condition: Condition<'a, T, F>, after: Option<&'a str>, limit: u32) -> Self {
+        TextsAfter { condition, after, limit }
+    }
+}
+
+impl<T, F, DB> QueryFragment<DB> for TextsAfter<'_, T, F>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // MIN, because the texts of a group are equal, and some databases want to be told.
+        out.push_sql("SELECT MIN(");
+        push_text::<T, DB>(&mut out)?;
+        out.push_sql(") FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())?;
+        if let Some(after) = self.after {
+            out.push_sql(" AND ");
+            push_exact_text::<T, DB>(&mut out)?;
+            out.push_sql(" > ");
+            push_exactly(after, &mut out)?;
+        }
+        out.push_sql(" GROUP BY ");
+        push_exact_text::<T, DB>(&mut out)?;
+        out.push_sql(" ORDER BY ");
+        push_exact_text::<T, DB>(&mut out)?;
+        out.push_sql(" LIMIT ");
+        out.push_sql(&self.limit.to_string());
+        Ok(())
+    }
+}
+
+/// The condition that a row's text is one of these, by their first 1,000 characters. There must be one at least.
+pub struct WithTexts<'a, T> {
+    texts: &'a [String],
+    table: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<'a, T> WithTexts<'a, T> {
+    /// Picks the rows with these texts.
+    pub fn new(texts: &'a [String]) -> Self {
+        WithTexts { texts, table: std::marker::PhantomData }
+    }
+}
+
+impl<T, DB> QueryFragment<DB> for WithTexts<'_, T>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_exact_text::<T, DB>(&mut out)?;
+        let mut separator = " IN (";
+        for text in self.texts {
+            out.push_sql(std::mem::replace(&mut separator, ", "));
+            push_exactly(text, &mut out)?;
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// Writes the first characters of a failure's text.
+fn push_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql("SUBSTR(");
+    push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+    out.push_sql(&format!(", 1, {CHARACTERS})"));
+    Ok(())
+}
+
+/// Writes them so that they are compared exactly.
+fn push_exact_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql(DB::EXACTLY.0);
+    push_text::<T, DB>(out)?;
+    out.push_sql(DB::EXACTLY.1);
+    Ok(())
+}
+
+fn push_exactly<'b, DB>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    DB: QueueBackend,
+    str: ToSql<Text, DB>,
+{
+    out.push_sql(DB::EXACTLY.0);
+    out.push_bind_param::<Text, str>(text)?;
+    out.push_sql(DB::EXACTLY.1);
+    Ok(())
+}
+
+impl<Q, F, S> Query for ErrorTexts<'_, Q, F, S>
+where
+    Q: Queueable,
+    Q::KeyColumns: Expression,
+{
+    type SqlType = (
+        SqlTypeOf<Q::KeyColumns>,
+        Text,
+        Nullable<Text>,
+        BigInt,
+        BigInt,
+        BigInt,
+        Nullable<TimestampUtc>,
+        Nullable<TimestampUtc>,
+        BigInt,
+        BigInt,
+    );
+}
+
+impl<T, F> Query for TextsAfter<'_, T, F> {
+    type SqlType = Text;
+}
+
+impl<Q: Queueable, F, S> QueryId for ErrorTexts<'_, Q, F, S> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<T, F> QueryId for TextsAfter<'_, T, F> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, F, S, C> RunQueryDsl<C> for ErrorTexts<'_, Q, F, S> {}
+impl<T, F, C> RunQueryDsl<C> for TextsAfter<'_, T, F> {}

@@ -1,0 +1,167 @@
+//! Reads all that says why one row runs or does not, without a lock.
+
+use diesel::RunQueryDsl;
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+
+use super::condition::push_column;
+use crate::backend::{QueueBackend, TableName};
+use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, StatusText, TryCount};
+use crate::entity::{QueueTable, Queueable};
+use crate::guard::Guard;
+
+/// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
+pub struct Inspect<Q: Queueable, DB: Backend> {
+    is_key: Q::IsKey,
+    guard: Option<Guard<DB>>,
+}
+
+/// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its guard
+/// true; its next and its last attempt's time and the present, in microseconds since 1970; and its stage.
+pub type InspectedRow =
+    (String, i32, Option<String>, (i64, i64, i64), (Option<i64>, Option<i64>, Option<i64>), Option<String>);
+
+impl<Q: Queueable, DB: QueueBackend> Inspect<Q, DB> {
+    /// Inspects the row with this key.
+    pub fn new(key: &Q::Key) -> Self {
+        Inspect { is_key: Q::is_key(key.clone()), guard: Q::Queue::guard() }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Inspect<Q, DB>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
+        push_whether(&mut out, |out| {
+            push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
+            out.push_sql(" IS NOT NULL");
+            Ok(())
+        })?;
+        push_whether(&mut out, |out| {
+            push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
+            out.push_sql(" <= ");
+            out.push_sql(DB::STATEMENT_TIME);
+            Ok(())
+        })?;
+        push_whether(&mut out, |out| match &self.guard {
+            Some(guard) => guard.walk_ast(out.reborrow()),
+            None => {
+                out.push_sql("1 = 1");
+                Ok(())
+            }
+        })?;
+        let (before, after) = DB::MICROSECONDS_SINCE_1970;
+        out.push_sql(", ");
+        out.push_sql(before);
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(after);
+        out.push_sql(", ");
+        out.push_sql(before);
+        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+        out.push_sql(after);
+        out.push_sql(", ");
+        out.push_sql(before);
+        out.push_sql(DB::STATEMENT_TIME);
+        out.push_sql(after);
+        out.push_sql(", ");
+        match <Q::Queue as QueueTable>::OPTIONS.stages {
+            Some(stages) => out.push_identifier(stages.column)?,
+            None => {
+                out.push_sql(DB::AS_TEXT.0);
+                out.push_sql("NULL");
+                out.push_sql(DB::AS_TEXT.1);
+            }
+        }
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out)
+    }
+}
+
+/// Writes `, 1` where a condition holds, and `, 0` where it does not.
+fn push_whether<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    push_condition: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    out.push_sql(", ");
+    out.push_sql(DB::AS_INTEGER.0);
+    out.push_sql("CASE WHEN ");
+    push_condition(out)?;
+    out.push_sql(" THEN 1 ELSE 0 END");
+    out.push_sql(DB::AS_INTEGER.1);
+    Ok(())
+}
+
+/// Counts the rows with one key in an archive table.
+pub struct IsArchived<Q: Queueable> {
+    is_key: Q::IsKey,
+    archive: &'static str,
+}
+
+impl<Q: Queueable> IsArchived<Q> {
+    /// Looks for the row with this key.
+    pub fn new(key: &Q::Key, archive: &'static str) -> Self {
+        IsArchived { is_key: Q::is_key(key.clone()), archive }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for IsArchived<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // The key's condition names the live table, so the archive goes by that name.
+        let live = TableName::of(<Q::Queue as QueueTable>::TABLE, out.backend())?;
+        out.push_sql("SELECT COUNT(*) FROM ");
+        out.push_identifier(self.archive)?;
+        out.push_sql(" AS ");
+        out.push_identifier(&live.name)?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out)
+    }
+}
+
+impl<Q: Queueable, DB: Backend> Query for Inspect<Q, DB> {
+    type SqlType = (
+        Text,
+        Integer,
+        Nullable<Text>,
+        (BigInt, BigInt, BigInt),
+        (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
+        Nullable<Text>,
+    );
+}
+
+impl<Q: Queueable> Query for IsArchived<Q> {
+    type SqlType = BigInt;
+}
+
+impl<Q: Queueable, DB: Backend> QueryId for Inspect<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable> QueryId for IsArchived<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
+impl<Q: Queueable, C> RunQueryDsl<C> for IsArchived<Q> {}

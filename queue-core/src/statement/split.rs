@@ -1,0 +1,41 @@
+//! What a report is split by: the value of a domain column, as text.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+
+use crate::backend::QueueBackend;
+
+/// A column by whose values a report is split, or none.
+pub(super) struct Split<'a, S>(pub(super) Option<&'a S>);
+
+impl<S> Split<'_, S> {
+    /// Writes the value as text; null where nothing is split.
+    pub(super) fn push_value<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        S: QueryFragment<DB>,
+    {
+        out.push_sql(DB::AS_TEXT.0);
+        match self.0 {
+            Some(column) => column.walk_ast(out.reborrow())?,
+            None => out.push_sql("NULL"),
+        }
+        out.push_sql(DB::AS_TEXT.1);
+        Ok(())
+    }
+
+    /// Writes what tells two values apart, after `before`; nothing where nothing is split.
+    pub(super) fn push_group<'b, DB>(&'b self, before: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: QueueBackend,
+        S: QueryFragment<DB>,
+    {
+        if self.0.is_some() {
+            out.push_sql(before);
+            out.push_sql(DB::EXACTLY.0);
+            self.push_value(out)?;
+            out.push_sql(DB::EXACTLY.1);
+        }
+        Ok(())
+    }
+}

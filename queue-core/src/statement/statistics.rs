@@ -1,0 +1,173 @@
+//! Counts finished rows by the hour or the day in which they ended, with how long their attempts took.
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::condition::{Condition, push_column};
+use super::split::Split;
+use crate::backend::QueueBackend;
+use crate::column::{LastAttemptTime, StatusText};
+use crate::entity::QueueTable;
+use crate::status::Status;
+
+/// The rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest rank.
+///
+/// It needs window functions, which MySQL has from version 8.
+pub struct CountFinished<'a, T, F, S> {
+    condition: Condition<'a, T, F>,
+    split: Split<'a, S>,
+    seconds: u32,
+    limit: u32,
+}
+
+/// A period as it is loaded: its start in microseconds since 1970, the value of the split; the rows with `SUCCESS` and with
+/// `FAILED`; how many durations there are, their sum, median and 95th percentile in microseconds; and how many periods
+/// there are.
+pub type FinishedRow = (i64, Option<String>, i64, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64);
+
+impl<'a, T, F, S> CountFinished<'a, T, F, S> {
+    /// Counts by periods of so many seconds; of more than `limit` the latest. The condition must pick finished rows.
+    pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, seconds: u32, limit: u32) -> Self {
+        CountFinished { condition, split: Split(split), seconds, limit }
+    }
+
+    /// Writes the microseconds that the last attempt took; null where one of the times is missing, or is not kept.
+    fn push_duration<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+    {
+        let metrics = T::OPTIONS.metrics;
+        let (Some(begin), Some(end)) = (metrics.begin, metrics.end) else {
+            out.push_sql(DB::AS_INTEGER.0);
+            out.push_sql("NULL");
+            out.push_sql(DB::AS_INTEGER.1);
+            return Ok(());
+        };
+        let (before, after) = DB::MICROSECONDS_SINCE_1970;
+        out.push_sql(before);
+        out.push_identifier(end)?;
+        out.push_sql(after);
+        out.push_sql(" - ");
+        out.push_sql(before);
+        out.push_identifier(begin)?;
+        out.push_sql(after);
+        Ok(())
+    }
+
+    /// Writes when the last attempt ended.
+    fn push_end<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        T::Table: QueryFragment<DB>,
+    {
+        out.push_sql(DB::MICROSECONDS_SINCE_1970.0);
+        push_column::<T, LastAttemptTime, DB>(out)?;
+        out.push_sql(DB::MICROSECONDS_SINCE_1970.1);
+        Ok(())
+    }
+
+    /// Writes the start of the period in which the last attempt ended.
+    fn push_start<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        T::Table: QueryFragment<DB>,
+    {
+        Self::push_end(out)?;
+        out.push_sql(" - ");
+        Self::push_end(out)?;
+        out.push_sql(" % ");
+        out.push_sql(&(u64::from(self.seconds) * 1_000_000).to_string());
+        Ok(())
+    }
+
+    /// Writes what is ranked and counted together.
+    fn push_partition<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+        S: QueryFragment<DB>,
+    {
+        out.push_sql("PARTITION BY ");
+        self.push_start(out)?;
+        self.split.push_group(", ", out)
+    }
+}
+
+impl<T, F, S, DB> QueryFragment<DB> for CountFinished<'_, T, F, S>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT queueable_start, MIN(queueable_value)");
+        for status in [Status::Success, Status::Failed] {
+            out.push_sql(", COUNT(CASE WHEN queueable_status = '");
+            out.push_sql(status.as_str());
+            out.push_sql("' THEN 1 END)");
+        }
+        out.push_sql(", COUNT(queueable_duration), ");
+        out.push_sql(DB::AS_INTEGER.0);
+        out.push_sql("SUM(queueable_duration)");
+        out.push_sql(DB::AS_INTEGER.1);
+        // The nearest rank: the first place at or behind which this part of all lies.
+        for percent in ["50", "95"] {
+            out.push_sql(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ");
+            out.push_sql(percent);
+            out.push_sql(" THEN queueable_duration END)");
+        }
+        out.push_sql(", COUNT(*) OVER () FROM (SELECT ");
+        self.push_start(&mut out)?;
+        out.push_sql(" AS queueable_start, ");
+        self.split.push_value(&mut out)?;
+        out.push_sql(" AS queueable_value, ");
+        push_column::<T, StatusText, DB>(&mut out)?;
+        out.push_sql(" AS queueable_status, ");
+        Self::push_duration(&mut out)?;
+        out.push_sql(" AS queueable_duration, COUNT(");
+        Self::push_duration(&mut out)?;
+        out.push_sql(") OVER (");
+        self.push_partition(&mut out)?;
+        out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (");
+        self.push_partition(&mut out)?;
+        // Nulls are last on every database this way.
+        out.push_sql(" ORDER BY CASE WHEN ");
+        Self::push_duration(&mut out)?;
+        out.push_sql(" IS NULL THEN 1 ELSE 0 END, ");
+        Self::push_duration(&mut out)?;
+        out.push_sql(") AS queueable_place FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())?;
+        // A row that was never attempted belongs to no period.
+        out.push_sql(" AND ");
+        Self::push_end(&mut out)?;
+        out.push_sql(" IS NOT NULL");
+        out.push_sql(") AS queueable_finished GROUP BY queueable_start");
+        if self.split.0.is_some() {
+            out.push_sql(", ");
+            out.push_sql(DB::EXACTLY.0);
+            out.push_sql("queueable_value");
+            out.push_sql(DB::EXACTLY.1);
+        }
+        out.push_sql(" ORDER BY queueable_start DESC, MIN(queueable_value) LIMIT ");
+        out.push_sql(&self.limit.to_string());
+        Ok(())
+    }
+}
+
+impl<T, F, S> Query for CountFinished<'_, T, F, S> {
+    type SqlType =
+        (BigInt, Nullable<Text>, BigInt, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>, BigInt);
+}
+
+impl<T, F, S> QueryId for CountFinished<'_, T, F, S> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<T, F, S, C> RunQueryDsl<C> for CountFinished<'_, T, F, S> {}

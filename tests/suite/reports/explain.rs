@@ -1,0 +1,133 @@
+//! Why a row does not run now: one typed reason for each state.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use queueable::{ExplainOn, Explanation, Queueable};
+
+use super::{Invoice, Order, Parcel, Shop, orders};
+use crate::db::{self, Conn};
+
+/// Enqueues a row, changes it by SQL, and asks why it does not run.
+fn explained<Q: Queueable<Key = i64> + ExplainOn<Conn>>(shop: &Shop, change: &str) -> Explanation {
+    shop.execute("DELETE FROM orders; INSERT INTO orders (id, approved) VALUES (1, 1), (2, 1)");
+    shop.execute(&format!("UPDATE orders SET {change} WHERE id = 1"));
+    Q::explain(&mut shop.connect(), &1).unwrap()
+}
+
+fn at(time: &str) -> DateTime<Utc> {
+    time.parse().unwrap()
+}
+
+const PAST: &str = "next_attempt_time = '2020-01-01 00:00:00.000'";
+const FUTURE: &str = "next_attempt_time = '2100-01-01 00:00:00.000'";
+const ENDED: &str = "last_attempt_time = '2026-03-01 12:00:00.250'";
+
+#[test]
+fn each_state_has_its_reason() {
+    let shop = Shop::new();
+    let ended = at("2026-03-01T12:00:00.250Z");
+    let failed =
+        |tries, exhausted| Explanation::FailedForGood { tries, exhausted, error: Some("no account".to_owned()) };
+    for (change, expected) in [
+        ("approved = 1", Explanation::NotQueued),
+        (PAST, Explanation::Due),
+        (&format!("{PAST}, status = 'ERROR'"), Explanation::Due),
+        (&format!("{PAST}, status = 'SUCCESS'"), Explanation::Due),
+        (FUTURE, Explanation::ScheduledFor { time: at("2100-01-01T00:00:00Z") }),
+        (&format!("{FUTURE}, status = 'ERROR'"), Explanation::ScheduledFor { time: at("2100-01-01T00:00:00Z") }),
+        ("status = 'SUCCESS'", Explanation::Succeeded { time: None }),
+        (&format!("status = 'SUCCESS', {ENDED}"), Explanation::Succeeded { time: Some(ended) }),
+        ("status = 'SKIPPED'", Explanation::Skipped),
+        ("status = 'FAILED', try_count = 1, last_attempt_error_message = 'no account'", failed(1, false)),
+        ("status = 'FAILED', try_count = 3, last_attempt_error_message = 'no account'", failed(3, true)),
+        ("status = 'ERROR', last_attempt_error_message = 'no account'", Explanation::Stopped),
+        ("last_attempt_error_message = 'stopped'", Explanation::Stopped),
+        ("status = 'DONE'", Explanation::UnknownStatus { status: "DONE".to_owned() }),
+        (&format!("status = 'success', {PAST}"), Explanation::UnknownStatus { status: "success".to_owned() }),
+    ] {
+        assert_eq!(explained::<Order>(&shop, change), expected, "{change}");
+    }
+    assert_eq!(Order::explain(&mut shop.connect(), &3).unwrap(), Explanation::NoSuchRow);
+}
+
+#[test]
+fn an_operation_is_told_by_its_reason() {
+    let shop = Shop::new();
+    let mut connection = shop.connect();
+    diesel::insert_into(orders::table).values((orders::id.eq(1), Order::due_now())).execute(&mut connection).unwrap();
+    let row = Order::queue().filter(orders::id.eq(1));
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
+    row.stop(&mut connection).unwrap();
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Stopped);
+    row.resume(&mut connection).unwrap();
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
+    row.skip(&mut connection).unwrap();
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Skipped);
+}
+
+#[test]
+fn a_false_guard_is_a_reason_only_for_a_row_that_is_due() {
+    let shop = Shop::new();
+    let past = format!("invoice_{PAST}");
+    assert_eq!(explained::<Invoice>(&shop, &past), Explanation::Due);
+    assert_eq!(explained::<Invoice>(&shop, &format!("{past}, approved = 0")), Explanation::GuardFalse);
+    assert_eq!(explained::<Invoice>(&shop, "approved = 0"), Explanation::NotQueued);
+}
+
+#[test]
+fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
+    let shop = Shop::new();
+    let leased = |next: &str| format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}, parcel_{next}");
+    let since = Some(at("2026-03-01T12:00:00.250Z"));
+    assert_eq!(explained::<Parcel>(&shop, &leased(FUTURE)), Explanation::Held { since });
+    assert_eq!(explained::<Parcel>(&shop, &leased(PAST)), Explanation::Due);
+    let stopped = format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}");
+    assert_eq!(explained::<Parcel>(&shop, &stopped), Explanation::Stopped);
+}
+
+/// Begins a transaction that locks the first row as a claim does.
+fn hold(shop: &Shop) -> Conn {
+    let mut holder = shop.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    diesel::update(orders::table.find(1)).set(orders::region.eq("north")).execute(&mut holder).unwrap();
+    holder
+}
+
+#[test]
+fn a_row_that_another_session_holds_is_told_without_waiting() {
+    let shop = Shop::new();
+    assert_eq!(explained::<Order>(&shop, PAST), Explanation::Due);
+    shop.execute("UPDATE orders SET next_attempt_time = '2020-01-01 00:00:00.000' WHERE id = 2");
+    let mut connection = shop.connect();
+    let mut holder = hold(&shop);
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Held { since: None });
+    // SQLite has one lock for all.
+    let other = if db::NAME == "sqlite" { Explanation::Held { since: None } } else { Explanation::Due };
+    assert_eq!(Order::explain(&mut connection, &2).unwrap(), other);
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
+    // The session is as it was: it waits as long as before for a lock.
+    connection.transaction(|connection| diesel::delete(orders::table).execute(connection)).unwrap();
+}
+
+#[test]
+fn inside_a_transaction_nothing_stays_locked() {
+    let shop = Shop::new();
+    assert_eq!(explained::<Order>(&shop, PAST), Explanation::Due);
+    let mut connection = shop.connect();
+    let mut other = shop.connect();
+    connection
+        .transaction(|connection| {
+            assert_eq!(Order::explain(connection, &1).unwrap(), Explanation::Due);
+            assert_eq!(Order::explain(connection, &3).unwrap(), Explanation::NoSuchRow);
+            assert_eq!(Order::explain(&mut other, &1).unwrap(), Explanation::Due);
+            // And the transaction goes on.
+            diesel::update(orders::table.find(1)).set(Order::due_in(Duration::from_secs(3600))).execute(connection)?;
+            assert!(matches!(Order::explain(connection, &1).unwrap(), Explanation::ScheduledFor { .. }));
+            QueryResult::Ok(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,76 @@
+use diesel::prelude::*;
+use queueable::Queueable;
+
+diesel::table! { payments (id) { id -> BigInt, due_date -> Date, title -> Text, approved -> Bool, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(order_by = due_date, priority)]
+struct Entity1 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(exclusive, group = 50)]
+struct Entity2 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(exclusive, priority(age = "1h"))]
+struct Entity3 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(on_success = delete, archive(success = done))]
+struct Entity4 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(rerun_on(title), on_success = delete)]
+struct Entity5 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(rerun_on(title), archive(failed = failures))]
+struct Entity6 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(periodic, on_success = delete)]
+struct Entity7 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(period = "every")]
+struct Entity8 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(priority = "rank", metrics, created_time = "rank")]
+struct Entity9 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(prefix = "", order_by = next_attempt_time)]
+struct Entity10 {
+    id: i64,
+}
+
+fn main() {}
