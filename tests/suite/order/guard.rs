@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::backend::QueueConnection;
-use queueable::statement::QueueOn;
+use queueable::statement::{QueueOn, Scope};
 use queueable::{
     ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
     Tally,
@@ -86,9 +86,9 @@ fn a_row_whose_guard_is_false_is_left_alone_until_it_is_true() {
     let left = |amount| (amount, Status::NotAttempted, true);
     assert_eq!(states(&bank).into_iter().filter(|state| state.2).collect::<Vec<_>>(), [2, 4, 6, 8].map(left));
     // A look does not take them for work either: the workers would wake again and again.
-    assert_eq!(Approved::look(&mut bank.connect()).unwrap(), None);
+    assert_eq!(Approved::look(&mut bank.connect(), None).unwrap(), None);
     sql(&bank, "UPDATE payments SET company_id = 1 WHERE amount_cents = 4");
-    assert_eq!(Approved::look(&mut bank.connect()).unwrap(), Some(Duration::ZERO));
+    assert_eq!(Approved::look(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
     assert_eq!(amounts_that_run!(Approved, &bank), [4]);
 }
 
@@ -215,7 +215,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_guard() {
 /// Claims, and returns the key; the transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    Approved::claim(session, &[]).unwrap().map(|claimed| claimed.key)
+    Approved::claim(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -243,13 +243,13 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
-    assert!(Approved::claim(&mut worker, &[]).unwrap().is_none());
+    assert!(Approved::claim(&mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // And the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
-    let claimed = Approved::claim(&mut worker, &[]).unwrap().unwrap();
+    let claimed = Approved::claim(&mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.company_id, 1);
     // From here on it stays true, because nobody else can change it.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
@@ -313,8 +313,8 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
         );
         let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
         for claims in [
-            |worker: &mut Conn| Q::claim(worker, &[]).unwrap().map(|row| row.key),
-            |worker: &mut Conn| Q::claim_some(worker, 5, &[]).unwrap().pop().map(|row| row.key),
+            |worker: &mut Conn| Q::claim(worker, Scope::ALL).unwrap().map(|row| row.key),
+            |worker: &mut Conn| Q::claim_some(worker, 5, Scope::ALL).unwrap().pop().map(|row| row.key),
         ] as [fn(&mut Conn) -> Option<i64>; 2]
         {
             worker.begin().unwrap();

@@ -8,6 +8,7 @@ mod guard;
 mod priority;
 mod processes;
 mod schema;
+mod snapshots;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
