@@ -55,7 +55,8 @@
 //!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
 //! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`]. For work that calls the
 //!   outside world or takes long: [`LeaseHandler`].
-//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, resend, skip, delete.
+//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, resend, skip, delete,
+//!   purge, archive; a [dry run](Queue::dry_run) says what each would do.
 //!
 //! # A map
 //!

@@ -54,6 +54,64 @@ fn groups_keep_the_books() {
 }
 
 #[test]
+fn invoices_pass_their_stages() {
+    let said = Program::run("pipeline", NONE).well();
+    assert!(said.contains("210 invoices are rendered\nRENDER: 0 (0 finished), SEND: 210"), "{said}");
+    assert!(said.contains("210 invoices are sent, 30 at the second try; 210 are booked"), "{said}");
+    assert!(said.contains("check: every invoice was sent once and booked once"), "{said}");
+}
+
+#[test]
+fn nightly_jobs_run_by_the_clocks_of_their_places() {
+    // The night in which Berlin's clocks are set forward: there is no 02:30.
+    let said = Program::run("nightly", ["--now", "2026-03-29T00:30:00Z"]).well();
+    assert!(said.contains("Sun 2026-03-29 01:00:00 * closing of the books Sun 03:00:00 CEST +02:00"), "{said}");
+    assert!(said.contains("Mon 2026-03-30 00:30:00 * closing of the books Mon 02:30:00 CEST +02:00"), "{said}");
+    // And the night in which they are set back: 02:30 comes twice, and the first one counts.
+    let said = Program::run("nightly", ["--now", "2025-10-25T12:00:00Z", "--days", "2"]).well();
+    assert!(said.contains("Sun 2025-10-26 00:30:00 * closing of the books Sun 02:30:00 CEST +02:00"), "{said}");
+    assert!(said.contains("Mon 2025-10-27 01:30:00 * closing of the books Mon 02:30:00 CET +01:00"), "{said}");
+    assert!(said.contains("closing of the books runs for 2025-10-26 00:30:00 UTC"), "{said}");
+    assert!(said.contains("the time zone `Europe/Berlni` is unknown"), "{said}");
+    assert!(said.contains("check: 3 jobs have run once each"), "{said}");
+}
+
+#[test]
+fn a_full_text_index_stays_in_step_with_its_folder() {
+    let said = Program::run("reindex", NONE).well();
+    assert_eq!(said.matches("lost.md: Lost updates").count(), 2, "indexed again, for it has changed meanwhile: {said}");
+    assert_eq!(said.matches("check: the index is in step").count(), 2, "{said}");
+    let place = Place::new();
+    let file = place.file("one.md", "# One\n\nof a kind\n");
+    place.file("two.txt", "two of \"another\"\n");
+    let folder = Path::new(&file).parent().unwrap().to_str().unwrap();
+    let run = |words| Program::run("reindex", [folder, "--database", &place.database, "--search", words]).well();
+    let first = run("of a");
+    assert!(first.contains("in step with 2 files") && first.contains("one.md: # One [of] [a] kind"), "{first}");
+    fs::write(&file, "# One\n\nmore\n").unwrap();
+    let second = run("\"another\"");
+    assert!(
+        second.contains("indexed") && second.contains("one.md: One") && second.contains("1 files with"),
+        "{second}"
+    );
+    assert_eq!(second.matches("indexed").count(), 1, "the other file is the same: {second}");
+    fs::remove_file(&file).unwrap();
+    assert!(run("more").contains("0 files with"));
+    let refused = Program::run("reindex", ["no/such/folder"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("cannot read the folder no/such/folder"), "{}", refused.stderr);
+}
+
+#[test]
+fn every_payment_is_in_one_of_three_pools() {
+    let said = Program::run("pools", NONE).well();
+    assert!(said.contains("all are worked: 0 waiting, 900 finished, 100 refused"), "{said}");
+    assert!(said.contains("50 refused: account 13 is closed"), "{said}");
+    assert!(said.contains("50 rows are back in the queue"), "{said}");
+    assert!(said.contains("at the end: 0 waiting, 950 finished, 50 refused"), "{said}");
+}
+
+#[test]
 fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
     let said = Program::run("graceful_shutdown", NONE).well();
     assert!(said.contains("finished 1, rolled back 0") && said.contains("finished 0, rolled back 1"), "{said}");

@@ -17,5 +17,9 @@ mod clock;
 mod outage;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
+#[path = "only/rerun_mysql.rs"]
+mod rerun_only;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/upsert_mysql.rs"]
+mod upsert;

@@ -19,5 +19,9 @@ mod deferred;
 mod outage;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
+#[path = "only/rerun_postgres.rs"]
+mod rerun_only;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/upsert.rs"]
+mod upsert;

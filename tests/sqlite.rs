@@ -11,3 +11,5 @@ mod suite;
 mod attempt_only;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/upsert.rs"]
+mod upsert;

@@ -14,14 +14,14 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
 use crate::planted::{leaves_out, planted};
 use crate::session::Session;
 use crate::slot::{Revocation, Slot};
-use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
@@ -51,8 +51,8 @@ pub(crate) struct Plan<'a, Q: Queueable, C> {
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
     pub(crate) key_prefix: &'a str,
-    /// The rows that are left alone although they are due.
-    pub(crate) passed_over: &'a [Q::Key],
+    /// Which of the due rows are attempted.
+    pub(crate) scope: Scope<'a, Q::Key>,
 }
 
 /// How an attempt ended, and whether its session may be used on.
@@ -88,9 +88,9 @@ pub(crate) enum Rest {
     /// A conflict or a lost connection: nobody's fault, no try is used.
     Postpone(String),
     /// The attempt failed: record it.
-    Record(Settled, Change),
+    Record(Settled, Box<Change>),
     /// The same for a row that its group has reserved, so that it is not due.
-    RecordReserved(Settled, Change),
+    RecordReserved(Settled, Box<Change>),
     /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
     FindOut(Settled, Option<Fence>, String),
     /// The poller shut down: leave the row as it was.
@@ -138,7 +138,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.passed_over) {
+    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.scope) {
         Ok(Some(message)) => message,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
@@ -222,13 +222,13 @@ fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> At
     Attempted { end, session_is_sound }
 }
 
-fn begin_and_claim<Q, C>(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>>
+fn begin_and_claim<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     connection.begin()?;
-    let claimed = Q::claim(connection, passed_over)?;
+    let claimed = Q::claim(connection, scope)?;
     if claimed.is_none() {
         C::TransactionManager::rollback_transaction(connection)?;
     }
@@ -274,6 +274,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             let answer = match message {
                 Ok(message) => {
                     let (entity, state) = message.borrow();
+                    if let Some(decided) = self.instead_of_handling(state) {
+                        return Ok(decided);
+                    }
                     self.handle(entity, state)?
                 }
                 Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
@@ -289,6 +292,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             self.session_is_sound = false;
             Err(self.record(&Failure::retry(Panicked::new(panic))))
         })
+    }
+
+    /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
+    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settled, Change)> {
+        let (rules, row) = (self.plan.rules, &self.row);
+        (!rules.leased)
+            .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
+            .flatten()
     }
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
@@ -309,7 +320,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }
-        match answer {
+        match answer.map(|answer| self.plan.rules.accept(answer)) {
             Ok(Ok(outcome)) => self.release(outcome),
             Ok(Err(failure)) => self.undo(failure),
             Err(_) if planted("a panic is a success") => self.release(Outcome::Done),
@@ -363,7 +374,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
-                Err(Rest::Record(settled, change.clone()))
+                Err(Rest::Record(settled, Box::new(change.clone())))
             }
             Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
             Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
@@ -383,16 +394,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(settled);
         }
         if C::classify(&error) == ErrorClass::ConnectionLost {
-            let reached = (settled != Settled::Deleted).then(|| {
-                let Fence { status, try_count, .. } = self.row.fence;
-                Fence::new(change.status.unwrap_or(status), change.try_count.unwrap_or(try_count))
-            });
+            let reached = match settled {
+                Settled::Deleted => None,
+                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
+            };
             return Err(Rest::FindOut(settled, reached, error.to_string()));
         }
         // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
         // after a panic in one, and releases that instead of committing ours.
         if is_failure(settled) && !is_interruption::<C>(&error) {
-            return Err(Rest::Record(settled, change.clone()));
+            return Err(Rest::Record(settled, Box::new(change.clone())));
         }
         Err(self.lost(error, Misfortune::CommitRefused))
     }
@@ -422,14 +433,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     fn record(&self, failure: &Failure) -> Rest {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
-        Rest::Record(settled, change)
+        Rest::Record(settled, Box::new(change))
     }
 }
 
 /// The rest of an attempt whose handler took longer than its budget.
 pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
-    Rest::Record(settled, change)
+    Rest::Record(settled, Box::new(change))
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;

@@ -11,6 +11,7 @@ use crate::failpoint::fail_point;
 use crate::failure_text::ascii_only;
 use crate::planted::planted;
 use crate::statement::{Change, ErrorText, Fence, Next, QueueOn};
+use crate::status::Status;
 use crate::verdict::Settled;
 
 /// The text in place of one that the database takes in no form.
@@ -78,6 +79,14 @@ where
         None if reached.is_none() => Conclusion::Settled(settled),
         Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
+        // It was to leave the table, and could not: see `statement/fate.rs`.
+        Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
+            Conclusion::Settled(settled)
+        }
+        // New content, and the row was made due for it.
+        Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
+            Conclusion::Settled(settled)
+        }
         _ => Conclusion::Overtaken,
     })
 }

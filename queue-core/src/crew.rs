@@ -10,6 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use crate::backend::{QueueBackend, QueueConnection, SessionLimits};
 use crate::crash::{Crashes, Recorder, alone};
 use crate::failure_text::failure_text;
+use crate::gate::Gate;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
 use crate::poller::Tally;
@@ -24,6 +25,8 @@ pub(crate) struct Crew<C: QueueConnection> {
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
     pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
+    /// When the messages of each lane may be worked.
+    pub(crate) gates: Vec<Gate>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that took the places of stuck ones.
     substitutes: Mutex<Vec<JoinHandle<()>>>,
@@ -74,6 +77,7 @@ impl<C: QueueConnection> Crew<C> {
         settings: PollerSettings,
         limits: SessionLimits,
         mut lanes: Vec<Box<dyn Lane<C>>>,
+        gates: Vec<Gate>,
         crashes: Crashes,
     ) -> Self {
         let crashes = Arc::new(crashes);
@@ -97,6 +101,7 @@ impl<C: QueueConnection> Crew<C> {
             settings,
             limits,
             lanes,
+            gates,
         }
     }
 
@@ -199,6 +204,11 @@ impl<C: QueueConnection> Crew<C> {
         let mut board = unpoisoned(self.board.lock());
         let heat = &mut board.lanes[lane];
         heat.fruitless = 0;
+        if self.lanes[lane].is_exclusive() {
+            // Nobody else finds any before the turn has ended, which says so.
+            heat.hot = false;
+            return;
+        }
         if self.lanes[lane].has_more_claimed() {
             // Another worker may have found nothing more to claim meanwhile, and cooled the lane.
             heat.hot = true;
@@ -217,6 +227,11 @@ impl<C: QueueConnection> Crew<C> {
         self.turns.fetch_add(1, Ordering::AcqRel);
         let heat = &mut board.lanes[leave.lane];
         let mut cooled = false;
+        if turn != Turn::Idle && self.lanes[leave.lane].is_exclusive() {
+            heat.hot = true;
+            heat.sparks += 1;
+            self.work.notify_one();
+        }
         if turn == Turn::Idle && heat.hot && heat.sparks == leave.sparks {
             heat.hot = false;
             heat.fruitless = heat.fruitless.saturating_add(1);

@@ -25,6 +25,7 @@ use crate::retry::{Retry, RetryPolicy};
 use crate::selection::AllFilters;
 use crate::statement::QueueOn;
 use crate::status::Status;
+use crate::version::EnqueueByVersion;
 
 /// The names of the queue's columns on one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,6 +197,50 @@ pub trait Queueable: Sized {
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
         crate::wake::announce::<Self::Queue>();
         due(NowPlus(delay))
+    }
+
+    /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names is older
+    /// than this one, or null: the version is stored, the status becomes `NOT_ATTEMPTED` and the tries start anew. Returns
+    /// whether it was. News that arrives out of order, or twice, changes nothing. A skipped row is left alone, and so is one
+    /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`).
+    ///
+    /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
+    /// written. A row that is worked in a transaction is waited for.
+    ///
+    /// The version is whatever Diesel can compare: a number, a time.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { documents (id) { id -> BigInt, revision -> Nullable<BigInt>, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(version = revision)]
+    /// struct Document { id: i64 }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE documents (id INTEGER PRIMARY KEY NOT NULL, revision BIGINT)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Document>())?;
+    /// # connection.batch_execute("INSERT INTO documents (id) VALUES (7)")?;
+    /// assert!(Document::enqueue_if_newer(&mut connection, &7, 3)?);
+    /// assert!(!Document::enqueue_if_newer(&mut connection, &7, 2)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    fn enqueue_if_newer<C, V>(connection: &mut C, key: &Self::Key, version: V) -> Result<bool, Error>
+    where
+        C: AsQueueConnection,
+        Self: EnqueueByVersion<C::Connection, V>,
+    {
+        let changed = Self::enqueue_version(connection.as_queue_connection(), key, version)?;
+        if changed > 0 {
+            crate::wake::announce::<Self::Queue>();
+        }
+        Ok(changed > 0)
     }
 
     /// Returns a poller that serves this entity with `handler`, which is what the entity's mode wants: a

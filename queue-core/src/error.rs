@@ -32,6 +32,20 @@ pub enum Error {
     #[error("rows are locked by a running attempt or another transaction, nothing was changed")]
     Held(#[source] diesel::result::Error),
 
+    /// A call that works in batches came to an error after it had done some of them. Those are committed, unless they
+    /// belong to the caller's transaction; the call can be made again and goes on with the rest.
+    #[error("{rows} rows are done, then: {source}")]
+    Interrupted {
+        /// How many rows are done.
+        rows: usize,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+
+    /// An archive cannot be used as it was asked: the entity names none, or it cannot be searched. The text says what to do.
+    #[error("{0}")]
+    Archive(String),
+
     /// The database answered with an error.
     #[error(transparent)]
     Database(#[from] diesel::result::Error),

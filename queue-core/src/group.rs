@@ -16,11 +16,11 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
-use crate::group_handle::Entities;
+use crate::group_handle::{Entities, discard};
 use crate::handler::{Failure, Outcome};
 use crate::session::Session;
 use crate::slot::Revocation;
-use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn, Scope};
 use crate::verdict::{Settled, tries_before};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
@@ -48,7 +48,7 @@ where
     let lock_wait = session.lock_wait();
     let ended =
         |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
-    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.passed_over) {
+    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.scope) {
         Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
         Ok(rows) => rows,
         Err(error) => return ended(GroupEnd::NotClaimed(error), false),
@@ -106,14 +106,14 @@ fn begin_and_claim<Q, C>(
     connection: &mut C,
     lock_wait: Duration,
     size: u32,
-    passed_over: &[Q::Key],
+    scope: Scope<'_, Q::Key>,
 ) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     connection.begin_impatiently(lock_wait.min(LOCK_WAIT))?;
-    let rows = Q::claim_some(connection, size, passed_over)?;
+    let rows = Q::claim_some(connection, size, scope)?;
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(connection)?;
     }
@@ -143,8 +143,8 @@ pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
 impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Handles, settles and commits.
     fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
-        let (entities, rows, undecodable) = self.take_apart(claimed);
-        match self.handle_settle_commit(entities, &rows, undecodable) {
+        let (entities, rows, unhandled) = self.take_apart(claimed);
+        match self.handle_settle_commit(entities, &rows, unhandled) {
             Ok(()) => {
                 tracing::debug!(messages = self.decided.len(), "settled");
                 GroupEnd::Settled(std::mem::take(&mut self.decided))
@@ -163,7 +163,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         &mut self,
         entities: Entities<Q>,
         rows: &[Row<Q::Key>],
-        undecodable: Vec<Decided<Q::Key>>,
+        unhandled: Vec<Decided<Q::Key>>,
     ) -> Result<(), GroupEnd<Q::Key>> {
         match rows {
             [] => {}
@@ -177,21 +177,28 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             }
         }
         // Only now: before, the decided rows are those whose handlers have run.
-        self.decided.extend(undecodable);
+        self.decided.extend(unhandled);
         self.settle()?;
         fail_point!("settled");
         self.leave(&rows[self.begun..])?;
         self.commit()
     }
 
-    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded.
+    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded or are not to be
+    /// handled.
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
-        let (mut messages, mut undecodable) = (Vec::new(), Vec::new());
+        let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
             match message {
                 Ok((entity, state)) => {
+                    let due = state.next_attempt_time;
+                    if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
+                        discard(entity);
+                        unhandled.push(Decided { key, fence, settled, change });
+                        continue;
+                    }
                     let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
                     messages.push((entity, Row { key, fence, tries, state, details, idempotency_key }));
                 }
@@ -201,7 +208,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
-                    undecodable.push(Decided { key, fence, settled, change });
+                    unhandled.push(Decided { key, fence, settled, change });
                 }
             }
         }
@@ -212,7 +219,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
         }
         let (entities, rows) = messages.into_iter().unzip();
-        (Entities::new(entities), rows, undecodable)
+        (Entities::new(entities), rows, unhandled)
     }
 
     fn reserve(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {

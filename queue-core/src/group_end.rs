@@ -8,6 +8,7 @@ use crate::attempt::{Misfortune, Rest};
 use crate::column::QueueState;
 use crate::details::Details;
 use crate::handler::Failure;
+use crate::options::Options;
 use crate::statement::{Change, ErrorText, Fence, Next};
 use crate::verdict::{Rules, Settled, tries_before};
 
@@ -132,11 +133,11 @@ impl<K> Decided<K> {
             && i64::from(tries) == i64::from(tries_before(self.fence))
     }
 
-    /// The state that a commit leaves the row in; `None`: it is removed.
-    pub(crate) fn reached(&self) -> Option<Fence> {
-        (self.settled != Settled::Deleted).then(|| {
-            let Fence { status, try_count, .. } = self.fence;
-            Fence::new(self.change.status.unwrap_or(status), self.change.try_count.unwrap_or(try_count))
-        })
+    /// The state that a commit leaves the row in; `None`: it is gone.
+    pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
+        match self.settled {
+            Settled::Deleted => None,
+            _ => self.change.reached(self.fence, options),
+        }
     }
 }

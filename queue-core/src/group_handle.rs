@@ -40,7 +40,7 @@ impl<Q> Drop for Entities<Q> {
 }
 
 /// Drops something of the user's, whose `Drop` may panic.
-fn discard<T>(value: T) {
+pub(crate) fn discard<T>(value: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(panic);
     }
@@ -181,7 +181,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn outcomes(&mut self, rows: &[Row<Q::Key>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
-            match result {
+            match self.plan.rules.accept(result) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
             }
@@ -211,7 +211,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             answer
         }));
         match answer {
-            Ok(answer) => (answer, false),
+            Ok(answer) => (self.plan.rules.accept(answer), false),
             Err(panic) => {
                 self.session_is_sound = false;
                 (Err(Failure::retry(Panicked::new(panic))), true)
@@ -242,7 +242,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             return Ok(());
         }
         let (settled, change) = self.after(row, Misfortune::TransactionEnded(error));
-        Err(self.ended_by(row, Rest::Record(settled, change)))
+        Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
     }
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
@@ -264,7 +264,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     let misfortune = Misfortune::FailedAndEnded(text);
                     change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
                 }
-                Err(self.ended_by(row, Rest::Record(settled, change)))
+                Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
             }
         }
     }
@@ -313,7 +313,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         match why {
             Revocation::OverBudget if self.begun == 1 => {
                 let (settled, change) = self.after(row, Misfortune::OverBudget(self.plan.budget));
-                Rest::Record(settled, change)
+                Rest::Record(settled, Box::new(change))
             }
             Revocation::OverBudget | Revocation::Shutdown => Rest::Leave,
         }

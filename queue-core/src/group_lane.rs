@@ -4,11 +4,14 @@ use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::aftermath::{Fate, settle_if_committed};
 use crate::attempt::Rest;
 use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::QueueTable;
 use crate::error::Finding;
 use crate::failure_text::failure_text;
 use crate::group::work_group;
@@ -16,6 +19,7 @@ use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mar
 use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
 use crate::noise::Noise;
+use crate::options::Options;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
@@ -180,7 +184,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
     /// Records each row in a transaction of its own.
     fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
         for Decided { key, fence, settled, change } in rows {
-            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, change)));
+            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, Box::new(change))));
         }
     }
 
@@ -194,8 +198,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         cause: String,
         tally: &mut Tally,
     ) {
-        let committed = witness(&rows).is_some_and(|row| {
-            let rest = Rest::FindOut(row.settled, row.reached(), cause);
+        let options = Q::Queue::OPTIONS;
+        let committed = witness(&rows, &options).is_some_and(|row| {
+            let rest = Rest::FindOut(row.settled, row.reached(&options), cause);
             matches!(self.served.conclude(link, noise, row.key.clone(), row.fence, rest), Turn::Settled(_))
         });
         if committed {
@@ -207,8 +212,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
 
 /// The row that tells whether its group was committed: best one that is not due again, because nobody has worked that
 /// meanwhile.
-fn witness<K>(rows: &[Decided<K>]) -> Option<&Decided<K>> {
-    let moved = rows.iter().filter(|row| row.reached() != Some(row.fence));
+fn witness<'a, K>(rows: &'a [Decided<K>], options: &Options) -> Option<&'a Decided<K>> {
+    let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
     moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 
@@ -294,6 +299,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
         self.learn(Came::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         Ok(Turn::Interrupted)
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        self.served.window()
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        self.served.present(connection)
+    }
+
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.served.serve_stages(stages);
     }
 
     fn has_interrupted(&self) -> bool {

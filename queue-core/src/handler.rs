@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use crate::column::QueueState;
 use crate::details::Details;
 use crate::error::panic_text;
+use crate::stage::Stage;
 
 /// Processes one message of the entity `Q` on a connection of type `C`.
 ///
@@ -70,17 +71,54 @@ pub type HandlerResult = Result<Outcome, Failure>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The work is done: the row becomes `SUCCESS` and is no longer pending.
+    /// The work is done: the row becomes `SUCCESS` and is no longer pending, unless it has a schedule: then it is due for
+    /// its next run.
     Done,
-    /// The work is done and the row is removed in the same transaction.
+    /// The work is done and the row is removed in the same transaction, its schedule with it.
     Delete,
     /// The message runs again later. No failure is counted: the tries stay as they are.
     Again(When),
-    /// The row is not to be processed: it becomes `SKIPPED`.
+    /// The work of this stage is done: the row goes on to the stage with this text and is due at once, with its tries from
+    /// the start. [`Outcome::next`] makes it of a stage. A stage that the entity does not have is a failure.
+    Next(&'static str),
+    /// The row is not to be processed: it becomes `SKIPPED`. If it has a schedule, that ends.
     Skip,
 }
 
 impl Outcome {
+    /// Sends the row on to another stage.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// use queueable::{HandlerResult, Message, Outcome, Queueable, Stage};
+    ///
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+    /// enum InvoiceStage {
+    ///     Render,
+    ///     Send,
+    ///     Book,
+    /// }
+    ///
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(stage = InvoiceStage)]
+    /// struct Invoice {
+    ///     id: i64,
+    /// }
+    ///
+    /// fn work<C>(invoice: &Invoice, message: &mut Message<'_, C>) -> HandlerResult {
+    ///     match message.stage() {
+    ///         InvoiceStage::Render => Ok(Outcome::next(InvoiceStage::Send)),
+    ///         InvoiceStage::Send => Ok(Outcome::next(InvoiceStage::Book)),
+    ///         InvoiceStage::Book => Ok(Outcome::Done),
+    ///     }
+    /// }
+    /// # let _ = work::<SqliteConnection>;
+    /// ```
+    pub fn next(stage: impl Stage) -> Self {
+        Outcome::Next(stage.name())
+    }
+
     /// Runs the message again after a delay, counted by the database's clock from the end of this attempt.
     pub fn again_in(delay: Duration) -> Self {
         Outcome::Again(When::In(delay))
@@ -205,6 +243,21 @@ impl<C> Message<'_, C> {
         self.state
     }
 
+    /// Returns the stage in which the row is: an enum of the entity's `#[queue(stage = ..)]`.
+    ///
+    /// # Panics
+    ///
+    /// If it is no stage of this enum, because the entity names another one. The panic is the attempt's failure.
+    pub fn stage<S: Stage>(&self) -> S {
+        self.details.stage()
+    }
+
+    /// Returns the time on its schedule for which the row runs, the same at every try of this run: it names a day or an
+    /// hour of work better than the clock does. `None` if the row has no schedule, or if it was made due before its time.
+    pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
+        self.details.scheduled_for()
+    }
+
     /// Returns a key for external calls that is the same at every attempt of this message, also after a crash.
     ///
     /// It is made of the table, the queue's status column and the primary key (its `Debug` form), so two queues on one
@@ -240,7 +293,7 @@ impl<C> Group<'_, C> {
     ///
     /// # Panics
     ///
-    /// If the group has no such message; so do the other two.
+    /// If the group has no such message; so do the others.
     pub fn try_number(&self, message: usize) -> u32 {
         self.messages[message].try_number
     }
@@ -248,6 +301,16 @@ impl<C> Group<'_, C> {
     /// Returns the queue columns of a message as they were when its row was claimed.
     pub fn queue_state(&self, message: usize) -> &QueueState {
         self.messages[message].state
+    }
+
+    /// Returns the stage of a message's row, see [`Message::stage`].
+    pub fn stage<S: Stage>(&self, message: usize) -> S {
+        self.messages[message].details.stage()
+    }
+
+    /// Returns the time on its schedule for which a message's row runs, see [`Message::scheduled_for`].
+    pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
+        self.messages[message].details.scheduled_for()
     }
 
     /// Returns a message's key for external calls, see [`Message::idempotency_key`].

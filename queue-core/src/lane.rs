@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt, over_budget};
@@ -19,7 +21,7 @@ use crate::pauses::Pauses;
 use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
-use crate::statement::{Change, ErrorText, Fence, QueueOn};
+use crate::statement::{ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -60,6 +62,11 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
         None
     }
 
+    /// Whether one message is worked at a time, wherever: no other worker finds work while a turn is taken.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// How long a handler may hold its transaction.
     fn budget(&self) -> Duration;
 
@@ -68,6 +75,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Looks how long it is until the next row is due.
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
+
+    /// The window in which its messages may be worked, as its attributes say.
+    fn window(&self) -> Option<&'static str>;
+
+    /// Reads the database's present.
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
 
     /// Attempts one message or a group. `claimed` is called once a row is locked, and between the messages of a group, and
     /// says whether to go on.
@@ -86,6 +99,9 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn has_more_claimed(&self) -> bool {
         false
     }
+
+    /// Serves rows in these stages only.
+    fn serve_stages(&mut self, stages: Vec<&'static str>);
 
     /// Has a lane that writes for moments only take turns with the others of the poller, where the database has one writer.
     fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
@@ -127,7 +143,29 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
         )),
         tried => tried?,
     }
+    findings.extend(check_stages::<Q, C>(connection)?);
     Ok(findings)
+}
+
+/// Finds the rows that are pending in a stage that the entity does not know: they would never be claimed.
+pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
+    let (unknown, table) = (Q::unknown_stages(connection)?, Q::target()?.table);
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let column = table.quoted(stages.column);
+    let findings = unknown.into_iter().map(|stage| Finding {
+        entity: Q::ENTITY.to_owned(),
+        problem: format!(
+            "rows are pending in the stage `{stage}`, which is none of its stages {}: they would never be worked",
+            stages.names.join(", "),
+        ),
+        mend: format!(
+            "UPDATE {table} SET {column} = {} WHERE {column} = {}",
+            quoted(stages.names.first().copied().unwrap_or_default()),
+            quoted(&stage),
+        ),
+    });
+    Ok(findings.collect())
 }
 
 /// What stands before the primary key in an idempotency key: the table and the queue's status column.
@@ -147,15 +185,24 @@ pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     pub(crate) rules: Rules,
     key_prefix: String,
     pub(crate) pauses: Pauses<Q::Key>,
+    /// The stages that are served, if not all.
+    stages: Option<Vec<&'static str>>,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
     pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
         Ok(Served {
             handler,
-            rules: Rules { settings: Q::SETTINGS, retry: Q::retry_policy(), error_text_limit, leased: false },
+            rules: Rules {
+                settings: Q::SETTINGS,
+                options: Q::Queue::OPTIONS,
+                retry: Q::retry_policy(),
+                error_text_limit,
+                leased: false,
+            },
             key_prefix: key_prefix::<Q, C>()?,
             pauses: Pauses::new(),
+            stages: None,
         })
     }
 
@@ -167,7 +214,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
-            passed_over,
+            scope: Scope { except: passed_over, stages: self.stages.as_deref() },
         }
     }
 
@@ -200,7 +247,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot tell what happened: of a handler that has committed, its effects may stay.
                     let untold = match &rest {
-                        Rest::Record(_, Change { error: ErrorText::Set(text), .. }) => format!(": {text}"),
+                        Rest::Record(_, change) => match &change.error {
+                            ErrorText::Set(text) => format!(": {text}"),
+                            _ => String::new(),
+                        },
                         _ => String::new(),
                     };
                     let what = "was changed by somebody else, or a trigger keeps it from changing";
@@ -235,6 +285,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Some(&self.key_prefix)
     }
 
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
+    }
+
     fn budget(&self) -> Duration {
         self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
     }
@@ -244,14 +298,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::look(connection)
+        Q::look(connection, self.stages.as_deref())
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
         let passed_over = self.pauses.passed_over();
         let plan = self.plan(slot, &passed_over);
         let Attempted { end, session_is_sound } = match link.session() {
-            Ok(session) => attempt::<Q, C>(session, &plan, claimed),
+            Ok(session) => {
+                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
+                // Of a session in doubt the lock ends with it.
+                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
+            }
             Err(error) => {
                 noise.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;
@@ -292,5 +350,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
 
     fn has_interrupted(&self) -> bool {
         self.pauses.any()
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        Q::Queue::OPTIONS.window
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        Q::present(connection).map(DateTime::from)
+    }
+
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.stages = Some(stages);
     }
 }

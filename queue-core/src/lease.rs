@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use crate::column::QueueState;
 use crate::details::Details;
 use crate::handler::{Failure, HandlerResult, Message};
 use crate::hold::{Ended, Hold};
+use crate::stage::Stage;
 
 /// Processes one message of the entity `Q` in two parts: [`call`](LeaseHandler::call) does the slow work without a
 /// transaction, [`apply`](LeaseHandler::apply) writes its result in the message's transaction, on a connection of type `C`.
@@ -100,6 +103,16 @@ impl Lease {
     /// lease's end is not in it, because the lease is extended while the handler runs.
     pub fn queue_state(&self) -> &QueueState {
         &self.state
+    }
+
+    /// Returns the stage in which the row is, see [`Message::stage`].
+    pub fn stage<S: Stage>(&self) -> S {
+        self.details.stage()
+    }
+
+    /// Returns the time on its schedule for which the row runs, see [`Message::scheduled_for`].
+    pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
+        self.details.scheduled_for()
     }
 
     /// Asks for more time: the handler may take `by` from now, if that is more than it has left. The row stays its own

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
 
 use crate::attempt::{Misfortune, Plan, Rest, Row, Work, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
@@ -26,11 +27,15 @@ use crate::noise::Noise;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
 use crate::slot::Slot;
-use crate::statement::{Change, ErrorText, QueueOn};
+use crate::statement::{Change, ErrorText, QueueOn, Scope};
 use crate::verdict::Settled;
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
+
+/// How often, and after which pause, an attempt asks for the lock of its queue while others look whose turn it is.
+const EXCLUDED_LOOKS: u32 = 20;
+const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 
 /// The finishing part of a handler, with the answer that it is to write.
 struct Finishing<'a, H, A> {
@@ -155,6 +160,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.persist(noise, held, || {
             let writing = self.turn_to_write();
             let written = self.apply(link, slot, held, message, answer);
+            if self.is_exclusive() && link.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
+                link.close();
+            }
             drop(writing);
             match written {
                 Ok(Written::Failed(settled, change)) => self.record(link, held, settled, &change),
@@ -232,9 +240,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     ) -> Result<Written, Error> {
         let session = link.session()?;
         session.begin()?;
-        if !Q::is_still(session, &held.key, held.fence)? {
+        if let Some(written) = self.hindrance(session, held)? {
             C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(Written::Overtaken);
+            return Ok(written);
         }
         fail_point!("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.budget());
@@ -250,7 +258,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
-            passed_over: &[],
+            scope: Scope::ALL,
         };
         let Held { key, fence, before, tries, details, .. } = &**held;
         let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep, details };
@@ -267,7 +275,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Ok(settled) => Ok(Written::Settled(settled)),
             Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
             Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
-                Ok(Written::Failed(settled, change))
+                Ok(Written::Failed(settled, *change))
             }
             Err(Rest::Leave) => Ok(Written::Revoked),
             Err(Rest::FindOut(settled, reached, cause)) => {
@@ -279,6 +287,26 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 })
             }
         }
+    }
+
+    /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is
+    /// worked, where that is one at a time.
+    fn hindrance(&self, connection: &mut C, held: &Held<Q::Key>) -> QueryResult<Option<Written>> {
+        if self.is_exclusive() {
+            for tries in 1.. {
+                if Q::exclude(connection)? {
+                    break;
+                }
+                if tries == EXCLUDED_LOOKS {
+                    return Ok(Some(Written::NotYet("others look whose turn it is".to_owned())));
+                }
+                thread::sleep(EXCLUDED_PAUSE);
+            }
+            if Q::another_is_leased(connection, Some(&held.key))? {
+                return Ok(Some(Written::Overtaken));
+            }
+        }
+        Ok((!Q::is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
     }
 
     /// Records a failure in a transaction of its own.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::hold::{Ended, Held};
+use crate::lane::Lane;
 use crate::lease::LeaseHandler;
 use crate::lease_lane::LeaseLane;
 use crate::noise::Noise;
@@ -41,6 +42,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         if planted("a heart without a pulse") {
             held.iter().for_each(|held| held.hold.confirm(Instant::now()));
             return Ok(());
+        }
+        if self.is_exclusive() {
+            return held.iter().try_for_each(|held| self.extend_in_turn(link, held, &change));
         }
         let writing = self.turn_to_write();
         let session = link.session()?;
@@ -78,6 +82,31 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        Ok(())
+    }
+
+    /// Extends the lease of a row that is worked alone. One that has ended comes to life again only if no other row was
+    /// claimed meanwhile, so that there are never two.
+    fn extend_in_turn(&self, link: &mut Link<C>, held: &Arc<Held<Q::Key>>, change: &Change) -> Result<(), Error> {
+        let _writing = self.turn_to_write();
+        let session = link.session()?;
+        let sent = Instant::now();
+        let extended = in_transaction(&mut **session, |connection| {
+            if !Q::exclude(connection)? {
+                // Somebody looks whose turn it is. The next beat will do.
+                return Ok(None);
+            }
+            if Q::another_is_leased(connection, Some(&held.key))? {
+                return Ok(Some(0));
+            }
+            Q::settle(connection, &held.key, held.fence, change).map(Some)
+        })?;
+        Q::end_exclusion(session)?;
+        match extended {
+            Some(1) => held.hold.confirm(sent),
+            Some(_) => self.overtaken(held),
+            None => {}
         }
         Ok(())
     }

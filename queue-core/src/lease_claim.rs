@@ -11,11 +11,11 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
-use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored, tries_before};
 
@@ -31,8 +31,8 @@ pub(crate) struct Terms<'a, K> {
     pub(crate) skips_locked_rows: bool,
     /// Whether the database could pass over locked rows, or has one writer.
     pub(crate) can_lock: bool,
-    /// The rows that are left alone although they are due.
-    pub(crate) passed_over: &'a [K],
+    /// Which of the due rows are claimed.
+    pub(crate) scope: Scope<'a, K>,
 }
 
 /// A leased row with its message.
@@ -65,7 +65,9 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = if terms.skips_locked_rows { lock_and_lease::<Q, C> } else { take::<Q, C> };
+    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming.
+    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive;
+    let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
     match in_one_commit(connection, terms, claim) {
         Ok(Some(harvest)) => return Ok(harvest),
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
@@ -86,7 +88,7 @@ fn in_one_commit<Q, C>(
 ) -> QueryResult<Option<Harvest<Q>>>
 where
     C: QueueConnection,
-    Q: Queueable,
+    Q: QueueOn<C>,
 {
     let sent = Instant::now();
     connection.begin()?;
@@ -99,6 +101,7 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
+    Q::end_exclusion(connection)?;
     Ok(harvest)
 }
 
@@ -132,7 +135,12 @@ where
     let mut harvest = nothing();
     let mut plain = Vec::new();
     let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let rows = contained(claim(connection, terms.limit, terms.passed_over)?);
+    let mut rows = claim(connection, terms.limit, terms.scope)?;
+    if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+        // A glance may have read the content before a change and the count of changes after it.
+        rows = retaken::<Q, C>(connection, rows)?;
+    }
+    let rows = contained(rows);
     if rows.is_empty() {
         return Ok(Some(harvest));
     }
@@ -152,8 +160,11 @@ where
             ..Change::default()
         };
         let decided = match message {
-            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(before)),
-            Ok(message) => Ok(message),
+            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(terms.rules, before, &details)),
+            Ok(message) => {
+                let due = message.1.next_attempt_time;
+                terms.rules.instead_of_handling(fence, before + 1, due, &details).map_or(Ok(message), Err)
+            }
             Err(error) => {
                 Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -189,7 +200,7 @@ where
                 }
                 // Given back as it was, it would be one whose lease has expired, once more.
                 let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let fence = Fence { began, ..Fence::new(Status::InProgress, stored(before + 1)) };
+                let fence = held_as(fence, before + 1, began);
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -225,7 +236,7 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = Q::take(connection, terms.lease, terms.limit, terms.passed_over)?;
+        taken = Q::take(connection, terms.lease, terms.limit, terms.scope)?;
         if taken.is_some() {
             break;
         }
@@ -243,8 +254,8 @@ where
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
-            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(tries - 1)),
-            Ok(message) => Ok(message),
+            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(terms.rules, tries - 1, &details)),
+            Ok(message) => terms.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
             Err(error) => {
                 Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)), &details))
             }
@@ -260,7 +271,7 @@ where
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
-                let fence = Fence { began: Some(began), ..Fence::new(Status::InProgress, stored(tries)) };
+                let fence = held_as(fence, tries, Some(began));
                 let hold = Arc::new(Hold::new(sent, terms.lease));
                 let held = Held { key, before, due: None, fence, tries, details, hold };
                 harvest.leased.push(Leased { held: Arc::new(held), message });
@@ -268,6 +279,15 @@ where
         }
     }
     Ok(Some(harvest))
+}
+
+/// Locks rows that were only looked at, and reads them again.
+fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
 type ContainedRow<Q> = (
@@ -281,12 +301,17 @@ fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
 }
 
+/// The state of a claimed row under its lease.
+fn held_as(claimed: Fence, tries: u32, began: Option<crate::instant::Instant>) -> Fence {
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed }
+}
+
 fn expired_in(attempt: u32) -> String {
     format!("{LEASE_EXPIRED}{attempt}")
 }
 
 /// The state of a row whose last attempt never ended, and was the last one that its settings allow.
-fn given_up(tries: u32) -> (Settled, Change) {
+fn given_up(rules: &Rules, tries: u32, details: &Details) -> (Settled, Change) {
     let change = Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
@@ -295,5 +320,5 @@ fn given_up(tries: u32) -> (Settled, Change) {
         error: ErrorText::Set(expired_in(tries)),
         ..Change::default()
     };
-    (Settled::Failed, change)
+    (Settled::Failed, rules.failed_on_schedule(change, details))
 }

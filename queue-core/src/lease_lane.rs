@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::hold::{Ended, Held, Holds};
-use crate::lane::{Lane, Turn, check_claim, key_prefix};
+use crate::lane::{Lane, Turn, check_claim, check_stages, key_prefix};
 use crate::lease::LeaseHandler;
 use crate::lease_attempt::LateRow;
 use crate::lease_claim::{Leased, Terms, claim_leases};
@@ -25,7 +27,7 @@ use crate::planted::planted;
 use crate::session::Link;
 use crate::settings::{ClaimStyle, PollerSettings};
 use crate::slot::{self, Slot};
-use crate::statement::QueueOn;
+use crate::statement::{QueueOn, Scope};
 use crate::verdict::{Rules, Settled};
 use crate::wake::unpoisoned;
 
@@ -42,6 +44,8 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     pub(crate) pauses: Pauses<Q::Key>,
     batch: u32,
     style: ClaimStyle,
+    /// The stages that are served, if not all.
+    stages: Option<Vec<&'static str>>,
     skips_locked_rows: AtomicBool,
     can_lock: AtomicBool,
     ready: Mutex<VecDeque<Ready<Q>>>,
@@ -62,6 +66,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             handler,
             rules: Rules {
                 settings: Q::SETTINGS,
+                options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
                 error_text_limit: settings.error_text_limit,
                 leased: true,
@@ -71,6 +76,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             pauses: Pauses::new(),
             batch: settings.claim_batch,
             style: settings.claim_style,
+            stages: None,
             skips_locked_rows: AtomicBool::new(false),
             can_lock: AtomicBool::new(false),
             ready: Mutex::default(),
@@ -122,10 +128,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let terms = Terms {
             rules: &self.rules,
             lease: self.length(),
-            limit: self.batch,
+            limit: if self.is_exclusive() { 1 } else { self.batch },
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
             can_lock: self.can_lock.load(Ordering::Relaxed),
-            passed_over: &self.pauses.passed_over(),
+            scope: Scope { except: &self.pauses.passed_over(), stages: self.stages.as_deref() },
         };
         let writing = self.turn_to_write();
         let claimed = link.session().and_then(|session| Ok(claim_leases::<Q, C>(session, &terms)?));
@@ -172,6 +178,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         TypeId::of::<Q::Queue>()
     }
 
+    fn is_exclusive(&self) -> bool {
+        Q::Queue::OPTIONS.exclusive
+    }
+
     /// Of the transactions: the handler's own time is kept by its lease.
     fn budget(&self) -> Duration {
         <C::Backend as QueueBackend>::DEFAULT_BUDGET
@@ -185,11 +195,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         if can_lock {
             return check_claim::<Q, C>(connection);
         }
-        connection.check(&Q::target()?)
+        let mut findings = connection.check(&Q::target()?)?;
+        if findings.is_empty() {
+            findings.extend(check_stages::<Q, C>(connection)?);
+        }
+        Ok(findings)
     }
 
     fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::look(connection)
+        Q::look(connection, self.stages.as_deref())
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
@@ -221,6 +235,18 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
 
     fn has_more_claimed(&self) -> bool {
         !unpoisoned(self.ready.lock()).is_empty()
+    }
+
+    fn window(&self) -> Option<&'static str> {
+        Q::Queue::OPTIONS.window
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        Q::present(connection).map(DateTime::from)
+    }
+
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.stages = Some(stages);
     }
 
     fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {

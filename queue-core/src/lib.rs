@@ -23,6 +23,7 @@ mod entity;
 mod error;
 mod failpoint;
 mod failure_text;
+mod gate;
 mod group;
 mod group_end;
 mod group_handle;
@@ -46,9 +47,12 @@ mod options;
 mod pauses;
 mod planted;
 mod poller;
+mod priority;
 mod queue;
+mod recurrence;
 mod report;
 mod retry;
+mod schedule;
 mod scout;
 mod selectable;
 mod selection;
@@ -60,7 +64,9 @@ pub mod statement;
 mod status;
 mod substitute;
 mod verdict;
+mod version;
 mod wake;
+mod window;
 mod worker;
 
 pub use self::column::{
@@ -85,7 +91,11 @@ pub use self::options::{
     Rerun, Stages,
 };
 pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
-pub use self::queue::{ChangeOn, LoadOn, Queue, ReadOn};
+pub use self::priority::PrioritizeOn;
+pub use self::queue::{
+    ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
+    Redriven, SweepOn,
+};
 #[doc(hidden)]
 pub use self::report::Tabular;
 pub use self::report::{
@@ -93,6 +103,7 @@ pub use self::report::{
     RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
 };
 pub use self::retry::{Retry, RetryPolicy};
+pub use self::schedule::{InvalidSchedule, Schedule};
 #[doc(hidden)]
 pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
@@ -101,3 +112,5 @@ pub use self::stage::Stage;
 #[doc(hidden)]
 pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
+pub use self::version::EnqueueByVersion;
+pub use self::window::{InvalidWindow, Window};

@@ -12,7 +12,7 @@ use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSo
 use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
-use crate::backend::{QueueBackend, Schema, TableName, Target, fingerprint};
+use crate::backend::{QueueBackend, Schema, Target, fingerprint};
 use crate::entity::{QueueTable, Queueable};
 
 /// Diesel's own table keeps versions in 50 characters.
@@ -64,15 +64,9 @@ impl<DB: QueueBackend> Migrations<DB> {
         DB: Default,
         DB::QueryBuilder: Default,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        Q::KeyColumns: QueryFragment<DB>,
     {
-        self.queues.push(Box::new(|| {
-            Ok(Target {
-                entity: Q::ENTITY,
-                table: TableName::of(<Q::Queue as QueueTable>::TABLE, &DB::default())?,
-                columns: <Q::Queue as QueueTable>::COLUMNS,
-                options: <Q::Queue as QueueTable>::OPTIONS,
-            })
-        }));
+        self.queues.push(Box::new(|| Target::of::<Q, _>(&DB::default())));
         self
     }
 

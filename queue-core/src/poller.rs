@@ -13,17 +13,25 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
+use crate::entity::Queueable;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::heart::Heart;
 use crate::lane::{Lane, Turn};
 use crate::mode::HandlerFor;
+use crate::options::HasStages;
 use crate::scout::Scout;
 use crate::session::Session;
 use crate::settings::{ClaimStyle, PollerSettings};
+use crate::stage::Stage;
 use crate::statement::QueueOn;
 use crate::verdict::Settled;
 use crate::wake::Bell;
+use crate::window::Window;
 use crate::worker::Worker;
+
+/// The stages of an entity.
+type StageOf<Q> = <<Q as Queueable>::Queue as HasStages>::Stage;
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
 
@@ -79,6 +87,41 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in some stages: the others are left to
+    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage.
+    ///
+    /// A stage of another enum than the entity's does not compile:
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable, Stage};
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)] enum InvoiceStage { Render, Send, Book }
+    /// # #[derive(Queryable, Selectable, Queueable)] #[queue(stage = InvoiceStage)] struct Invoice { id: i64 }
+    /// # fn render(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::next(InvoiceStage::Send)) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let renderer = Poller::new(pool).serve_stages::<Invoice>(&[InvoiceStage::Render], render);
+    /// # }
+    /// ```
+    pub fn serve_stages<Q>(mut self, stages: &[StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
+    where
+        Q: QueueOn<C>,
+        Q::Queue: HasStages,
+    {
+        let stages: Vec<_> = stages.iter().map(|stage| stage.name()).collect();
+        self.served.push(Box::new(|settings| {
+            if stages.is_empty() {
+                let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
+                return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
+            }
+            let mut lane = handler.into_lane(settings)?.0;
+            lane.serve_stages(stages);
+            Ok(lane)
+        }));
+        self
+    }
+
     /// Takes all settings at once, for example from a configuration file.
     pub fn settings(mut self, settings: PollerSettings) -> Self {
         self.settings = settings;
@@ -121,6 +164,15 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Works messages at some hours only, for example `"Mon-Fri 22:00-06:00 Europe/Berlin".parse()?`; see
+    /// [`PollerSettings::window`].
+    ///
+    /// [`run_until_idle`](Poller::run_until_idle) returns at once outside the window.
+    pub fn window(mut self, window: Window) -> Self {
+        self.settings.window = Some(window);
+        self
+    }
+
     /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);
@@ -152,6 +204,8 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
     ///
+    /// Outside their window messages are not processed, and not waited for.
+    ///
     /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
     /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
     /// In lease mode a row is scheduled for its lease's end while another process has it, and is not waited for.
@@ -177,6 +231,7 @@ impl<C: QueueConnection> Poller<C> {
         let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
         check_entities(&lanes)?;
         check_pool(&settings, &lanes, pool.max_size())?;
+        let gates = gates(&lanes, &settings)?;
         let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
         let database = check_tables(&pool, &settings, limits, &lanes)?;
@@ -184,7 +239,7 @@ impl<C: QueueConnection> Poller<C> {
         let crashes = Crashes::open(&settings, &database, queues)?;
         // Before the first claim: this process may be the one that starts in a crashed one's place.
         crashes.adopt();
-        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, crashes));
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, gates, crashes));
         let bell = Bell::new();
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
@@ -257,6 +312,17 @@ fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), 
     Ok(())
 }
 
+/// Reads the windows of the entities.
+fn gates<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>], settings: &PollerSettings) -> Result<Vec<Gate>, Error> {
+    let gates = lanes.iter().map(|lane| Gate::new(lane.entity(), lane.window(), settings.window.as_ref()));
+    let (mut open, mut findings) = (Vec::new(), Vec::new());
+    gates.for_each(|gate| match gate {
+        Ok(gate) => open.push(gate),
+        Err(finding) => findings.push(finding),
+    });
+    if findings.is_empty() { Ok(open) } else { Err(Error::Unsafe(findings)) }
+}
+
 /// Returns the database's name.
 fn check_tables<C: QueueConnection>(
     pool: &Pool<ConnectionManager<C>>,
@@ -280,10 +346,12 @@ pub struct Tally {
     pub succeeded: u64,
     /// Rows that failed and will be retried.
     pub retried: u64,
-    /// Rows that became `FAILED`.
+    /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
     pub failed: u64,
-    /// Rows that run again later without a failure.
+    /// Rows that run again later without a failure, also because a run of their schedule came too late.
     pub again: u64,
+    /// Rows that went on to another stage.
+    pub advanced: u64,
     /// Rows that became `SKIPPED`.
     pub skipped: u64,
     /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
@@ -300,6 +368,7 @@ impl Tally {
             Turn::Settled(Settled::Retried) => self.retried += 1,
             Turn::Settled(Settled::Failed) => self.failed += 1,
             Turn::Settled(Settled::Again) => self.again += 1,
+            Turn::Settled(Settled::Advanced) => self.advanced += 1,
             Turn::Settled(Settled::Skipped) => self.skipped += 1,
             Turn::Interrupted => self.interrupted += 1,
             Turn::Lost => self.lost += 1,
@@ -308,6 +377,7 @@ impl Tally {
                 self.retried += rows.retried;
                 self.failed += rows.failed;
                 self.again += rows.again;
+                self.advanced += rows.advanced;
                 self.skipped += rows.skipped;
                 self.interrupted += rows.interrupted;
                 self.lost += rows.lost;

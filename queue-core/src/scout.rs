@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::QueueConnection;
 use crate::crew::{Crew, Presence};
+use crate::error::Error;
 use crate::failure_text::failure_text;
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::session::Link;
@@ -18,6 +19,9 @@ const LAST_GLANCE: Duration = Duration::from_millis(512);
 
 /// How long the scout leaves a lane alone whose due rows nobody could claim; it doubles up to the poll interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a window stays closed at least: nothing is due then, which no time at all would say.
+const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
 /// How long the scout waits at least between two looks for the records of dead processes.
 const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
@@ -86,7 +90,7 @@ impl<C: QueueConnection> Scout<C> {
                     continue;
                 }
                 if watches.iter().all(|watch| watch.nothing_due)
-                    && !crew.lanes.iter().any(|lane| lane.has_interrupted())
+                    && !crew.lanes.iter().zip(&crew.gates).any(|(lane, gate)| gate.is_open() && lane.has_interrupted())
                 {
                     return;
                 }
@@ -103,11 +107,19 @@ impl<C: QueueConnection> Scout<C> {
         let (hot, fruitless) = crew.heat_of(lane);
         if hot {
             // The workers are at it; they say when they find nothing more.
+            if let Err(error) = self.ask_whether_open(link, lane) {
+                crew.noise
+                    .warn(crew.lanes[lane].entity(), &format!("cannot ask the time: {}", failure_text(&error, 500)));
+                link.close();
+            }
             watch.look_again_in(interval);
             return false;
         }
         watch.turns_seen = crew.turns();
-        let looked = link.session().and_then(|session| Ok(crew.lanes[lane].look(session)?));
+        let looked = self.ask_whether_open(link, lane).and_then(|closed_for| match closed_for {
+            Some(closed_for) => Ok(Some(closed_for.max(SHORTEST_CLOSURE))),
+            None => Ok(crew.lanes[lane].look(link.session()?)?),
+        });
         let due_in = match looked {
             Ok(due_in) => due_in,
             Err(error) => {
@@ -134,6 +146,17 @@ impl<C: QueueConnection> Scout<C> {
         };
         watch.look_again_in(wait);
         due_in != Some(Duration::ZERO)
+    }
+
+    /// Tells a lane's window the database's time. Returns how long it stays closed, if it is.
+    fn ask_whether_open(&self, link: &mut Link<C>, lane: usize) -> Result<Option<Duration>, Error> {
+        let gate = &self.crew.gates[lane];
+        if !gate.has_window() {
+            return Ok(None);
+        }
+        let asked = Instant::now();
+        let now = self.crew.lanes[lane].present(link.session()?)?;
+        Ok(gate.tell(now, asked))
     }
 
     fn answer(&self, rung: Rung, watches: &mut [Watch]) {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crash::{CrashAccounting, default_directory};
 use crate::error::Error;
+use crate::window::Window;
 
 /// The poller's settings, with every default in one place.
 ///
@@ -42,6 +43,10 @@ pub struct PollerSettings {
     pub claim_batch: u32,
     /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
     pub claim_style: ClaimStyle,
+    /// At which hours messages are worked, by the database's clock. Default none: always. Outside the window nothing is
+    /// claimed; what runs when it closes goes on to its end. An entity may have a window of its own besides,
+    /// `#[queue(window = "..")]`: then both must be open.
+    pub window: Option<Window>,
     /// How many handlers may be stuck, over their budget and without an end, before their workers are no longer replaced.
     /// Default as many as there are workers: a poller has at most twice the threads and the connections then. While more
     /// are stuck it works with fewer threads.
@@ -82,6 +87,7 @@ impl Default for PollerSettings {
             error_text_limit: 8 * 1024,
             claim_batch: 1,
             claim_style: ClaimStyle::Auto,
+            window: None,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: default_directory(),

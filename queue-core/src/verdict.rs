@@ -4,10 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use crate::details::Details;
 use crate::entity::Settings;
 use crate::failure_text::failure_text;
-use crate::handler::{Failure, Outcome, RetryChoice, When};
+use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
+use crate::options::Options;
+use crate::recurrence::{NoSchedule, Recurrence};
 use crate::retry::{Retry, RetryPolicy, jittered};
 use crate::statement::{Change, ErrorText, Fence, Next};
 use crate::status::Status;
@@ -18,6 +22,7 @@ pub(crate) enum Settled {
     Succeeded,
     Deleted,
     Again,
+    Advanced,
     Skipped,
     Retried,
     Failed,
@@ -26,13 +31,59 @@ pub(crate) enum Settled {
 /// By which rules an entity's rows are settled.
 pub(crate) struct Rules {
     pub(crate) settings: Settings,
+    pub(crate) options: Options,
     pub(crate) retry: Arc<dyn RetryPolicy>,
     pub(crate) error_text_limit: usize,
     /// Whether rows are worked under a lease and not under a lock: somebody may have stopped one meanwhile.
     pub(crate) leased: bool,
 }
 
+/// A handler has named a stage that its entity does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("the handler named the next stage `{next}`, but {known}")]
+struct NoSuchStage {
+    next: &'static str,
+    known: String,
+}
+
 impl Rules {
+    /// What becomes of a claimed row whose handler is not to run, because its schedule is none, or because it comes too
+    /// late. `due` is when it was due, as far as that is known.
+    pub(crate) fn instead_of_handling(
+        &self,
+        before: Fence,
+        tries: u32,
+        due: Option<DateTime<Utc>>,
+        details: &Details,
+    ) -> Option<(Settled, Change)> {
+        let recurrence = match self.recurrence(details) {
+            Ok(recurrence) => recurrence?,
+            Err(why) => return Some((Settled::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
+        };
+        // What was tried before has begun in time.
+        let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
+        tracing::debug!(?next, "left out, because it comes too late");
+        let change = Change {
+            status: Some(before.status),
+            next: Some(Next::Scheduled(next.into())),
+            try_count: Some(before.try_count),
+            unless_stopped: self.leased,
+            ..Change::default()
+        };
+        Some((Settled::Again, change))
+    }
+
+    /// Takes a handler's answer, or a failure in its place if nothing can be made of it.
+    pub(crate) fn accept(&self, answer: HandlerResult) -> HandlerResult {
+        let Ok(Outcome::Next(next)) = answer else { return answer };
+        let known = match self.options.stages {
+            Some(stages) if stages.names.contains(&next) => return answer,
+            Some(stages) => format!("the entity has the stages {}", stages.names.join(", ")),
+            None => "the entity has no stages: add `#[queue(stage = ..)]` to it".to_owned(),
+        };
+        Err(Failure::retry(NoSuchStage { next, known }))
+    }
+
     /// The row's state after an outcome. `tries` counts this attempt.
     pub(crate) fn after_outcome(
         &self,
@@ -50,8 +101,23 @@ impl Rules {
             ..Change::of(details)
         };
         match outcome {
-            Outcome::Done => (Settled::Succeeded, Change { status: Some(Status::Success), ..recorded }),
-            Outcome::Skip => (Settled::Skipped, Change { status: Some(Status::Skipped), ..recorded }),
+            Outcome::Done => {
+                let change = Change { status: Some(Status::Success), ..recorded };
+                (Settled::Succeeded, self.on_schedule(change, details))
+            }
+            Outcome::Next(stage) => {
+                let change = Change {
+                    status: Some(Status::NotAttempted),
+                    next: Some(Next::InStage(stage)),
+                    try_count: Some(0),
+                    ..recorded
+                };
+                (Settled::Advanced, change)
+            }
+            // Whatever the row contains: a change would leave one alone that was skipped before it.
+            Outcome::Skip => {
+                (Settled::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+            }
             Outcome::Delete => (Settled::Deleted, recorded),
             Outcome::Again(when) => {
                 // No failure, so the tries stay; a finished row that was made due again begins anew.
@@ -80,9 +146,18 @@ impl Rules {
             RetryChoice::After(delay) => Some(delay),
             RetryChoice::ByPolicy => delay_by(&*self.retry, tries),
         };
+        let change = self.failure(tries, failure, delay, details);
+        match delay {
+            Some(_) => (Settled::Retried, change),
+            None => (Settled::Failed, self.failed_on_schedule(change, details)),
+        }
+    }
+
+    /// A failure on its row. Without a delay it is the last one.
+    fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
         let error = failure_text(&*failure.error, self.error_text_limit);
         tracing::debug!(error, retry_in = ?delay, "failed");
-        let change = Change {
+        Change {
             status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
             next: Some(delay.map_or(Next::Never, Next::In)),
             try_count: Some(stored(tries)),
@@ -90,8 +165,27 @@ impl Rules {
             error: ErrorText::Set(error),
             unless_stopped: self.leased,
             ..Change::of(details)
-        };
-        (if delay.is_some() { Settled::Retried } else { Settled::Failed }, change)
+        }
+    }
+
+    /// A change to `FAILED`: if the row has a schedule, that goes on. The failure's text stays, and the tries begin anew.
+    pub(crate) fn failed_on_schedule(&self, change: Change, details: &Details) -> Change {
+        let scheduled = self.on_schedule(change, details);
+        match scheduled.next {
+            Some(Next::Scheduled(_)) => Change { status: Some(Status::Error), try_count: Some(0), ..scheduled },
+            _ => scheduled,
+        }
+    }
+
+    /// A change that ends a run: if the row has a schedule, it is due for the next run.
+    fn on_schedule(&self, change: Change, details: &Details) -> Change {
+        let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
+        let Some(next) = next else { return change };
+        Change { next: Some(Next::Scheduled(next.into())), ..change }
+    }
+
+    fn recurrence(&self, details: &Details) -> Result<Option<Recurrence>, NoSchedule> {
+        self.options.periodic.map_or(Ok(None), |periodic| Recurrence::of(periodic, details))
     }
 }
 

@@ -72,12 +72,13 @@ impl<C: QueueConnection> Worker<C> {
         } else {
             None
         };
-        if crew.is_stopping() {
+        // Rows that a lease's claim has brought already are given back.
+        if crew.is_stopping() || (!crew.gates[lane].is_open() && !crew.lanes[lane].has_more_claimed()) {
             return Turn::Idle;
         }
         let claimed = || {
             crew.found_work(lane);
-            !crew.is_stopping()
+            !crew.is_stopping() && crew.gates[lane].is_open()
         };
         let turn = catch_unwind(AssertUnwindSafe(|| crew.lanes[lane].turn(link, slot, &crew.noise, &claimed)));
         turn.unwrap_or_else(|panic| {

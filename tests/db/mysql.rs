@@ -51,6 +51,22 @@ pub(crate) const LOCK_WAITS: &[&str] =
 pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW \
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW \
+         IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("`{}`", identifier.replace('`', "``"))
@@ -62,6 +78,11 @@ pub(crate) const SHAPE: &str = "
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '$table'
     UNION ALL SELECT CONCAT_WS(' ', INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME) FROM information_schema.STATISTICS
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '$table' ORDER BY 1";
+
+/// Lists a table's triggers; `$table` stands for its name.
+pub(crate) const TRIGGERS: &str = "
+    SELECT TRIGGER_NAME FROM information_schema.TRIGGERS
+    WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = '$table' ORDER BY 1";
 
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE TABLE payments";

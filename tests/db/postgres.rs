@@ -47,6 +47,24 @@ pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
      CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN OLD; END $$; \
+         CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
@@ -59,6 +77,11 @@ pub(crate) const SHAPE: &str = "
     FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
     WHERE attrelid = to_regclass('$table') AND attnum > 0 AND NOT attisdropped
     UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename = '$table' ORDER BY 1";
+
+/// Lists a table's triggers and the functions of ours; `$table` stands for the table's name.
+pub(crate) const TRIGGERS: &str = "
+    SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass('$table') AND NOT tgisinternal
+    UNION ALL SELECT proname || '()' FROM pg_proc WHERE proname LIKE 'zz\\_queueable%' ORDER BY 1";
 
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";

@@ -33,6 +33,20 @@ pub(crate) const TIME_DIGITS: u16 = 3;
 pub(crate) const KEEP_SEVEN: &str =
     "CREATE TRIGGER keep BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN SELECT RAISE(IGNORE); END";
 
+/// Makes a trigger that refuses every update of one payment.
+pub(crate) fn refuse_update_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+}
+
+/// Makes a trigger that refuses to remove one payment.
+pub(crate) fn refuse_removal_of(id: i64) -> String {
+    format!(
+        "CREATE TRIGGER refuse BEFORE DELETE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+}
+
 /// Writes an identifier so that its case and any character in it count.
 pub(crate) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
@@ -42,6 +56,10 @@ pub(crate) fn quote(identifier: &str) -> String {
 pub(crate) const SHAPE: &str = "
     SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || coalesce(dflt_value, '') FROM pragma_table_info('$table')
     UNION ALL SELECT sql FROM sqlite_master WHERE tbl_name = '$table' AND type = 'index' AND sql IS NOT NULL ORDER BY 1";
+
+/// Lists a table's triggers; `$table` stands for its name.
+pub(crate) const TRIGGERS: &str =
+    "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '$table' ORDER BY 1";
 
 /// Refreshes the planner's statistics of the payments.
 pub(crate) const ANALYZE: &str = "ANALYZE payments";

@@ -97,6 +97,36 @@ fn a_row_of_another_company_is_not_waited_for_however_many_rows_are_finished() {
 }
 
 #[test]
+fn work_in_batches_passes_over_rows_that_others_hold() {
+    let bank = Bank::new();
+    let finished = bank.enqueue([1, 2, 3]);
+    let mut connection = bank.connect();
+    connection
+        .batch_execute(
+            "UPDATE payments SET status = 'SUCCESS', next_attempt_time = NULL, last_attempt_time = '2001-02-03 04:05:06'",
+        )
+        .unwrap();
+    let values = [4, 5, 6].map(|amount| (payments::company_id.eq(1), payments::amount_cents.eq(amount)));
+    diesel::insert_into(payments::table).values(values.to_vec()).execute(&mut connection).unwrap();
+    let mut holder = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    let held = payments::table.filter(payments::amount_cents.eq_any([2, 5]));
+    diesel::update(held).set(payments::company_id.eq(2)).execute(&mut holder).unwrap();
+
+    let all = Payment::queue().all_rows().wait(Duration::from_millis(50));
+    assert_eq!(all.batch(2).purge(&mut connection, Duration::from_secs(60)).unwrap(), 2);
+    let all = Payment::queue().all_rows().wait(Duration::from_millis(50));
+    assert_eq!(all.enqueue_existing().batch(2).run(&mut connection, |_| {}).unwrap(), 2);
+    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    let left: Vec<i64> = payments::table.order(payments::id).select(payments::id).load(&mut connection).unwrap();
+    assert_eq!(left.len(), 4);
+    assert_eq!(left[0], finished[1]);
+    let all = Payment::queue().all_rows();
+    assert_eq!(all.purge(&mut connection, Duration::from_secs(60)).unwrap(), 1);
+    assert_eq!(all.enqueue_existing().run(&mut connection, |_| {}).unwrap(), 1);
+}
+
+#[test]
 fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]

@@ -27,6 +27,11 @@ fn settings_survive_json() {
     survives(Settings::DEFAULT);
     survives(Settings::DEFAULT.max_tries(u32::MAX).budget(Duration::new(1, 1)));
     survives(PollerSettings::default());
+    let mut hours = PollerSettings::default();
+    hours.window = Some("Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin".parse().unwrap());
+    survives(hours);
+    let wrong = serde_json::from_str::<PollerSettings>(r#"{"window": "22:00-06:00 Berlin"}"#).unwrap_err();
+    assert!(wrong.to_string().contains("the time zone `Berlin` is not in the IANA database"), "{wrong}");
     survives(Tally::default());
 }
 

@@ -7,13 +7,15 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
-    And, Change, ChangeAll, Claim, Condition, Count, CountByStatus, ErrorText, Fence, Load, Look, Next, Present,
-    QueueOn, Recall, RecallMark, Remove, RemoveAll, Retake, Settle, SettleMany, StateCondition, Take, Taken,
+    And, Archive, Change, ChangeAll, ChangeKeys, Claim, Condition, Copy, Count, CountAmong, CountByStatus, ErrorText,
+    Fence, Keys, Load, Look, Next, Present, QueueOn, Recall, RecallMark, Remove, RemoveAll, RemoveKeys, Retake, Sample,
+    Settle, SettleMany, StateCondition, Take, Taken,
 };
 use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
+use crate::suite::fate::Moved;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 type Queue = <Payment as Queueable>::Queue;
@@ -160,6 +162,40 @@ fn the_sql_of_operations() {
     );
     listing.add("remove", &RemoveAll(Condition::<Queue, _>::new(filter, &states[..1])));
     listing.matches("operations");
+}
+
+#[test]
+fn the_sql_of_batches_and_archives() {
+    let filter = Some(&payments::company_id.eq(3345));
+    let states = [StateCondition::AttemptedBefore(Duration::from_secs(86_400)), StateCondition::NeverAttempted];
+    let kinds = [vec![StateCondition::Pending, StateCondition::NotLeased], vec![StateCondition::In(&[Status::Failed])]];
+    let live = <Payment as QueueOn<Conn>>::target().unwrap().table;
+    let archive = Archive::of(&live, "payments_failed").unwrap();
+    let columns = ["id", "amount_cents"].map(str::to_owned);
+    let due = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
+    let of_kinds = Condition::<Queue, _>::new(filter, &[]).of_kinds(&kinds);
+    let picked = Condition::<Queue, _>::new(filter, &states);
+    let archived = Condition::<Queue, _>::new(filter, &[]).within(Some(&archive));
+    let mut listing = Listing::default();
+    listing.add("count for a preview", &Count(of_kinds));
+    listing.add("rows for a preview", &Sample::<Payment, _, Backend>::new(of_kinds, 5));
+    listing.add("read keys", &Keys::<Payment, _>::some(picked, 10_000, 3));
+    listing.add("lock rows, passing over others", &Keys::<Payment, _>::lock(picked, &[7, 8], true));
+    listing.add("lock rows", &Keys::<Payment, _>::lock(picked, &[7, 8], false));
+    listing.add("count the rows that were left", &CountAmong::<Payment, _>::new(picked, &[7, 8]));
+    listing.add("change rows", &ChangeKeys::<Payment>::new(&[7, 8], &due));
+    listing.add("remove rows", &RemoveKeys::<Payment>::new(&[7, 8], None));
+    listing.add("remove if due", &Remove::<Payment>::new(&7, FENCE).if_due());
+    listing.add("copy to the archive", &Copy::<Payment>::to(archive.table(), &columns, &[7, 8]));
+    listing.add("read archived keys", &Keys::<Payment, _>::some(archived, 10_000, 0));
+    listing.add("copy from the archive", &Copy::<Payment>::from(&archive, &columns, &[7, 8]));
+    listing.add("remove from the archive", &RemoveKeys::<Payment>::new(&[7, 8], Some(&archive)));
+    let target = <Moved as QueueOn<Conn>>::target().unwrap();
+    for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
+        listing.text("create archives, up", &step.up.join(";\n"));
+        listing.text("create archives, down", &step.down.join(";\n"));
+    }
+    listing.matches("archives");
 }
 
 #[test]

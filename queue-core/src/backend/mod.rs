@@ -3,6 +3,9 @@
 //! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session: how it is prepared, how a transaction
 //! begins, and which errors are not the handler's fault. The DDL is answered by [`Schema`].
 
+mod archive;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod created;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod own_transaction;
@@ -12,18 +15,20 @@ mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
+mod trigger;
 
 use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::LoadConnection;
+use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
-pub(crate) use self::table_name::fingerprint;
-use crate::entity::ColumnNames;
+pub(crate) use self::table_name::{column_names, fingerprint};
+use crate::entity::{ColumnNames, QueueTable, Queueable};
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
 use crate::options::Options;
@@ -76,6 +81,19 @@ pub trait QueueBackend:
     /// A change that walks MySQL's queue index waits for every pending row on its way; one that walks the table passes over
     /// the locked rows that it does not concern.
     const IGNORE_INDEX: Option<(&'static str, &'static str)>;
+
+    /// What stands before and after the index's name to make a claim in an order of the entity's own walk that index.
+    ///
+    /// SQLite guesses that a quarter of the rows is due, and would rather sort them.
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)>;
+
+    /// What follows a column in an index and in an order so that its nulls come first, as they do elsewhere by themselves.
+    const NULLS_FIRST: &'static str;
+
+    /// Whether an index can leave out the rows that are not pending. Elsewhere the index of an entity with an order of its
+    /// own begins with a mark that they lack: it would be walked past every finished row otherwise.
+    const PARTIAL_INDEXES: bool;
+
     /// What stands before and after a text column so that its comparison is exact, whatever its collation.
     ///
     /// MySQL's ignore blanks at the end, and case unless told otherwise: an unknown status would pass for one of ours,
@@ -87,6 +105,12 @@ pub trait QueueBackend:
 
     /// Whether an update itself can be ordered and limited; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool;
+
+    /// What stands after the columns of an insert that brings its own keys along, also where the database makes them.
+    const INSERT_OWN_KEYS: &'static str;
+
+    /// Whether a removal from a table under another name has to say what is removed: `DELETE name FROM table AS name`.
+    const DELETE_NAMES_ALIAS: bool;
 
     /// Whether the locks that were taken after a savepoint end with the return to it.
     const SAVEPOINT_FREES_LOCKS: bool;
@@ -161,6 +185,14 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// SQLite cannot, and need not: it has one writer.
     fn skips_locked_rows(&mut self) -> QueryResult<bool>;
 
+    /// Takes the lock with which a queue works one message at a time, without waiting. `false`: another session has it. A
+    /// session that has it already gets it again. It is called in a transaction, whose end ends it, or
+    /// [`end_exclusion`](Self::end_exclusion) after that; so does the session's end, however it comes.
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool>;
+
+    /// Gives that lock back once the transaction has ended, where it outlives the transaction.
+    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()>;
+
     /// Runs `change` in a transaction of its own (a savepoint inside an open one) in which no statement waits longer
     /// than `wait` for a lock. `change` is told whether the transaction is its own.
     ///
@@ -222,9 +254,28 @@ pub struct Target {
     pub columns: ColumnNames,
     /// What is asked for beyond them.
     pub options: Options,
+    /// The names of the primary key's columns.
+    pub key: Vec<String>,
 }
 
 impl Target {
+    pub(crate) fn of<Q, DB>(backend: &DB) -> QueryResult<Self>
+    where
+        Q: Queueable,
+        DB: Backend,
+        DB::QueryBuilder: Default,
+        Q::KeyColumns: QueryFragment<DB>,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    {
+        Ok(Target {
+            entity: Q::ENTITY,
+            table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,
+            columns: <Q::Queue as QueueTable>::COLUMNS,
+            options: <Q::Queue as QueueTable>::OPTIONS,
+            key: column_names(Q::KEY_COLUMNS, backend)?,
+        })
+    }
+
     /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the 63
     /// bytes that every database takes. The hash tells apart what underscores cannot: the queue `x_` of `payments`, and
     /// the one of `payments_x`.
@@ -235,6 +286,20 @@ impl Target {
 
 pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
     table_name::with_fingerprint("queueable_", &table.name, columns.next_attempt_time)
+}
+
+/// The name of the second index, of an entity with an order of its own. It tells orders apart, because an index is known by
+/// its name.
+pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let order = options.order.map_or("", |order| order.column);
+    let kind = if options.exclusive { "key" } else { "time" };
+    let of = format!("{}\n{order}\n{kind}", columns.next_attempt_time);
+    table_name::with_fingerprint("queueable_order_", &table.name, &of)
+}
+
+/// The name of the column that marks the pending rows, where an index cannot leave the others out.
+pub(crate) fn pending_mark_of(table: &TableName, columns: ColumnNames) -> String {
+    table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
 }
 
 /// One step of a migration.
@@ -260,6 +325,13 @@ pub trait Schema {
 
     /// Removes the queue's index and columns, as far as they are there.
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the columns of a table that hold a value of their own, and are not computed from others.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such table.
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;

@@ -1,6 +1,8 @@
 //! The answers of MySQL and MariaDB.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 
@@ -11,10 +13,10 @@ use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{BigInt, Datetime, Text};
+use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, fingerprint, refused};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::planted;
 
@@ -36,9 +38,14 @@ impl QueueBackend for Mysql {
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
+    const NULLS_FIRST: &'static str = "";
+    const PARTIAL_INDEXES: bool = false;
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = true;
     const SAVEPOINT_FREES_LOCKS: bool = false;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
@@ -144,6 +151,25 @@ impl QueueConnection for MysqlConnection {
         Ok(skips_locked_rows(&version))
     }
 
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
+        // Taken twice it would have to be given back twice.
+        let query = format!(
+            "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 1, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
+             AS SIGNED) AS answer"
+        );
+        let (schema, queue) = exclusion_of(target);
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue.clone());
+        let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        Ok(query.get_result::<Answer>(self)?.answer == Some(1))
+    }
+
+    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()> {
+        let (schema, queue) = exclusion_of(target);
+        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        query.get_result::<Answer>(self).map(drop)
+    }
+
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
@@ -165,6 +191,22 @@ impl QueueConnection for MysqlConnection {
         let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
         changed
     }
+}
+
+/// The name of the lock with which a queue works one message at a time: a name is the server's, so it bears the database. A
+/// session's lock outlives its transactions.
+const EXCLUSION: &str = "CONCAT('queueable_', MD5(CONVERT(COALESCE(?, DATABASE()) USING utf8mb4)), '_', ?)";
+
+/// The database of a queue, where it is not the session's own, and what tells its lock from others there.
+fn exclusion_of(target: &Target) -> (Option<&str>, String) {
+    let queue = fingerprint(&format!("{}\n{}", target.table.name, target.columns.status));
+    (target.table.schema.as_deref(), format!("{queue:016x}"))
+}
+
+#[derive(QueryableByName)]
+struct Answer {
+    #[diesel(sql_type = Nullable<BigInt>)]
+    answer: Option<i64>,
 }
 
 /// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2002, 2003, 2006, 2013, 4031), or

@@ -1,20 +1,22 @@
 //! PostgreSQL's answers.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
-use diesel::deserialize::{self, FromSql};
+use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgConnection, PgValue};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{Text, Timestamptz};
+use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, fingerprint, refused};
 use crate::instant::{Instant, TimestampUtc};
 
 impl QueueBackend for Pg {
@@ -39,9 +41,14 @@ impl QueueBackend for Pg {
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const NULLS_FIRST: &'static str = " NULLS FIRST";
+    const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
+    const DELETE_NAMES_ALIAS: bool = false;
     const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = 60;
@@ -134,6 +141,27 @@ impl QueueConnection for PgConnection {
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {
         Ok(true)
+    }
+
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
+        #[derive(QueryableByName)]
+        struct Answer {
+            #[diesel(sql_type = Bool)]
+            excluded: bool,
+        }
+        // The table by its number, because the same name may stand in one schema for each tenant. The lock is released
+        // after the transaction's changes can be seen.
+        let locked: Answer = diesel::sql_query(
+            "SELECT pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
+        )
+        .bind::<Integer, _>(fingerprint(&format!("queueable\n{}", target.columns.status)) as i32)
+        .bind::<Text, _>(target.table.to_string())
+        .get_result(self)?;
+        Ok(locked.excluded)
+    }
+
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
     }
 
     fn with_lock_wait<T>(

@@ -4,7 +4,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::{Step, Target, refused};
+use super::{QueueBackend, Target, ordered_index_of, pending_mark_of, refused};
 use crate::error::Finding;
 use crate::options::Options;
 use crate::planted::planted;
@@ -221,11 +221,55 @@ pub(super) fn finding(target: &Target, problem: String, mend: String) -> Finding
     Finding { entity: target.entity.to_owned(), problem, mend }
 }
 
-/// The finding for a missing index. `stale`: there is one of its name that serves nothing.
-pub(super) fn no_index(target: &Target, steps: &[Step], stale: bool) -> Finding {
-    let problem = format!("the table {} has no usable index {} for the claim", target.table, target.index());
-    let step = steps.iter().find(|step| step.name == "index");
-    let statements: Vec<_> =
-        step.into_iter().flat_map(|step| step.down.iter().filter(|_| stale).chain(&step.up)).cloned().collect();
-    finding(target, problem, statements.join("; "))
+/// The finding for a missing index, and the statements that make it.
+pub(super) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
+    let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
+    finding(target, problem, mend.join("; "))
+}
+
+/// An index of the queue.
+pub(super) struct Index {
+    /// The step of the migration that makes it.
+    pub(super) step: &'static str,
+    pub(super) name: String,
+    /// The first column's name: an index that begins with another is none of ours.
+    pub(super) first: String,
+    /// All columns, as SQL.
+    pub(super) columns: String,
+    /// The column that it is led by, where an index cannot leave out the rows that are not pending.
+    pub(super) mark: Option<String>,
+}
+
+/// The index of due times, and the one of the entity's own order: by order and due time, or by order and primary key, where
+/// one message is worked at a time.
+pub(super) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
+    let table = &target.table;
+    let next = target.columns.next_attempt_time;
+    let mut indexes = vec![Index {
+        step: "index",
+        name: target.index(),
+        first: next.to_owned(),
+        columns: table.quoted(next),
+        mark: None,
+    }];
+    let Options { order, exclusive, .. } = target.options;
+    if order.is_none() && !exclusive {
+        return indexes;
+    }
+    let mark = (!DB::PARTIAL_INDEXES).then(|| pending_mark_of(table, target.columns));
+    let order = order.map(|order| order.column);
+    let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
+    let all: Vec<&str> = mark.as_deref().into_iter().chain(order).chain(last).collect();
+    let column = |name: &&str| {
+        let nulls = if Some(*name) == order { DB::NULLS_FIRST } else { "" };
+        table.quoted(name) + nulls
+    };
+    indexes.push(Index {
+        step: "order",
+        name: ordered_index_of(table, target.columns, &target.options),
+        first: all[0].to_owned(),
+        columns: all.iter().map(column).collect::<Vec<_>>().join(", "),
+        mark,
+    });
+    indexes
 }

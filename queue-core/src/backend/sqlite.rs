@@ -1,6 +1,8 @@
 //! SQLite's answers.
 
+mod archive;
 mod schema;
+mod trigger;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, refused};
 use crate::instant::TimestampUtc;
 use crate::planted::planted;
 
@@ -43,9 +45,14 @@ impl QueueBackend for Sqlite {
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
+    const NULLS_FIRST: &'static str = "";
+    const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
+    const INSERT_OWN_KEYS: &'static str = "";
+    const DELETE_NAMES_ALIAS: bool = false;
     const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = true;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
@@ -117,6 +124,15 @@ impl QueueConnection for SqliteConnection {
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {
         Ok(false)
+    }
+
+    fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
+        // BEGIN IMMEDIATE holds the only write lock there is.
+        Ok(true)
+    }
+
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
     }
 
     fn with_lock_wait<T>(

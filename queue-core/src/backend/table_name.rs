@@ -3,7 +3,7 @@
 use std::fmt;
 
 use diesel::backend::Backend;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 /// The longest identifier that all three databases take, in bytes (PostgreSQL's `NAMEDATALEN` less one).
@@ -27,29 +27,12 @@ impl TableName {
         DB: Backend,
         DB::QueryBuilder: Default,
     {
-        let mut builder = DB::QueryBuilder::default();
-        table.to_sql(&mut builder, backend)?;
-        Ok(TableName::parse(builder.finish()))
+        Ok(TableName::parse(sql_of(table, backend)?))
     }
 
     fn parse(sql: String) -> Self {
-        let quote = sql.chars().next().filter(|c| *c == '`').unwrap_or('"');
-        let mut parts = vec![String::new()];
-        let mut quoted = false;
-        let mut chars = sql.chars().peekable();
-        while let Some(c) = chars.next() {
-            let part = parts.last_mut().expect("there is always a part");
-            if c == quote && quoted && chars.peek() == Some(&quote) {
-                chars.next();
-                part.push(quote);
-            } else if c == quote {
-                quoted = !quoted;
-            } else if c == '.' && !quoted {
-                parts.push(String::new());
-            } else {
-                part.push(c);
-            }
-        }
+        let (quote, mut names) = names(&sql);
+        let mut parts = names.pop().expect("there is always a name");
         let name = parts.pop().expect("there is always a part");
         TableName { schema: parts.pop(), name, sql, quote }
     }
@@ -58,6 +41,20 @@ impl TableName {
     pub fn quoted(&self, identifier: &str) -> String {
         let doubled = identifier.replace(self.quote, &format!("{0}{0}", self.quote));
         format!("{0}{doubled}{0}", self.quote)
+    }
+
+    /// The name of another table in the same schema.
+    pub fn beside(&self, name: &str) -> Self {
+        TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
+    }
+
+    /// Writes the name into a statement.
+    pub(crate) fn push<DB: Backend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+        if let Some(schema) = &self.schema {
+            out.push_identifier(schema)?;
+            out.push_sql(".");
+        }
+        out.push_identifier(&self.name)
     }
 
     /// Quotes an identifier that lives in the table's schema, such as its index.
@@ -69,10 +66,55 @@ impl TableName {
     }
 }
 
+/// Reads the names of columns from their SQL.
+pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let (_, names) = names(&sql_of(columns, backend)?);
+    Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
+}
+
+/// The quote of a list of quoted names, and the parts of each of them.
+fn names(sql: &str) -> (char, Vec<Vec<String>>) {
+    let quote = sql.chars().find(|c| matches!(c, '`' | '"')).unwrap_or('"');
+    let mut names = vec![vec![String::new()]];
+    let mut quoted = false;
+    let mut chars = sql.chars().peekable();
+    while let Some(c) = chars.next() {
+        let name = names.last_mut().expect("there is always a name");
+        let part = name.last_mut().expect("there is always a part");
+        match c {
+            _ if c == quote && quoted && chars.peek() == Some(&quote) => {
+                chars.next();
+                part.push(quote);
+            }
+            _ if c == quote => quoted = !quoted,
+            _ if quoted => part.push(c),
+            '.' => name.push(String::new()),
+            ',' => names.push(vec![String::new()]),
+            ' ' | '(' | ')' => {}
+            _ => part.push(c),
+        }
+    }
+    (quote, names)
+}
+
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sql)
     }
+}
+
+fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
+where
+    DB: Backend,
+    DB::QueryBuilder: Default,
+{
+    let mut builder = DB::QueryBuilder::default();
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
@@ -102,6 +144,13 @@ mod tests {
         assert_eq!(name.name, "In\"voice");
         assert_eq!(name.sibling("a\"b"), r#""bil.ling"."a""b""#);
         assert_eq!(TableName::parse("`order`".into()).quoted("x`y"), "`x``y`");
+    }
+
+    #[test]
+    fn the_names_of_columns_are_read_from_a_list() {
+        let (_, columns) = names(r#""t,.able"."id", "t,.able"."part, ""two""" "#);
+        let columns: Vec<_> = columns.into_iter().filter_map(|mut parts| parts.pop()).collect();
+        assert_eq!(columns, ["id", "part, \"two\""]);
     }
 
     #[test]

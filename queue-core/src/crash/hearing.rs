@@ -79,7 +79,7 @@ where
             match unwritten::<Q, C>(told) {
                 None => Hearing::SetAside,
                 // The text again in plainer words, or the row is passed over.
-                Some(Hearing::Unsettled(_)) => Hearing::Unsettled(Rest::Record(Settled::Failed, change)),
+                Some(Hearing::Unsettled(_)) => Hearing::Unsettled(Rest::Record(Settled::Failed, Box::new(change))),
                 Some(lost) => lost,
             }
         }
@@ -132,5 +132,5 @@ where
 
     let (settled, change) =
         plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)), details);
-    Rest::Record(settled, change)
+    Rest::Record(settled, Box::new(change))
 }

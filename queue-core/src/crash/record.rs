@@ -25,6 +25,8 @@ pub(crate) struct Entry {
 impl Entry {
     /// A row that is about to be handled.
     pub(crate) fn new(queue: &str, key: &str, fence: Fence, alone: bool) -> Self {
+        // What a record keeps of it, so that it can be compared with one that was read.
+        let fence = Fence::new(fence.status, fence.try_count);
         Entry { queue: escaped(queue), key: escaped(key), fence, alone: alone.into() }
     }
 

@@ -11,6 +11,7 @@ use crate::attempt::{Plan, Rest};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::details::Details;
+use crate::entity::QueueTable;
 use crate::statement::{Change, Claimed, ErrorText, Fence, Next, QueueOn};
 
 /// A mark on a row, and the text that stood in its place.
@@ -43,7 +44,11 @@ where
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     plan.slot.recorder().set_mark(Mark { text: text.clone(), before });
-    let retaken = connection.begin().and_then(|()| retake::<Q, C>(connection, key, fence, &text));
+    let retaken =
+        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
+            true => retake::<Q, C>(connection, key, fence, &text),
+            false => Ok(None),
+        });
     match retaken {
         // The entity as it is now: the application may have changed it. The state as it was without the mark.
         Ok(Some(Claimed { message, .. })) => {
@@ -75,6 +80,20 @@ where
         let _ = C::TransactionManager::rollback_transaction(connection);
     }
     result
+}
+
+/// Whether the row is still the one that may be worked, where that is one at a time: the lock may have ended with the
+/// transaction that wrote the mark, and another row may come first by now.
+fn is_still_its_turn<Q, C>(connection: &mut C, key: &Q::Key, stages: Option<&[&'static str]>) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if !Q::Queue::OPTIONS.exclusive {
+        return Ok(true);
+    }
+    Ok(Q::exclude(connection)?
+        && Q::head(connection, stages)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
 }
 
 /// Locks and reads the row if it is as it was marked.

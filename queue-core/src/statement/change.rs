@@ -9,8 +9,9 @@ use diesel::sql_types::{Integer, Text};
 
 use crate::backend::QueueBackend;
 use crate::details::Details;
-use crate::entity::ColumnNames;
+use crate::entity::{ColumnNames, QueueTable};
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::options::Periodic;
 use crate::planted::planted;
 use crate::status::Status;
 
@@ -35,8 +36,9 @@ pub struct Change {
     pub error: ErrorText,
     /// When the attempt that ends now began, for entities that keep it.
     pub begin: Option<Instant>,
-    /// How often the columns had changed that make the row due, when its attempt began.
-    pub change_count: Option<i64>,
+    /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
+    /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
+    pub of_content: bool,
 }
 
 /// When a row is due next.
@@ -48,6 +50,10 @@ pub enum Next {
     In(Duration),
     /// At a given time.
     At(Instant),
+    /// At the next time on its schedule.
+    Scheduled(Instant),
+    /// Now, in another stage.
+    InStage(&'static str),
 }
 
 /// What becomes of the text of the last failure.
@@ -65,18 +71,34 @@ pub enum ErrorText {
 impl Change {
     /// A change by an attempt that knows this of its row.
     pub(crate) fn of(details: &Details) -> Self {
-        Change { begin: details.now.map(Instant::from), change_count: details.change_count, ..Change::default() }
+        Change { begin: details.now.map(Instant::from), of_content: true, ..Change::default() }
+    }
+
+    /// The change in place of this one where the content has changed meanwhile.
+    pub(super) fn after_new_content(&self) -> Self {
+        Change {
+            status: Some(Status::NotAttempted),
+            next: Some(Next::In(Duration::ZERO)),
+            try_count: Some(0),
+            another_try: false,
+            of_content: false,
+            ..self.clone()
+        }
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(super) fn push_set<'b, DB>(&'b self, names: ColumnNames, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(super) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
+        T: QueueTable,
         DB: QueueBackend,
         Status: ToSql<Text, DB>,
         String: ToSql<Text, DB>,
+        str: ToSql<Text, DB>,
         i32: ToSql<Integer, DB>,
         Instant: ToSql<TimestampUtc, DB>,
     {
+        let (names, options) = (T::COLUMNS, T::OPTIONS);
+        let metrics = options.metrics;
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -87,6 +109,18 @@ impl Change {
         if let Some(status) = &self.status {
             column(&mut out, names.status)?;
             out.push_bind_param::<Text, _>(status)?;
+        }
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, options.stages) {
+            column(&mut out, stages.column)?;
+            out.push_bind_param::<Text, str>(stage)?;
+        }
+        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
+            column(&mut out, periodic.scheduled_time)?;
+            match next {
+                Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                _ => push_begun_schedule(periodic, names, &mut out)?,
+            }
         }
         if let Some(next) = &self.next {
             column(&mut out, names.next_attempt_time)?;
@@ -103,7 +137,8 @@ impl Change {
                     out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
                 }
                 Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
-                Next::At(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::InStage(_) => out.push_sql(DB::NOW),
+                Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }
             if unless_stopped {
                 out.push_sql(" END");
@@ -121,6 +156,20 @@ impl Change {
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
+            // An attempt whose process died is not measured: nobody knows when it ended.
+            let measured = metrics.begin.is_none() || self.begin.is_some();
+            if let (Some(name), Some(begin)) = (metrics.begin, &self.begin) {
+                column(&mut out, name)?;
+                out.push_bind_param::<TimestampUtc, _>(begin)?;
+            }
+            if let Some(name) = metrics.end.filter(|_| measured) {
+                column(&mut out, name)?;
+                out.push_sql(DB::NOW);
+            }
+        }
+        if let Some(updated) = metrics.updated {
+            column(&mut out, updated)?;
+            out.push_sql(DB::NOW);
         }
         if let Some(began) = &self.began {
             column(&mut out, names.last_attempt_time)?;
@@ -130,7 +179,17 @@ impl Change {
             ErrorText::Keep => {}
             ErrorText::Clear => {
                 column(&mut out, names.last_attempt_error_message)?;
-                out.push_sql("NULL");
+                // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so
+                // that MySQL, which reads what it has just assigned, sees it too.
+                if self.unless_stopped && self.next != Some(Next::Never) {
+                    out.push_sql("CASE WHEN ");
+                    out.push_identifier(names.next_attempt_time)?;
+                    out.push_sql(" IS NULL THEN ");
+                    out.push_identifier(names.last_attempt_error_message)?;
+                    out.push_sql(" END");
+                } else {
+                    out.push_sql("NULL");
+                }
             }
             ErrorText::Set(text) => {
                 column(&mut out, names.last_attempt_error_message)?;
@@ -139,4 +198,25 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that
+/// is about to be another one, and the schedule is to begin with this one.
+pub(super) fn push_begun_schedule<DB: QueueBackend>(
+    periodic: Periodic,
+    names: ColumnNames,
+    out: &mut AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    out.push_sql("CASE WHEN ");
+    out.push_identifier(periodic.period)?;
+    out.push_sql(" IS NULL AND ");
+    out.push_identifier(periodic.cron)?;
+    out.push_sql(" IS NULL THEN ");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(" ELSE COALESCE(");
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(", ");
+    out.push_identifier(names.next_attempt_time)?;
+    out.push_sql(") END");
+    Ok(())
 }

@@ -2,23 +2,27 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{push_claimable, push_column};
+use super::scope::push_stages;
+use super::walk::{Walk, push_named_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::panic_text;
 use crate::guard::Guard;
-use crate::instant::{Instant, TimestampUtc};
+use crate::instant::{Instant, TimestampUtc, microseconds};
 use crate::planted::claim_lock;
 use crate::status::Status;
 
@@ -26,6 +30,7 @@ use crate::status::Status;
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -33,12 +38,18 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), entity: PhantomData }
+        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), stages: None, entity: PhantomData }
     }
 
     /// The claim of up to `limit` rows with none of these keys.
     pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
-        ClaimSome { claim: self, limit, excepted: except.iter().cloned().map(Q::is_key).collect(), locks: true }
+        let excepted = except.iter().cloned().map(Q::is_key).collect();
+        ClaimSome { claim: self, limit, excepted, locks: true, walk: Walk::of::<Q::Queue>(), age: None, only: None }
+    }
+
+    /// Claims rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Claim { stages: stages.map(<[_]>::to_vec), ..self }
     }
 }
 
@@ -49,12 +60,25 @@ pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     limit: u32,
     excepted: Vec<Q::IsKey>,
     locks: bool,
+    walk: Walk,
+    age: Option<Duration>,
+    only: Option<Q::IsKey>,
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     /// Reads the rows and locks none.
     pub fn without_lock(self) -> Self {
         ClaimSome { locks: false, ..self }
+    }
+
+    /// Claims rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
+    pub fn aged(self, age: Duration) -> Self {
+        ClaimSome { walk: Walk::Oldest, age: Some(age), ..self }
+    }
+
+    /// Claims the row with this key and no other.
+    pub fn only(self, key: &Q::Key) -> Self {
+        ClaimSome { walk: Walk::Nowhere, only: Some(Q::is_key(key.clone())), ..self }
     }
 }
 
@@ -69,12 +93,15 @@ pub struct Fence {
     /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
     /// of the same number, after the row was enqueued anew.
     pub began: Option<Instant>,
+    /// How often the row's content had changed when it was claimed, where a change makes it due. Only what an attempt says
+    /// of the content depends on it, see [`Change::of_content`](super::Change::of_content).
+    pub change_count: Option<i64>,
 }
 
 impl Fence {
     /// A state without a lease.
     pub const fn new(status: Status, try_count: i32) -> Self {
-        Fence { status, try_count, began: None }
+        Fence { status, try_count, began: None, change_count: None }
     }
 
     /// Whether both have one status and number of attempts, whenever they began.
@@ -119,6 +146,11 @@ impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
 pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
 
 impl<T> Captured<T> {
+    /// What was decoded.
+    pub(crate) fn ok(self) -> Option<T> {
+        self.0.ok()
+    }
+
     /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
     pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
         Captured(
@@ -154,10 +186,12 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push_select(out.reborrow())?;
-        push_oldest::<Q::Queue, DB>(&mut out, 1)?;
+        let walk = Walk::of::<Q::Queue>();
+        self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
+        walk.push_order::<Q::Queue, DB>(&mut out, 1)?;
         out.push_sql(claim_lock(DB::CLAIM_LOCK));
         Ok(())
     }
@@ -172,15 +206,21 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.claim.push_select(out.reborrow())?;
+        let until = self.age.map(time_ago::<DB>);
+        self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
+        if let Some(is_key) = &self.only {
+            out.push_sql(" AND ");
+            is_key.walk_ast(out.reborrow())?;
+        }
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        push_oldest::<Q::Queue, DB>(&mut out, self.limit)?;
+        self.walk.push_order::<Q::Queue, DB>(&mut out, self.limit)?;
         if self.locks {
             out.push_sql(claim_lock(DB::CLAIM_LOCK));
         }
@@ -197,12 +237,14 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     /// Writes all up to the end of the condition.
-    fn push_select<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB::QueryBuilder: Default,
+        str: ToSql<Text, DB>,
     {
         self.push_columns(out.reborrow())?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())
+        walk.push_from::<Q::Queue, DB>(&mut out)?;
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, state, entity`.
@@ -224,41 +266,51 @@ where
     }
 }
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
     DB::QueryBuilder: Default,
 {
-    out.push_sql(" FROM ");
-    T::TABLE.walk_ast(out.reborrow())?;
-    push_index_hint::<T, DB>(out, DB::INDEX_HINT)?;
-    out.push_sql(" WHERE ");
-    push_due_rows::<T, DB>(out, until, guard)
+    Walk::Oldest.push_from::<T, DB>(out)?;
+    push_due_rows::<T, DB>(out, until, guard, stages)
 }
 
-/// Writes `next_attempt_time <= until AND status IN (..)`, and the guard.
+/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
 pub(super) fn push_due_rows<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
 {
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");
     out.push_sql(until);
     out.push_sql(" AND ");
     push_claimable::<T, DB>(out)?;
+    push_stages::<T, DB>(out, stages)?;
+    push_guard(out, guard)
+}
+
+/// Writes ` AND (guard)`, if there is one.
+pub(super) fn push_guard<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    guard: Option<&'b Guard<DB>>,
+) -> QueryResult<()> {
     if let Some(guard) = guard {
         out.push_sql(" AND (");
         guard.walk_ast(out.reborrow())?;
@@ -267,14 +319,25 @@ where
     Ok(())
 }
 
-/// Writes ` ORDER BY next_attempt_time LIMIT limit`.
-pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
+/// The time of the statement less this, as SQL.
+pub(super) fn time_ago<DB: QueueBackend>(age: Duration) -> String {
+    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+    format!("{before}-{}{after}", microseconds(age))
+}
+
+/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
+pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, first: Option<&str>, limit: u32) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
 {
     out.push_sql(" ORDER BY ");
+    if let Some(column) = first {
+        push_named_column::<T, DB>(out, column)?;
+        out.push_sql(DB::NULLS_FIRST);
+        out.push_sql(", ");
+    }
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" LIMIT ");
     out.push_sql(&limit.to_string());
@@ -325,8 +388,9 @@ where
 {
     type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
 
-    // A guard is the user's to write, and may be another one each time.
-    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded;
+    // A guard is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    const HAS_STATIC_QUERY_ID: bool =
+        Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>

@@ -1,20 +1,22 @@
 //! The conditions of the statements: the fence, what is claimable, and the filter of an operation.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
+use super::archive::Archive;
 use super::claim::Fence;
 use crate::backend::QueueBackend;
 use crate::column::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TryCount,
 };
 use crate::entity::QueueTable;
-use crate::instant::{Instant, TimestampUtc};
+use crate::instant::{Instant, TimestampUtc, microseconds};
 use crate::planted::planted;
 use crate::status::Status;
 
@@ -72,6 +74,25 @@ where
     Ok(())
 }
 
+/// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
+pub(super) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun, &fence.change_count) {
+        out.push_sql(" AND ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(".");
+        out.push_identifier(rerun.change_count)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<BigInt, _>(change_count)?;
+    }
+    Ok(())
+}
+
 /// A condition on a row's queue state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateCondition {
@@ -89,6 +110,10 @@ pub enum StateCondition {
     Due,
     /// Its next attempt time lies in the future.
     Scheduled,
+    /// Its last recorded attempt is at least this long ago. A row without an attempt has none.
+    AttemptedBefore(Duration),
+    /// No attempt of it was ever recorded.
+    NeverAttempted,
     /// It bears the text of a failure.
     WithErrorText,
     /// It bears no such text.
@@ -119,6 +144,12 @@ impl StateCondition {
             }
             StateCondition::Due => push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME]),
             StateCondition::Scheduled => push_test::<T, NextAttemptTime, DB>(out, &[" > ", DB::STATEMENT_TIME]),
+            StateCondition::AttemptedBefore(ago) => {
+                let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+                let ago = (-microseconds(ago)).to_string();
+                push_test::<T, LastAttemptTime, DB>(out, &[" <= ", before, &ago, after])
+            }
+            StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
             StateCondition::WithFailure => {
                 // Null is unequal to nothing, so that rows without a text are left out.
@@ -164,21 +195,68 @@ where
     Ok(())
 }
 
-/// ` WHERE (filter) AND state AND ..`: the user's filter and the conditions on the queue's state.
-#[derive(Debug, Clone, Copy)]
+/// ` FROM table WHERE (filter) AND state AND ..`: where the rows are, the user's filter, and the conditions on the queue's
+/// state.
+#[derive(Debug)]
 pub struct Condition<'a, T, F> {
     filter: Option<&'a F>,
     states: &'a [StateCondition],
+    kinds: &'a [Vec<StateCondition>],
+    archive: Option<&'a Archive>,
     table: PhantomData<fn() -> T>,
 }
+
+// By hand, because a derive would ask for a filter that can be copied.
+impl<T, F> Clone for Condition<'_, T, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, F> Copy for Condition<'_, T, F> {}
 
 impl<'a, T, F> Condition<'a, T, F> {
     /// Picks the rows for which the filter and all state conditions hold.
     pub fn new(filter: Option<&'a F>, states: &'a [StateCondition]) -> Self {
-        Condition { filter, states, table: PhantomData }
+        Condition { filter, states, kinds: &[], archive: None, table: PhantomData }
+    }
+
+    /// Picks those of the rows that are of one of these kinds: all conditions of one of the lists hold. No list: all rows.
+    pub fn of_kinds(self, kinds: &'a [Vec<StateCondition>]) -> Self {
+        Condition { kinds, ..self }
+    }
+
+    /// Picks the rows from the archive instead.
+    pub fn within(self, archive: Option<&'a Archive>) -> Self {
+        Condition { archive, ..self }
+    }
+
+    /// Writes ` FROM table`, the archive's under the table's name.
+    pub(super) fn push_from<'b, DB>(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+    {
+        out.push_sql(" FROM ");
+        match self.archive {
+            None => T::TABLE.walk_ast(out),
+            Some(archive) => archive.push_as_table(&mut out),
+        }
     }
 
     pub(super) fn walk_ast<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+        F: QueryFragment<DB>,
+    {
+        self.push_where(out.reborrow()).map(drop)
+    }
+
+    /// Writes the condition, and tells what a further one has to begin with.
+    pub(super) fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -196,8 +274,44 @@ impl<'a, T, F> Condition<'a, T, F> {
             out.push_sql(std::mem::replace(&mut separator, " AND "));
             state.push::<T, DB>(&mut out)?;
         }
-        Ok(())
+        // A kind without conditions is every row.
+        if !self.kinds.is_empty() && self.kinds.iter().all(|kind| !kind.is_empty()) {
+            let mut before_kind = std::mem::replace(&mut separator, " AND ");
+            for (i, kind) in self.kinds.iter().enumerate() {
+                out.push_sql(before_kind);
+                out.push_sql(if i == 0 { "((" } else { "(" });
+                before_kind = " OR ";
+                for (i, state) in kind.iter().enumerate() {
+                    out.push_sql(if i == 0 { "" } else { " AND " });
+                    state.push::<T, DB>(&mut out)?;
+                }
+                out.push_sql(")");
+            }
+            out.push_sql(")");
+        }
+        Ok(separator)
     }
+}
+
+/// Writes `((key) OR (key) ..)`, in nested groups: SQLite bears a thousand levels of an expression, and counts each OR
+/// of a flat list as one.
+pub(super) fn push_keys<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    K: QueryFragment<DB>,
+    DB: Backend,
+{
+    const GROUP: usize = 50;
+    for (i, group) in keys.chunks(GROUP).enumerate() {
+        out.push_sql(if i == 0 { "((" } else { " OR (" });
+        for (i, is_key) in group.iter().enumerate() {
+            out.push_sql(if i == 0 { "(" } else { " OR (" });
+            is_key.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        out.push_sql(")");
+    }
+    out.push_sql(if keys.is_empty() { "1 = 0" } else { ")" });
+    Ok(())
 }
 
 /// A filter, if there is one; without one it always holds.

@@ -54,18 +54,34 @@ where
             options.periodic.map(|periodic| periodic.period),
             options.periodic.map(|periodic| periodic.cron),
             options.periodic.map(|periodic| periodic.time_zone),
-            options.periodic.map(|periodic| periodic.scheduled_time),
-            options.rerun.map(|rerun| rerun.change_count),
         ];
-        out.push_sql("SELECT ");
-        out.push_sql(DB::NOW);
-        for column in columns {
-            out.push_sql(", ");
+        let push_or_null = |out: &mut AstPass<'_, 'b, DB>, column: Option<&'static str>| {
             match column {
                 Some(name) => out.push_identifier(name)?,
                 None => out.push_sql("NULL"),
             }
+            QueryResult::Ok(())
+        };
+        out.push_sql("SELECT ");
+        out.push_sql(DB::NOW);
+        for column in columns {
+            out.push_sql(", ");
+            push_or_null(&mut out, column)?;
         }
+        // A row that was never run on its schedule begins it with the time at which it was due.
+        let scheduled_time = options.periodic.map(|periodic| periodic.scheduled_time);
+        out.push_sql(", ");
+        if let Some(scheduled_time) = scheduled_time {
+            out.push_sql("COALESCE(");
+            out.push_identifier(scheduled_time)?;
+            out.push_sql(", ");
+            out.push_identifier(<Q::Queue as QueueTable>::COLUMNS.next_attempt_time)?;
+            out.push_sql(")");
+        } else {
+            out.push_sql("NULL");
+        }
+        out.push_sql(", ");
+        push_or_null(&mut out, options.rerun.map(|rerun| rerun.change_count))?;
         out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");

@@ -3,24 +3,35 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod archive;
 mod backlog;
 mod change;
 mod claim;
 mod condition;
 mod details;
 mod error_texts;
+mod fate;
+mod head;
 mod inspect;
+mod keys;
 mod look;
 mod mark;
+mod newer;
+mod priority;
 mod recall;
 mod remove;
 mod retake;
+mod sample;
+mod scope;
 mod select;
 mod settle;
 mod split;
 mod statistics;
 mod take;
+mod unknown_stages;
+mod walk;
 
+use std::any::TypeId;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -30,6 +41,7 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::archive::{Archive, Copy, RemoveKeys};
 pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
@@ -37,20 +49,29 @@ pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
 pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
+pub use self::head::{Head, Leased};
 pub use self::inspect::{Inspect, InspectedRow, IsArchived};
+pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
+pub use self::newer::EnqueueIfNewer;
+pub use self::priority::SetPriority;
 pub use self::recall::Recall;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
+pub use self::sample::{Sample, SampleRow};
+pub use self::scope::Scope;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::statistics::{CountFinished, FinishedRow};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use crate::backend::{QueueConnection, TableName, Target};
+pub use self::unknown_stages::UnknownStages;
+use crate::backend::{QueueConnection, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
+use crate::mode::LeaseMode;
+use crate::options::Options;
 use crate::planted::planted;
 
 /// An entity whose queue can be worked on a connection of type `C`.
@@ -65,18 +86,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Returns where the queue's columns and index live.
     fn target() -> QueryResult<Target>;
 
-    /// Looks, without a lock, how long it is until the next row is due. `None`: none within [`Look::HORIZON`].
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>>;
+    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
+    /// none within [`Look::HORIZON`].
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
-    /// Locks and reads the row that is due longest and that nobody holds, except those with the keys in `passed_over`. It
+    /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
     /// belongs into a transaction.
-    fn claim(connection: &mut C, passed_over: &[Self::Key]) -> QueryResult<Option<Claimed<Self>>>;
+    fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Reads up to `limit` rows that are due longest, without a lock.
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Self::Key]) -> QueryResult<Vec<Claimed<Self>>>;
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
     /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
@@ -85,13 +107,18 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Self::Key],
+        scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
+
+    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
 
     /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
+    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
+    /// the table if the entity says so, here and wherever else a row is settled.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
@@ -101,7 +128,8 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// may have run or stopped it meanwhile and left its status and tries as they were.
     fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// Removes the row if it is still as it was claimed, and returns how many rows that was.
+    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
+    /// made due instead.
     fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
 
     /// Reads the row's state under its lock, waiting for whoever holds it.
@@ -121,6 +149,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the row's state under its lock, unless somebody holds that.
     fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Takes the lock with which one message is worked at a time, where the entity asks for that. `false`: another session
+    /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
+    fn exclude(connection: &mut C) -> QueryResult<bool>;
+
+    /// Gives the lock back after the end of the transaction.
+    fn end_exclusion(connection: &mut C) -> QueryResult<()>;
+
+    /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Self::Key>>;
+
+    /// Whether a row is under a lease that is not the one with this key.
+    fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
 }
 
 impl<Q, C> QueueOn<C> for Q
@@ -128,55 +169,56 @@ where
     C: QueueConnection,
     Q: Queueable + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
     Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
+    Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
+    Leased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+    UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
+    Q::KeyColumns: QueryFragment<C::Backend>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
     C: SimpleConnection,
 {
     fn target() -> QueryResult<Target> {
-        Ok(Target {
-            entity: Q::ENTITY,
-            table: TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?,
-            columns: <Q::Queue as QueueTable>::COLUMNS,
-            options: <Q::Queue as QueueTable>::OPTIONS,
-        })
+        Target::of::<Q, _>(&C::Backend::default())
     }
 
-    fn look(connection: &mut C) -> QueryResult<Option<Duration>> {
-        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().load(connection)?);
+    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?);
         Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
     }
 
-    fn claim(connection: &mut C, passed_over: &[Q::Key]) -> QueryResult<Option<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new();
-        let rows: Vec<ClaimedRow<Q>> = match passed_over {
-            [] => claim.load(connection)?,
-            keys => claim.some(1, keys).load(connection)?,
+    fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = match scope.except {
+            [] if is_plain::<Q>() => Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?,
+            _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
         };
         let claimed = with_details(connection, rows)?.pop();
         Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
     }
 
-    fn claim_some(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = Claim::<Q, C::Backend>::new().some(limit, passed_over).load(connection)?;
+    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
         with_details(connection, rows)
     }
 
-    fn glance(connection: &mut C, limit: u32, passed_over: &[Q::Key]) -> QueryResult<Vec<Claimed<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().some(limit, passed_over).without_lock();
-        let rows: Vec<ClaimedRow<Q>> = claim.load(connection)?;
+    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
         with_details(connection, rows)
     }
 
@@ -184,7 +226,7 @@ where
         connection: &mut C,
         lease: Duration,
         limit: u32,
-        passed_over: &[Q::Key],
+        scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
         let began = Self::present(connection)?;
         // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
@@ -193,7 +235,14 @@ where
             + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
         let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
         let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let taken = ExecuteDsl::execute(Take::<Q, C::Backend>::new(began, token, limit, passed_over), connection)?;
+        let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+        let mut taken = 0;
+        if let Some(age) = aged_first::<Q>() {
+            taken = ExecuteDsl::execute(take().aged(age), connection)?;
+        }
+        if taken == 0 {
+            taken = ExecuteDsl::execute(take(), connection)?;
+        }
         if taken == 0 {
             return Ok(Some((began, Vec::new())));
         }
@@ -204,27 +253,41 @@ where
         Ok(Some((began, with_details(connection, rows)?)))
     }
 
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
+        match <Q::Queue as QueueTable>::OPTIONS.stages {
+            Some(_) => UnknownStages::<Q>::new().load(connection),
+            None => Ok(Vec::new()),
+        }
+    }
+
     fn try_claim(connection: &mut C) -> QueryResult<()> {
         ExecuteDsl::execute(Claim::<Q, C::Backend>::new(), connection).map(drop)
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection)
+        fate::settle::<Q, C>(connection, rows, change, false)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, change).if_due(), connection)
+        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)
+        let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
+        if removed > 0 || fence.change_count.is_none() {
+            return Ok(removed);
+        }
+        let attempted = Change {
+            attempted: true,
+            error: ErrorText::Clear,
+            unless_stopped: fence.began.is_some(),
+            ..Change::default()
+        };
+        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
@@ -253,6 +316,80 @@ where
     fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
     }
+
+    fn exclude(connection: &mut C) -> QueryResult<bool> {
+        Ok(!Q::Queue::OPTIONS.exclusive || connection.try_exclude(&Self::target()?)?)
+    }
+
+    fn end_exclusion(connection: &mut C) -> QueryResult<()> {
+        if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&Self::target()?) } else { Ok(()) }
+    }
+
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Q::Key>> {
+        Ok(first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?))
+    }
+
+    fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
+        let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
+        Ok(leased.is_some())
+    }
+}
+
+/// In how many claims of an entity with an age one looks for aged rows first.
+const AGED_ONE_IN: u8 = 8;
+
+/// The age whose rows come first in this claim, if any do.
+fn aged_first<Q: Queueable>() -> Option<Duration> {
+    let age = Q::Queue::OPTIONS.order.and_then(|order| order.age);
+    age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
+}
+
+/// Whether the next row is always found by the one statement that is prepared once and for all.
+fn is_plain<Q: Queueable>() -> bool {
+    let Options { order, exclusive, .. } = Q::Queue::OPTIONS;
+    !exclusive && order.is_none_or(|order| order.age.is_none())
+}
+
+/// Claims the rows whose turn it is: mostly the first ones by the entity's order.
+fn claim_in_turn<Q, C>(
+    connection: &mut C,
+    locks: bool,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C> + Selectable<C::Backend>,
+    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+{
+    let claim = |limit| {
+        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
+        if locks { claim } else { claim.without_lock() }
+    };
+    if Q::Queue::OPTIONS.exclusive {
+        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+        // Each in a statement of its own after the lock: it sees what the last holder has committed.
+        if !Q::exclude(connection)? || (is_leased && Q::another_is_leased(connection, None)?) {
+            return Ok(Vec::new());
+        }
+        // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
+        return match Q::head(connection, scope.stages)? {
+            Some(head) => claim(1).only(&head).load(connection),
+            None => Ok(Vec::new()),
+        };
+    }
+    if let Some(age) = aged_first::<Q>() {
+        let aged: Vec<ClaimedRow<Q>> = claim(limit).aged(age).load(connection)?;
+        if !aged.is_empty() {
+            return Ok(aged);
+        }
+    }
+    claim(limit).load(connection)
+}
+
+/// Whether a change that changed nothing may have found new content in the row.
+pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+    change.of_content && fence.change_count.is_some()
 }
 
 fn state((status, try_count): (String, i32)) -> Option<Fence> {
@@ -271,6 +408,7 @@ where
         for row in &mut claimed {
             row.details =
                 first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
+            row.fence.change_count = row.details.change_count;
         }
     }
     Ok(claimed)

@@ -3,10 +3,10 @@
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::claim::Fence;
-use super::condition::{Condition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -16,12 +16,18 @@ use crate::status::Status;
 pub struct Remove<Q: Queueable> {
     is_key: Q::IsKey,
     fence: Fence,
+    if_due: bool,
 }
 
 impl<Q: Queueable> Remove<Q> {
-    /// Removes the row with this key if it is still in the fence's state.
+    /// Removes the row with this key if it is still in the fence's state, with the content that was claimed.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
-        Remove { is_key: Q::is_key(key.clone()), fence }
+        Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
+    }
+
+    /// Removes the row only if it is due, as it was when it was claimed.
+    pub fn if_due(self) -> Self {
+        Remove { if_due: true, ..self }
     }
 }
 
@@ -34,13 +40,20 @@ where
     Status: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out)
+        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.if_due {
+            out.push_sql(" AND ");
+            StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+        }
+        Ok(())
     }
 }
 

@@ -42,8 +42,8 @@ where
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT COUNT(*) FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql("SELECT COUNT(*)");
+        self.0.push_from(out.reborrow())?;
         self.0.walk_ast(out)
     }
 }

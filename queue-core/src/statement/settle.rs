@@ -3,11 +3,11 @@
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
 use super::claim::{Fence, push_index_hint};
-use super::condition::{Condition, StateCondition, push_fence};
+use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
@@ -41,16 +41,21 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        self.change.push_set(<Q::Queue as QueueTable>::COLUMNS, out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.change.of_content {
+            push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        }
         if self.if_due {
             out.push_sql(" AND ");
             StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
@@ -89,18 +94,23 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        self.change.push_set(<Q::Queue as QueueTable>::COLUMNS, out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         let mut separator = " WHERE (";
         for (is_key, fence) in &self.rows {
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));
             is_key.walk_ast(out.reborrow())?;
             push_fence::<Q::Queue, DB>(fence, out.reborrow())?;
+            if self.change.of_content {
+                push_same_content::<Q::Queue, DB>(fence, out.reborrow())?;
+            }
         }
         out.push_sql(")");
         Ok(())
@@ -136,6 +146,7 @@ where
     F: QueryFragment<DB>,
     Status: ToSql<Text, DB>,
     String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
@@ -143,7 +154,7 @@ where
         out.push_sql("UPDATE ");
         T::TABLE.walk_ast(out.reborrow())?;
         push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
-        self.change.push_set(T::COLUMNS, out.reborrow())?;
+        self.change.push_set::<T, DB>(out.reborrow())?;
         self.condition.walk_ast(out)
     }
 }

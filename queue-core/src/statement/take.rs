@@ -6,16 +6,19 @@
 //! changed, and the claim is begun anew.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Nullable;
+use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Claim, push_due_rows, push_index_hint, push_oldest};
+use super::change::push_begun_schedule;
+use super::claim::{Claim, push_due_rows, time_ago};
 use super::condition::{StateCondition, push_column};
+use super::walk::Walk;
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
 use crate::entity::{QueueTable, Queueable};
@@ -35,10 +38,13 @@ pub struct Present;
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Queueable, DB: Backend> {
     guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
     limit: u32,
     excepted: Vec<Q::IsKey>,
+    walk: Walk,
+    age: Option<Duration>,
 }
 
 impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
@@ -46,11 +52,24 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
         Take {
             guard: Q::Queue::guard(),
+            stages: None,
             began,
             token,
             limit,
             excepted: except.iter().cloned().map(Q::is_key).collect(),
+            walk: Walk::of::<Q::Queue>(),
+            age: None,
         }
+    }
+
+    /// Takes rows in these stages only.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Take { stages: stages.map(<[_]>::to_vec), ..self }
+    }
+
+    /// Takes rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
+    pub fn aged(self, age: Duration) -> Self {
+        Take { walk: Walk::Oldest, age: Some(age), ..self }
     }
 }
 
@@ -84,6 +103,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
@@ -91,9 +111,7 @@ where
             // would lock, and have updated, the next rows.
             out.push_sql("WITH queueable_due AS (SELECT ");
             Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-            out.push_sql(" FROM ");
-            <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-            out.push_sql(" WHERE ");
+            self.walk.push_from::<Q::Queue, DB>(&mut out)?;
             self.push_due(out.reborrow())?;
             out.push_sql(DB::CLAIM_LOCK);
             out.push_sql(") ");
@@ -101,11 +119,12 @@ where
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         if DB::UPDATE_HAS_LIMIT {
-            push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
+            self.walk.push_hint::<Q::Queue, DB>(&mut out)?;
         }
         self.push_set(out.reborrow())?;
         out.push_sql(" WHERE ");
         if DB::UPDATE_HAS_LIMIT {
+            self.walk.push_mark::<Q::Queue, DB>(&mut out)?;
             return self.push_due(out);
         }
         out.push_sql("(");
@@ -125,6 +144,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");
+        if let Some(periodic) = <Q::Queue as QueueTable>::OPTIONS.periodic {
+            out.push_identifier(periodic.scheduled_time)?;
+            out.push_sql(" = ");
+            push_begun_schedule(periodic, names, &mut out)?;
+            out.push_sql(", ");
+        }
         out.push_identifier(names.last_attempt_error_message)?;
         out.push_sql(" = CASE WHEN ");
         StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
@@ -159,6 +184,12 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(&self.began)?;
         out.push_sql(", ");
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+            out.push_identifier(updated)?;
+            out.push_sql(" = ");
+            out.push_sql(DB::NOW);
+            out.push_sql(", ");
+        }
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::InProgress.as_str());
@@ -171,14 +202,17 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
     where
         Q::IsKey: QueryFragment<DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        str: ToSql<Text, DB>,
     {
-        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.guard.as_ref())?;
+        let until = self.age.map(time_ago::<DB>);
+        let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())?;
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        push_oldest::<Q::Queue, DB>(&mut out, self.limit)
+        self.walk.push_order::<Q::Queue, DB>(&mut out, self.limit)
     }
 }
 
@@ -190,6 +224,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;

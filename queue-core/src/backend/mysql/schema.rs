@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::trigger;
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, find, finding, missing, needed_columns, no_index, until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, finding, indexes, missing, needed_columns,
+    no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -40,20 +42,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Schema for MysqlConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        vec![
-            Step {
-                name: "columns",
-                up: vec![add_columns(target, &needed)],
-                down: vec![drop_columns(target, needed.iter().map(|column| column.name))],
-                in_transaction: false,
-            },
-            Step {
-                name: "index",
-                up: vec![create_index(target)],
-                down: vec![drop_index(target)],
-                in_transaction: false,
-            },
-        ]
+        let columns = Step {
+            name: "columns",
+            up: vec![add_columns(target, &needed)],
+            down: vec![drop_columns(target, needed.iter().map(|column| column.name))],
+            in_transaction: false,
+        };
+        let index = |index: &Index| Step {
+            name: index.step,
+            up: index.mark.iter().map(|mark| add_mark(target, mark)).chain([create_index(target, index)]).collect(),
+            down: [drop_index(target, index)]
+                .into_iter()
+                .chain(index.mark.iter().map(|mark| drop_columns(target, [mark.as_str()].into_iter())))
+                .collect(),
+            in_transaction: false,
+        };
+        std::iter::once(columns)
+            .chain(indexes::<Mysql>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -62,19 +70,32 @@ impl Schema for MysqlConnection {
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
-        until_done(
-            self,
-            |connection| Ok(Some(index_is_usable(connection, target)?).filter(|usable| *usable != Some(true))),
-            |connection, usable| match usable {
-                None => without_blocking(connection, &create_index(target)),
-                Some(_) => without_blocking(connection, &drop_index(target)),
-            },
-        )
+        indexes::<Mysql>(target).iter().try_for_each(|index| {
+            until_done(
+                self,
+                |connection| {
+                    let lacking = lacking(connection, target, index)?;
+                    Ok(Some(lacking).filter(|lacking| !lacking.is_empty()))
+                },
+                |connection, lacking| without_blocking(connection, &lacking[0]),
+            )
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        if index_is_usable(self, target)?.is_some() {
-            without_blocking(self, &drop_index(target))?;
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
+        // The ordered index first: its mark is made of a column that the other steps drop.
+        for index in indexes::<Mysql>(target).iter().rev() {
+            if index_is_usable(self, target, index)?.is_some() {
+                without_blocking(self, &drop_index(target, index))?;
+            }
+            let live = live_columns(self, target)?;
+            for mark in index.mark.iter().filter(|mark| find(&live, mark).is_some()) {
+                without_blocking(self, &drop_columns(target, [mark.as_str()].into_iter()))?;
+            }
         }
         let live = live_columns(self, target)?;
         let needed = needed_columns(target, &TYPES);
@@ -86,17 +107,28 @@ impl Schema for MysqlConnection {
         Ok(())
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let index = index_is_usable(self, target)?;
-        if findings.is_empty() && index != Some(true) {
-            findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        let complete = findings.is_empty();
+        for index in indexes::<Mysql>(target).iter().filter(|_| complete) {
+            let mend = lacking(self, target, index)?;
+            if !mend.is_empty() {
+                findings.push(no_index(target, index, &mend));
+            }
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -128,20 +160,39 @@ fn drop_columns<'a>(target: &Target, names: impl Iterator<Item = &'a str>) -> St
     format!("ALTER TABLE {} {}", target.table, drops.join(", "))
 }
 
-fn create_index(target: &Target) -> String {
+/// Adds the column that is 1 in pending rows and null in others. Nothing is stored but the index's entries, and queries that
+/// do not name it do not see it, where the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
+fn add_mark(target: &Target, mark: &str) -> String {
     let table = &target.table;
     format!(
-        "CREATE INDEX {} ON {table} ({})",
-        table.quoted(&target.index()),
+        "ALTER TABLE {table} ADD COLUMN {} TINYINT AS (IF({} IS NULL, NULL, 1)) VIRTUAL /*!80023 INVISIBLE */ \
+         /*M!100303 INVISIBLE */",
+        table.quoted(mark),
         table.quoted(target.columns.next_attempt_time)
     )
 }
 
-fn drop_index(target: &Target) -> String {
-    format!("DROP INDEX {} ON {}", target.table.quoted(&target.index()), target.table)
+fn create_index(target: &Target, index: &Index) -> String {
+    format!("CREATE INDEX {} ON {} ({})", target.table.quoted(&index.name), target.table, index.columns)
 }
 
-fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+fn drop_index(target: &Target, index: &Index) -> String {
+    format!("DROP INDEX {} ON {}", target.table.quoted(&index.name), target.table)
+}
+
+/// The statements that are left to do for an index.
+fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
+    let usable = index_is_usable(connection, target, index)?;
+    if usable == Some(true) {
+        return Ok(Vec::new());
+    }
+    let live = live_columns(connection, target)?;
+    let mark = index.mark.iter().filter(|mark| find(&live, mark).is_none()).map(|mark| add_mark(target, mark));
+    let drop = usable.map(|_| drop_index(target, index));
+    Ok(drop.into_iter().chain(mark).chain([create_index(target, index)]).collect())
+}
+
+pub(super) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     // The casts: MySQL 8 declares these columns with types of its own.
     diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
@@ -155,7 +206,7 @@ fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResul
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
-fn index_is_usable(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<bool>> {
+fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -165,10 +216,10 @@ fn index_is_usable(connection: &mut MysqlConnection, target: &Target) -> QueryRe
         "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
-    .bind::<Text, _>(target.columns.next_attempt_time)
+    .bind::<Text, _>(&index.first)
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
-    .bind::<Text, _>(target.index())
+    .bind::<Text, _>(&index.name)
     .get_result(connection)?;
     Ok(found.usable.map(|usable| usable != 0))
 }
@@ -191,7 +242,7 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
 }
 
 /// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
-fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
     let before: i64 =
         diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;

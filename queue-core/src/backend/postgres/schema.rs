@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::pg::PgConnection;
+use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
+use super::trigger;
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, finding, missing, needed_columns, no_index, until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, compare, finding, indexes, missing, needed_columns, no_index,
+    until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, Target, fingerprint, refused};
+use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -43,20 +45,23 @@ impl Schema for PgConnection {
         let needed = needed_columns(target, &TYPES);
         let drops: Vec<_> =
             needed.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
-        vec![
-            Step {
-                name: "columns",
-                up: vec![add_columns(target, &needed)],
-                down: vec![format!("ALTER TABLE {} {}", target.table, drops.join(", "))],
-                in_transaction: true,
-            },
-            Step {
-                name: "index",
-                up: vec![create_index(target, "CONCURRENTLY ")],
-                down: vec![drop_index(target, "CONCURRENTLY ")],
-                in_transaction: false,
-            },
-        ]
+        let columns = Step {
+            name: "columns",
+            up: vec![add_columns(target, &needed)],
+            down: vec![format!("ALTER TABLE {} {}", target.table, drops.join(", "))],
+            in_transaction: true,
+        };
+        let index = |index: &Index| Step {
+            name: index.step,
+            up: vec![create_index(target, index, "CONCURRENTLY ")],
+            down: vec![drop_index(target, index, "CONCURRENTLY ")],
+            in_transaction: false,
+        };
+        std::iter::once(columns)
+            .chain(indexes::<Pg>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -65,22 +70,43 @@ impl Schema for PgConnection {
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
-        if in_transaction(self) { build_index(self, target, "") } else { build_index_alone(self, target) }
+        let alone = !in_transaction(self);
+        indexes::<Pg>(target).iter().try_for_each(|index| match alone {
+            true => build_index_alone(self, target, index),
+            false => build_index(self, target, index, ""),
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        trigger::remove(self, target)?;
         let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
-        self.batch_execute(&drop_index(target, concurrently))?;
+        for index in indexes::<Pg>(target) {
+            self.batch_execute(&drop_index(target, &index, concurrently))?;
+        }
         let columns = Self::steps(target).remove(0);
         columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let index = index_is_valid(self, target)?;
-        if findings.is_empty() && index != Some(true) {
-            findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        let complete = findings.is_empty();
+        for index in indexes::<Pg>(target).iter().filter(|_| complete) {
+            let valid = index_is_valid(self, target, index)?;
+            if valid != Some(true) {
+                let drop = valid.is_some().then(|| drop_index(target, index, "CONCURRENTLY "));
+                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index, "CONCURRENTLY ")]).collect();
+                findings.push(no_index(target, index, &mend));
+            }
+        }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
         }
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
@@ -93,6 +119,7 @@ impl Schema for PgConnection {
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -134,34 +161,35 @@ fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
     format!("ALTER TABLE {} {}", target.table, adds.join(", "))
 }
 
-fn create_index(target: &Target, concurrently: &str) -> String {
-    let column = target.table.quoted(target.columns.next_attempt_time);
+fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!(
-        "CREATE INDEX {concurrently}{} ON {} ({column}) WHERE {column} IS NOT NULL",
-        target.table.quoted(&target.index()),
-        target.table
+        "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {} IS NOT NULL",
+        target.table.quoted(&index.name),
+        target.table,
+        index.columns,
+        target.table.quoted(target.columns.next_attempt_time)
     )
 }
 
-fn build_index(connection: &mut PgConnection, target: &Target, concurrently: &str) -> QueryResult<()> {
+fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
     until_done(
         connection,
-        |connection| Ok(Some(index_is_valid(connection, target)?).filter(|valid| *valid != Some(true))),
+        |connection| Ok(Some(index_is_valid(connection, target, index)?).filter(|valid| *valid != Some(true))),
         |connection, there| match there {
             // A concurrent build that was cut short leaves an index that serves nothing.
-            Some(_) => connection.batch_execute(&drop_index(target, concurrently)),
-            None => connection.batch_execute(&create_index(target, concurrently)),
+            Some(_) => connection.batch_execute(&drop_index(target, index, concurrently)),
+            None => connection.batch_execute(&create_index(target, index, concurrently)),
         },
     )
 }
 
 /// Builds the index without blocking writers, and while no other session does: one that is still being built looks like
 /// one whose build was cut short. A session whose client was killed holds the lock until its build has ended.
-fn build_index_alone(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
-    if index_is_valid(connection, target)? == Some(true) {
+fn build_index_alone(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<()> {
+    if index_is_valid(connection, target, index)? == Some(true) {
         return Ok(());
     }
-    let lock = fingerprint(&target.table.sibling(&target.index())) as i64;
+    let lock = fingerprint(&target.table.sibling(&index.name)) as i64;
     let started = Instant::now();
     // Asked for again and again, not waited for: a concurrent build waits until every statement that began before it has
     // ended, and a statement that waits for the lock would be such a one.
@@ -174,16 +202,16 @@ fn build_index_alone(connection: &mut PgConnection, target: &Target) -> QueryRes
         }
         thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
     }
-    let built = build_index(connection, target, "CONCURRENTLY ");
+    let built = build_index(connection, target, index, "CONCURRENTLY ");
     let unlocked = diesel::select(pg_advisory_unlock(lock)).get_result::<bool>(connection);
     built.and(unlocked.map(|_| ()))
 }
 
-fn drop_index(target: &Target, concurrently: &str) -> String {
-    format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&target.index()))
+fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
+    format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&index.name))
 }
 
-fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+pub(super) fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
     let mut live: Vec<LiveColumn> = diesel::sql_query(
         "SELECT attname::text AS name, NOT attnotnull AS nullable, \
          format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
@@ -203,24 +231,24 @@ fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<V
 }
 
 /// `None`: there is no index of that name that begins with the right column.
-fn index_is_valid(connection: &mut PgConnection, target: &Target) -> QueryResult<Option<bool>> {
+fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
-    struct Index {
+    struct Found {
         #[diesel(sql_type = Bool)]
         valid: bool,
     }
-    let index: Option<Index> = diesel::sql_query(
+    let found: Option<Found> = diesel::sql_query(
         "SELECT i.indisvalid AND i.indkey[0] = a.attnum AS valid FROM pg_index i \
          JOIN pg_class c ON c.oid = i.indexrelid \
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = $3 \
          WHERE i.indrelid = to_regclass($1) AND c.relname = $2",
     )
     .bind::<Text, _>(target.table.to_string())
-    .bind::<Text, _>(target.index())
-    .bind::<Text, _>(target.columns.next_attempt_time)
+    .bind::<Text, _>(&index.name)
+    .bind::<Text, _>(&index.first)
     .get_result(connection)
     .optional()?;
-    Ok(index.map(|index| index.valid))
+    Ok(found.map(|found| found.valid))
 }
 
 /// Whether the caller has opened a transaction: a savepoint is allowed nowhere else, and its refusal does no harm there.
@@ -231,7 +259,7 @@ fn in_transaction(connection: &mut PgConnection) -> bool {
 
 /// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
 /// behind it, and asks again.
-fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
+pub(super) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
     if in_transaction(connection) {
         return connection.batch_execute(ddl);
     }

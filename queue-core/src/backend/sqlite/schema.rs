@@ -4,12 +4,14 @@ use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
-use diesel::sqlite::SqliteConnection;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::trigger;
 use crate::backend::schema::{
-    Accepted, LiveColumn, NeededColumn, Types, compare, find, missing, needed_columns, no_index, until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, indexes, missing, needed_columns, no_index,
+    until_done,
 };
-use crate::backend::{Schema, Step, Target};
+use crate::backend::{Schema, Step, TableName, Target, archive};
 use crate::error::Finding;
 
 const TYPES: Types = Types {
@@ -33,20 +35,23 @@ const TYPES: Types = Types {
 impl Schema for SqliteConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        vec![
-            Step {
-                name: "columns",
-                up: needed.iter().map(|column| add_column(target, column)).collect(),
-                down: needed.iter().map(|column| drop_column(target, column.name)).collect(),
-                in_transaction: true,
-            },
-            Step {
-                name: "index",
-                up: vec![create_index(target)],
-                down: vec![drop_index(target)],
-                in_transaction: true,
-            },
-        ]
+        let columns = Step {
+            name: "columns",
+            up: needed.iter().map(|column| add_column(target, column)).collect(),
+            down: needed.iter().map(|column| drop_column(target, column.name)).collect(),
+            in_transaction: true,
+        };
+        let index = |index: &Index| Step {
+            name: index.step,
+            up: vec![create_index(target, index)],
+            down: vec![drop_index(target, index)],
+            in_transaction: true,
+        };
+        std::iter::once(columns)
+            .chain(indexes::<Sqlite>(target).iter().map(index))
+            .chain(trigger::steps(target))
+            .chain(archive::step::<Self>(target))
+            .collect()
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -55,17 +60,32 @@ impl Schema for SqliteConnection {
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| connection.batch_execute(&add_column(target, &missing[0])),
         )?;
-        until_done(
-            self,
-            |connection| Ok(Some(index_is_usable(connection, target)?).filter(|usable| *usable != Some(true))),
-            |connection, usable| {
-                connection.batch_execute(&if usable.is_none() { create_index(target) } else { drop_index(target) })
-            },
-        )
+        indexes::<Sqlite>(target).iter().try_for_each(|index| {
+            until_done(
+                self,
+                |connection| {
+                    Ok(Some(index_is_usable(connection, target, index)?).filter(|usable| *usable != Some(true)))
+                },
+                |connection, usable| {
+                    let create = usable.is_none();
+                    connection.batch_execute(&if create {
+                        create_index(target, index)
+                    } else {
+                        drop_index(target, index)
+                    })
+                },
+            )
+        })?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        self.batch_execute(&drop_index(target))?;
+        // A column to which a trigger refers cannot be dropped.
+        trigger::remove(self, target)?;
+        for index in indexes::<Sqlite>(target) {
+            self.batch_execute(&drop_index(target, &index))?;
+        }
         let live = live_columns(self, target)?;
         needed_columns(target, &TYPES)
             .iter()
@@ -73,13 +93,26 @@ impl Schema for SqliteConnection {
             .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
     }
 
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let index = index_is_usable(self, target)?;
-        if findings.is_empty() && index != Some(true) {
-            findings.push(no_index(target, &Self::steps(target), index.is_some()));
+        let complete = findings.is_empty();
+        for index in indexes::<Sqlite>(target).iter().filter(|_| complete) {
+            let usable = index_is_usable(self, target, index)?;
+            if usable != Some(true) {
+                let drop = usable.is_some().then(|| drop_index(target, index));
+                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index)]).collect();
+                findings.push(no_index(target, index, &mend));
+            }
         }
+        if findings.is_empty() {
+            findings = trigger::check(self, target)?;
+        }
+        findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
@@ -94,9 +127,15 @@ fn retype(target: &Target, column: &NeededColumn) -> String {
         format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
         format!("ALTER TABLE {table} DROP COLUMN {old}"),
     ];
-    if column.name == target.columns.next_attempt_time {
-        statements.insert(0, drop_index(target));
+    let holds = |index: &Index| {
+        let is_order = target.options.order.is_some_and(|order| order.column == column.name);
+        column.name == target.columns.next_attempt_time || (is_order && index.step == "order")
+    };
+    for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
+        statements.insert(0, drop_index(target, index));
     }
+    // A trigger would follow the column to its other name, and keep it from being dropped.
+    statements.splice(0..0, trigger::drops(target));
     statements.join("; ")
 }
 
@@ -108,19 +147,20 @@ fn drop_column(target: &Target, name: &str) -> String {
     format!("ALTER TABLE {} DROP COLUMN {}", target.table, target.table.quoted(name))
 }
 
-fn create_index(target: &Target) -> String {
+fn create_index(target: &Target, index: &Index) -> String {
     let table = &target.table;
-    let column = table.quoted(target.columns.next_attempt_time);
     // Here the index takes the schema's name and the table none.
     format!(
-        "CREATE INDEX {} ON {} ({column}) WHERE {column} IS NOT NULL",
-        table.sibling(&target.index()),
-        table.quoted(&table.name)
+        "CREATE INDEX {} ON {} ({}) WHERE {} IS NOT NULL",
+        table.sibling(&index.name),
+        table.quoted(&table.name),
+        index.columns,
+        table.quoted(target.columns.next_attempt_time)
     )
 }
 
-fn drop_index(target: &Target) -> String {
-    format!("DROP INDEX IF EXISTS {}", target.table.sibling(&target.index()))
+fn drop_index(target: &Target, index: &Index) -> String {
+    format!("DROP INDEX IF EXISTS {}", target.table.sibling(&index.name))
 }
 
 fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
@@ -134,7 +174,7 @@ fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResu
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
-fn index_is_usable(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Option<bool>> {
+fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -142,8 +182,8 @@ fn index_is_usable(connection: &mut SqliteConnection, target: &Target) -> QueryR
     }
     let found: Found =
         diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
-            .bind::<Text, _>(target.columns.next_attempt_time)
-            .bind::<Text, _>(target.index())
+            .bind::<Text, _>(&index.first)
+            .bind::<Text, _>(&index.name)
             .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
             .get_result(connection)?;
     Ok(found.usable.map(|usable| usable != 0))

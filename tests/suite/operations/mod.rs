@@ -1,5 +1,9 @@
 //! Operations by domain filter: which rows they touch and which they leave alone.
 
+mod dry_run;
+mod existing;
+mod purge;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};

@@ -1,0 +1,224 @@
+//! Archives: tables that take the rows of a queue's table, whole. What the three databases share: their creation, and the
+//! comparison with the table whose rows they are to take.
+
+use diesel::deserialize::QueryableByName;
+use diesel::result::QueryResult;
+use diesel::sql_types::{Bool, Nullable, Text};
+
+use super::schema::{finding, until_done};
+use super::{Step, TableName, Target, refused};
+use crate::error::Finding;
+use crate::options::Fate;
+
+/// A column of any table.
+#[derive(QueryableByName)]
+pub(super) struct StoredColumn {
+    #[diesel(sql_type = Text)]
+    pub(super) name: String,
+    /// The whole type, as it is written in DDL.
+    #[diesel(sql_type = Text)]
+    pub(super) sql_type: String,
+    #[diesel(sql_type = Bool)]
+    pub(super) nullable: bool,
+    #[diesel(sql_type = Bool)]
+    pub(super) has_default: bool,
+    /// Whether it is computed from others.
+    #[diesel(sql_type = Bool)]
+    pub(super) computed: bool,
+}
+
+/// A column of a unique index.
+#[derive(QueryableByName)]
+pub(super) struct UniqueColumn {
+    #[diesel(sql_type = Text)]
+    pub(super) index_name: String,
+    /// `None`: an expression.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(super) column_name: Option<String>,
+    /// Whether the index belongs to a constraint.
+    #[diesel(sql_type = Bool)]
+    pub(super) is_constraint: bool,
+}
+
+/// What a database answers about archives.
+pub(super) trait ArchiveSchema: Sized {
+    /// The columns of a table in their order; none if there is no such table.
+    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
+
+    /// The columns of a table's unique indexes.
+    fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>>;
+
+    /// The statements that create an archive. Without the live table's columns, for a script: in what comes next to it.
+    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String>;
+
+    /// Runs DDL.
+    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()>;
+
+    /// The SQL that gives a column this type and lets it be null.
+    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String;
+
+    /// The SQL that removes a unique index.
+    fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String;
+
+    /// Whether a value of the first type is stored in the second as it is.
+    fn same_type(live: &str, archive: &str) -> bool {
+        live.eq_ignore_ascii_case(archive)
+    }
+}
+
+/// The archives that the entity's options name.
+fn archives(target: &Target) -> Vec<TableName> {
+    let mut names = Vec::new();
+    for fate in [target.options.on_success, target.options.on_failure] {
+        if let Fate::Archive(name) = fate
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names.into_iter().map(|name| target.table.beside(name)).collect()
+}
+
+/// The step of a migration that creates the archives. What undoes it leaves them: their rows are nowhere else.
+pub(super) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
+    let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
+    let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
+    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: true })
+}
+
+/// Creates the archives that are missing.
+pub(super) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<()> {
+    for archive in archives(target) {
+        until_done(
+            connection,
+            |connection| Ok(connection.table_columns(&archive)?.is_empty().then_some(())),
+            |connection, ()| {
+                let columns = connection.table_columns(&target.table)?;
+                let statements = A::create_archive(target, &archive, Some(&columns));
+                statements.iter().try_for_each(|statement| connection.run_ddl(statement))
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// The columns of a table that are not computed from others.
+pub(super) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &TableName) -> QueryResult<Vec<String>> {
+    let columns = connection.table_columns(table)?;
+    if columns.is_empty() {
+        return Err(refused(format!("there is no table {table}, or it cannot be read")));
+    }
+    Ok(columns.into_iter().filter(|column| !column.computed).map(|column| column.name).collect())
+}
+
+/// Compares the archives with the live table: whether they take each of its rows.
+pub(super) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let archives = archives(target);
+    if archives.is_empty() {
+        return Ok(findings);
+    }
+    let live = connection.table_columns(&target.table)?;
+    if live.is_empty() {
+        return Ok(findings);
+    }
+    for archive in archives {
+        if archive.name == target.table.name {
+            let mend = "name another table in #[queue(archive(..))]".to_owned();
+            findings.push(finding(target, format!("the table {archive} cannot be its own archive"), mend));
+            continue;
+        }
+        let stored = connection.table_columns(&archive)?;
+        if stored.is_empty() {
+            let mend = A::create_archive(target, &archive, Some(&live)).join("; ");
+            findings.push(finding(target, format!("there is no archive {archive}"), mend));
+            continue;
+        }
+        findings.extend(compare::<A>(target, &archive, &live, &stored));
+        findings.extend(refusing_indexes(connection, target, &archive)?);
+    }
+    Ok(findings)
+}
+
+fn compare<A: ArchiveSchema>(
+    target: &Target,
+    archive: &TableName,
+    live: &[StoredColumn],
+    stored: &[StoredColumn],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = |problem: String, mend: String| findings.push(finding(target, problem, mend));
+    let is_key = |name: &str| target.key.iter().any(|key| key.eq_ignore_ascii_case(name));
+    for StoredColumn { name, sql_type, nullable, .. } in live.iter().filter(|column| !column.computed) {
+        let retyped = || A::retype(archive, name, sql_type);
+        match stored.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
+            None => found(
+                format!("the archive {archive} has no column {name}, which its rows have"),
+                format!("ALTER TABLE {archive} ADD COLUMN {} {sql_type}", archive.quoted(name)),
+            ),
+            Some(column) if column.computed => found(
+                format!("the column {name} of the archive {archive} is computed and takes no value"),
+                format!("replace it by a plain column of type {sql_type}"),
+            ),
+            Some(column) if !A::same_type(sql_type, &column.sql_type) => {
+                let other = &column.sql_type;
+                found(
+                    format!("the column {name} of the archive {archive} is of type {other}, expected {sql_type}"),
+                    retyped(),
+                );
+            }
+            Some(column) if *nullable && !column.nullable && !is_key(name) => {
+                found(
+                    format!("the column {name} of the archive {archive} is NOT NULL, its rows' may be null"),
+                    retyped(),
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    for StoredColumn { name, sql_type, nullable, has_default, computed } in stored {
+        let is_copied = live.iter().any(|column| !column.computed && column.name.eq_ignore_ascii_case(name));
+        if !is_copied && !nullable && !has_default && !computed && !is_key(name) {
+            found(
+                format!(
+                    "the column {name} of the archive {archive} is NOT NULL without a default, and its rows have none"
+                ),
+                A::retype(archive, name, sql_type),
+            );
+        }
+    }
+    findings
+}
+
+/// The unique indexes that may refuse a row although its key is new: what was unique among the live rows need not be so
+/// among all that ever were. Only one that has the key's columns cannot.
+fn refusing_indexes<A: ArchiveSchema>(
+    connection: &mut A,
+    target: &Target,
+    archive: &TableName,
+) -> QueryResult<Vec<Finding>> {
+    let columns = connection.unique_columns(archive)?;
+    let mut findings = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for index in &columns {
+        if seen.contains(&index.index_name.as_str()) {
+            continue;
+        }
+        seen.push(&index.index_name);
+        let of_index = columns.iter().filter(|column| column.index_name == index.index_name);
+        let names: Vec<_> = of_index.filter_map(|column| column.column_name.as_deref()).collect();
+        let has_key = target.key.iter().all(|key| names.iter().any(|name| name.eq_ignore_ascii_case(key)));
+        if !has_key {
+            findings.push(finding(
+                target,
+                format!(
+                    "the unique index {} of the archive {archive} may refuse a row: what is unique among live rows need not \
+                     be so among all that ever were",
+                    index.index_name
+                ),
+                A::drop_unique(archive, index),
+            ));
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,68 @@
+//! Archives on MySQL and MariaDB.
+
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
+
+use super::schema::without_blocking;
+use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
+use crate::backend::{TableName, Target};
+
+impl ArchiveSchema for MysqlConnection {
+    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
+        diesel::sql_query(
+            "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
+             CAST(CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME), '')) AS CHAR) AS sql_type, \
+             IS_NULLABLE = 'YES' AS nullable, \
+             COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' AS has_default, \
+             COALESCE(GENERATION_EXPRESSION, '') <> '' AS computed \
+             FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? \
+             ORDER BY ORDINAL_POSITION",
+        )
+        .bind::<Nullable<Text>, _>(table.schema.as_deref())
+        .bind::<Text, _>(&table.name)
+        .load(self)
+    }
+
+    fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
+        diesel::sql_query(
+            "SELECT CAST(INDEX_NAME AS CHAR) AS index_name, CAST(COLUMN_NAME AS CHAR) AS column_name, \
+             FALSE AS is_constraint FROM information_schema.STATISTICS \
+             WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND NON_UNIQUE = 0 \
+             ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        )
+        .bind::<Nullable<Text>, _>(table.schema.as_deref())
+        .bind::<Text, _>(&table.name)
+        .load(self)
+    }
+
+    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
+        let quoted =
+            |names: Vec<&str>| names.into_iter().map(|name| archive.quoted(name)).collect::<Vec<_>>().join(", ");
+        let keys = quoted(target.key.iter().map(String::as_str).collect());
+        let copied = match columns {
+            None => "*".to_owned(),
+            Some(columns) => {
+                quoted(columns.iter().filter(|column| !column.computed).map(|column| column.name.as_str()).collect())
+            }
+        };
+        // Of the columns it takes all: type, character set, NOT NULL and default; of the indexes none.
+        vec![format!(
+            "CREATE TABLE IF NOT EXISTS {archive} (PRIMARY KEY ({keys})) ENGINE = InnoDB \
+             SELECT {copied} FROM {} WHERE FALSE",
+            target.table
+        )]
+    }
+
+    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
+        without_blocking(self, ddl)
+    }
+
+    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
+        format!("ALTER TABLE {archive} MODIFY COLUMN {} {sql_type} NULL", archive.quoted(column))
+    }
+
+    fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String {
+        format!("ALTER TABLE {archive} DROP INDEX {}", archive.quoted(&index.index_name))
+    }
+}

@@ -1,0 +1,142 @@
+//! The trigger by which PostgreSQL notices a change of content.
+
+use diesel::deserialize::QueryableByName;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use super::schema::{live_columns, without_blocking};
+use crate::backend::created::{no_default, without_default};
+use crate::backend::schema::until_done;
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
+use crate::backend::{Step, Target};
+use crate::error::Finding;
+
+/// The steps after the index.
+pub(super) fn steps(target: &Target) -> Vec<Step> {
+    let rerun = rerun(target).map(|trigger| Step {
+        name: "rerun",
+        down: drop_trigger(target, &trigger.name),
+        up: trigger.create,
+        in_transaction: true,
+    });
+    let created = target.options.metrics.created.map(|created| Step {
+        name: "created",
+        up: vec![set_default(target, created)],
+        down: vec![alter_default(target, created, "DROP DEFAULT")],
+        in_transaction: true,
+    });
+    rerun.into_iter().chain(created).collect()
+}
+
+pub(super) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+    until_done(
+        connection,
+        |connection| Ok(without_default(target, &live_columns(connection, target)?)),
+        |connection, created| without_blocking(connection, &set_default(target, created)),
+    )?;
+    bring_up_to_date(
+        connection,
+        rerun(target).as_slice(),
+        |connection| live(connection, target),
+        // In one transaction each.
+        |name| vec![drop_trigger(target, name).join("; ")],
+        without_blocking,
+    )
+}
+
+pub(super) fn remove(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+    for name in live(connection, target)? {
+        without_blocking(connection, &drop_trigger(target, &name).join("; "))?;
+    }
+    Ok(())
+}
+
+pub(super) fn check(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+    let columns = live_columns(connection, target)?;
+    let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
+    let live = live(connection, target)?;
+    let triggers = compare(target, rerun(target).as_slice(), &live);
+    Ok(created.into_iter().chain(triggers).collect())
+}
+
+/// The trigger, and the function that it runs: BEFORE, so that the row is written once.
+fn rerun(target: &Target) -> Option<Trigger> {
+    let rerun = target.options.rerun?;
+    let table = &target.table;
+    let names = target.columns;
+    let mut made_of = vec![
+        names.status,
+        names.next_attempt_time,
+        names.try_count,
+        names.last_attempt_error_message,
+        rerun.change_count,
+        target.options.metrics.updated.unwrap_or_default(),
+    ];
+    made_of.extend(rerun.columns);
+    let name = name(target, "rerun", &made_of);
+    let quoted = |column: &str| table.quoted(column);
+    let row = |of: &str| {
+        let columns: Vec<_> = rerun.columns.iter().map(|column| format!("{of}.{}", quoted(column))).collect();
+        format!("ROW({})::record", columns.join(", "))
+    };
+    let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
+    let text = quoted(names.last_attempt_error_message);
+    let change_count = quoted(rerun.change_count);
+    let updated = target.options.metrics.updated.map(&quoted);
+    let updated = updated.map(|updated| format!("NEW.{updated} := clock_timestamp(); ")).unwrap_or_default();
+    let function = table.sibling(&name);
+    let create_function = format!(
+        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $queueable$ BEGIN \
+         NEW.{change_count} := OLD.{change_count} + 1; {updated}\
+         IF NEW.{next} IS NOT DISTINCT FROM OLD.{next} AND (NEW.{next} IS NULL OR NEW.{next} > clock_timestamp()) \
+         AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
+         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR') AND NEW.{text} IS NOT NULL) THEN \
+         NEW.{status} := 'NOT_ATTEMPTED'; NEW.{tries} := 0; NEW.{next} := clock_timestamp(); \
+         END IF; RETURN NEW; END $queueable$"
+    );
+    // The comparison of images: every type has one, also those without an equality, and no collation makes two texts equal.
+    let create_trigger = format!(
+        "CREATE TRIGGER {} BEFORE UPDATE ON {table} FOR EACH ROW WHEN ({} *<> {}) EXECUTE FUNCTION {function}()",
+        table.quoted(&name),
+        row("OLD"),
+        row("NEW"),
+    );
+    // In one transaction. The first statement is for a trigger that somebody has disabled.
+    let drop_trigger = format!("DROP TRIGGER IF EXISTS {} ON {table}", table.quoted(&name));
+    let create = [create_function, drop_trigger, create_trigger].join("; ");
+    let purpose = format!("a change of {} makes no row due", rerun.columns.join(", "));
+    Some(Trigger { name, create: vec![create], purpose })
+}
+
+fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
+    let table = &target.table;
+    vec![
+        format!("DROP TRIGGER IF EXISTS {} ON {table}", table.quoted(name)),
+        format!("DROP FUNCTION IF EXISTS {}()", table.sibling(name)),
+    ]
+}
+
+/// Rows that are there already are given no time: a default counts for what is inserted.
+fn set_default(target: &Target, created: &str) -> String {
+    alter_default(target, created, "SET DEFAULT clock_timestamp()")
+}
+
+fn alter_default(target: &Target, created: &str, action: &str) -> String {
+    format!("ALTER TABLE {} ALTER COLUMN {} {action}", target.table, target.table.quoted(created))
+}
+
+fn live(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<String>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let found: Vec<Found> = diesel::sql_query(
+        "SELECT tgname::text AS name FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
+         AND tgenabled IN ('O', 'A')",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .load(connection)?;
+    Ok(of_the_queue(target, found.into_iter().map(|found| found.name).collect()))
+}

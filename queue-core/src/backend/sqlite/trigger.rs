@@ -1,0 +1,145 @@
+//! The triggers by which SQLite notices an insert and a change of content. They run behind the statement and write the row
+//! once more, because here a trigger cannot say what is to be written.
+
+use diesel::connection::SimpleConnection;
+use diesel::deserialize::QueryableByName;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
+use crate::backend::{QueueBackend, Step, Target};
+use crate::error::Finding;
+
+const NOW: &str = <Sqlite as QueueBackend>::NOW;
+
+/// The steps after the index.
+pub(super) fn steps(target: &Target) -> Vec<Step> {
+    let step = |name, trigger: Option<Trigger>| {
+        trigger.map(|trigger| Step {
+            name,
+            down: vec![drop_trigger(target, &trigger.name)],
+            up: trigger.create,
+            in_transaction: true,
+        })
+    };
+    [step("rerun", rerun(target)), step("created", created(target))].into_iter().flatten().collect()
+}
+
+pub(super) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+    bring_up_to_date(
+        connection,
+        &wanted(target),
+        |connection| live(connection, target),
+        |name| vec![drop_trigger(target, name)],
+        |connection, statement| connection.batch_execute(statement),
+    )
+}
+
+pub(super) fn remove(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+    live(connection, target)?.iter().try_for_each(|name| connection.batch_execute(&drop_trigger(target, name)))
+}
+
+pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+    let live = live(connection, target)?;
+    Ok(compare(target, &wanted(target), &live))
+}
+
+/// The statements that drop the triggers, for what cannot be done while they are there.
+pub(super) fn drops(target: &Target) -> Vec<String> {
+    wanted(target).iter().map(|trigger| drop_trigger(target, &trigger.name)).collect()
+}
+
+fn wanted(target: &Target) -> Vec<Trigger> {
+    rerun(target).into_iter().chain(created(target)).collect()
+}
+
+/// `OF` the columns, so that what it writes does not set it off again.
+fn rerun(target: &Target) -> Option<Trigger> {
+    let rerun = target.options.rerun?;
+    let table = &target.table;
+    let names = target.columns;
+    let mut made_of = vec![
+        names.status,
+        names.next_attempt_time,
+        names.try_count,
+        names.last_attempt_error_message,
+        rerun.change_count,
+        target.options.metrics.updated.unwrap_or_default(),
+    ];
+    made_of.extend(rerun.columns);
+    let name = name(target, "rerun", &made_of);
+    let quoted = |column: &str| table.quoted(column);
+    let columns: Vec<_> = rerun.columns.iter().map(|column| quoted(column)).collect();
+    let differs = |column: &String| format!("OLD.{column} IS NOT NEW.{column} COLLATE BINARY");
+    let differs: Vec<_> = columns.iter().map(differs).collect();
+    let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
+    let text = quoted(names.last_attempt_error_message);
+    let change_count = quoted(rerun.change_count);
+    // The old row's time, because a writer may set another in the same statement: then that holds.
+    let begins_anew = format!(
+        "OLD.{next} IS {next} AND ({next} IS NULL OR {next} > {NOW}) \
+         AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
+         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR') AND {text} IS NOT NULL)"
+    );
+    let set = |column: &str, value: &str| format!("{column} = CASE WHEN {begins_anew} THEN {value} ELSE {column} END");
+    let mut sets = vec![
+        format!("{change_count} = {change_count} + 1"),
+        set(&status, "'NOT_ATTEMPTED'"),
+        set(&tries, "0"),
+        set(&next, NOW),
+    ];
+    sets.extend(target.options.metrics.updated.map(|updated| format!("{} = {NOW}", quoted(updated))));
+    let create = format!(
+        "CREATE TRIGGER {} AFTER UPDATE OF {} ON {} FOR EACH ROW WHEN {} BEGIN {}; END",
+        table.sibling(&name),
+        columns.join(", "),
+        table.quoted(&table.name),
+        differs.join(" OR "),
+        update_new(target, &sets),
+    );
+    let purpose = format!("a change of {} makes no row due", rerun.columns.join(", "));
+    Some(Trigger { name, create: vec![create], purpose })
+}
+
+/// SQLite adds no column whose default is the present.
+fn created(target: &Target) -> Option<Trigger> {
+    let created = target.options.metrics.created?;
+    let table = &target.table;
+    let name = name(target, "created", &[created]);
+    let column = table.quoted(created);
+    let create = format!(
+        "CREATE TRIGGER {} AFTER INSERT ON {} FOR EACH ROW WHEN NEW.{column} IS NULL BEGIN {}; END",
+        table.sibling(&name),
+        table.quoted(&table.name),
+        update_new(target, &[format!("{column} = {NOW}")]),
+    );
+    Some(Trigger { name, create: vec![create], purpose: format!("an insert leaves no time in {created}") })
+}
+
+/// Updates the row that set a trigger off. Inside a trigger a table is named without its schema.
+fn update_new(target: &Target, sets: &[String]) -> String {
+    let table = &target.table;
+    let is_key = |column: &String| format!("{0} IS NEW.{0}", table.quoted(column));
+    let is_key: Vec<_> = target.key.iter().map(is_key).collect();
+    format!("UPDATE {} SET {} WHERE {}", table.quoted(&table.name), sets.join(", "), is_key.join(" AND "))
+}
+
+fn drop_trigger(target: &Target, name: &str) -> String {
+    format!("DROP TRIGGER IF EXISTS {}", target.table.sibling(name))
+}
+
+fn live(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<String>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let table = &target.table;
+    let schema = table.quoted(table.schema.as_deref().unwrap_or("main"));
+    let select = format!(
+        "SELECT name FROM {schema}.sqlite_master WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE ORDER BY name"
+    );
+    let found: Vec<Found> = diesel::sql_query(select).bind::<Text, _>(&table.name).load(connection)?;
+    Ok(of_the_queue(target, found.into_iter().map(|found| found.name).collect()))
+}

@@ -1,0 +1,105 @@
+//! What the three databases' triggers share: their names, which are to be there, and which are left of an earlier time.
+//!
+//! A trigger sees whatever writer, in whatever language. It is known by its name: that says which queue it belongs to, and
+//! by a hash what it was made of, so that another list of columns is another trigger.
+
+use diesel::result::QueryResult;
+
+use super::schema::{finding, until_done};
+use super::{Target, fingerprint};
+use crate::error::Finding;
+
+/// What the name of every trigger of ours begins with. Where triggers fire in the order of their names, ours fires behind
+/// the application's, and sees what those have made of the row.
+const PREFIX: &str = "zz_queueable_";
+
+/// A trigger that an entity asks for.
+pub(super) struct Trigger {
+    pub(super) name: String,
+    /// The statements that create it.
+    pub(super) create: Vec<String>,
+    /// What is missing without it, for a finding.
+    pub(super) purpose: String,
+}
+
+/// What is to be done to a table's triggers.
+#[derive(Debug, PartialEq)]
+pub(super) struct ToDo {
+    /// The statements that create what is missing.
+    pub(super) create: Vec<String>,
+    /// The names of those that nobody asks for any more.
+    pub(super) stale: Vec<String>,
+}
+
+/// Returns the name of a trigger: `zz_queueable_<hash of the queue>_<kind>_<hash of what it is made of>`.
+pub(super) fn name(target: &Target, kind: &str, made_of: &[&str]) -> String {
+    format!("{}{kind}_{:08x}", family(target), fingerprint(&made_of.join("\n")) as u32)
+}
+
+/// What the names of a queue's triggers begin with.
+fn family(target: &Target) -> String {
+    let queue = format!("{}\n{}", target.table.name, target.columns.next_attempt_time);
+    format!("{PREFIX}{:016x}_", fingerprint(&queue))
+}
+
+/// Those of the names that are the queue's triggers'.
+pub(super) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
+    let family = family(target);
+    names.into_iter().filter(|name| name.starts_with(&family)).collect()
+}
+
+/// What is to be done where these triggers of the queue are live; `None`: nothing.
+pub(super) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
+    let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
+    let create: Vec<_> = missing.flat_map(|trigger| trigger.create.clone()).collect();
+    let is_wanted = |name: &&String| wanted.iter().any(|trigger| trigger.name == **name);
+    let stale: Vec<_> = live.iter().filter(|name| !is_wanted(name)).cloned().collect();
+    (!create.is_empty() || !stale.is_empty()).then_some(ToDo { create, stale })
+}
+
+/// Creates what is missing, and then drops what nobody asks for any more: in between a change counts twice, which is
+/// better than not at all.
+pub(super) fn bring_up_to_date<C>(
+    connection: &mut C,
+    wanted: &[Trigger],
+    live: impl Fn(&mut C) -> QueryResult<Vec<String>>,
+    drop: impl Fn(&str) -> Vec<String>,
+    execute: impl Fn(&mut C, &str) -> QueryResult<()>,
+) -> QueryResult<()> {
+    until_done(
+        connection,
+        |connection| Ok(to_do(wanted, &live(connection)?)),
+        |connection, ToDo { create, stale }| {
+            let drops: Vec<_> = stale.iter().flat_map(|name| drop(name)).collect();
+            create.iter().chain(&drops).try_for_each(|statement| execute(connection, statement))
+        },
+    )
+}
+
+/// What is wrong with the live triggers. One too many is not: programs of the time before a migration still run beside it.
+pub(super) fn compare(target: &Target, wanted: &[Trigger], live: &[String]) -> Vec<Finding> {
+    let table = &target.table;
+    let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
+    let finding = |trigger: &Trigger| {
+        let problem = format!("the table {table} has no trigger {}, without which {}", trigger.name, trigger.purpose);
+        finding(target, problem, trigger.create.join("; "))
+    };
+    missing.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trigger(name: &str) -> Trigger {
+        Trigger { name: name.to_owned(), create: vec![format!("CREATE {name}")], purpose: String::new() }
+    }
+
+    #[test]
+    fn what_is_missing_is_created_and_what_is_stale_is_dropped() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(to_do(&[trigger("new")], &names(&["new"])), None);
+        let to_do = to_do(&[trigger("new")], &names(&["old"])).unwrap();
+        assert_eq!((to_do.create, to_do.stale), (names(&["CREATE new"]), names(&["old"])));
+    }
+}

@@ -1,0 +1,177 @@
+//! The calls that change or remove the rows that a filter picks, at once.
+
+use chrono::{DateTime, Utc};
+use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::result::QueryResult;
+
+use super::Queue;
+use super::operation::{self, Operation};
+use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
+use crate::entity::{QueueTable, Queueable};
+use crate::error::Error;
+use crate::selection::{Chosen, Selection};
+use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
+use crate::wake;
+
+impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+    /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished
+    /// and skipped rows are left alone, and so are rows that are not queued, and those that a worker holds under a lease.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Held`] and [`Error::Database`], as all changing calls; nothing is changed then.
+    pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::retry_now())
+    }
+
+    /// Moves the next attempt of pending rows to a given time, later or earlier. Rows that a worker holds under a lease are
+    /// left alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::postpone_until(time.into()))
+    }
+
+    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row that a
+    /// worker holds under a lease is worked to the end of the attempt, and not retried. A row
+    /// without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::stop())
+    }
+
+    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped while
+    /// a worker held it under a lease may be worked still: it becomes due one lease later, and stays with its worker if that
+    /// lives.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
+    }
+
+    /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
+    /// `NOT_ATTEMPTED` and the tries start anew. Skipped rows are left alone. A row that is sent again keeps its
+    /// [idempotency key](crate::Message::idempotency_key).
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn resend<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::resend())
+    }
+
+    /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from
+    /// it, and what its call answers is not written. Rows with `SUCCESS` are left alone; rows that were
+    /// never enqueued are skipped too, which keeps them out of later bulk operations.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        self.change(connection, &operation::skip())
+    }
+
+    /// Deletes the rows themselves, whatever their state.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        let operation = operation::delete();
+        told::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(self.wait, |connection, _| {
+            operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
+        }))
+    }
+
+    /// Changes the rows in one transaction.
+    pub(crate) fn change<C: AsQueueConnection>(
+        &self,
+        connection: &mut C,
+        operation: &Operation<Change>,
+    ) -> Result<usize, Error>
+    where
+        Self: ChangeOn<C::Connection>,
+    {
+        let connection = connection.as_queue_connection();
+        let rows = told::<C::Connection, _>(connection.with_lock_wait(self.wait, |connection, alone| {
+            let mut kinds = operation.0.iter();
+            kinds.try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
+        }))?;
+        wake::announce::<Q::Queue>();
+        Ok(rows)
+    }
+}
+
+pub(crate) fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
+    result.map_err(|error| match C::classify(&error) {
+        ErrorClass::Conflict => Error::Held(error),
+        _ => Error::Database(error),
+    })
+}
+
+/// The changing operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+pub trait ChangeOn<C> {
+    #[doc(hidden)]
+    fn change_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        change: &Change,
+        alone: bool,
+    ) -> QueryResult<usize>;
+    #[doc(hidden)]
+    fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize>;
+}
+
+impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
+where
+    Q: Queueable,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> ChangeAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
+    for<'a> RemoveAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
+{
+    fn change_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        change: &Change,
+        alone: bool,
+    ) -> QueryResult<usize> {
+        let states = self.states_and(states);
+        ExecuteDsl::execute(ChangeAll::new(Condition::new(self.selection.filter(), &states), change, alone), connection)
+    }
+
+    fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize> {
+        let states = self.states_and(states);
+        ExecuteDsl::execute(RemoveAll(Condition::new(self.selection.filter(), &states)), connection)
+    }
+}

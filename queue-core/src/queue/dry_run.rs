@@ -1,0 +1,236 @@
+//! What an operation would do: how many rows, and some of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, SubsecRound, Utc};
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::QueryResult;
+use diesel::{RunQueryDsl, Selectable};
+use serde::{Deserialize, Serialize};
+
+use super::Queue;
+use super::operation::{self, Operation};
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{QueueTable, Queueable};
+use crate::error::Error;
+use crate::selection::{Chosen, Selection};
+use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};
+
+/// How many rows a preview shows.
+const SHOWN: usize = 5;
+
+/// How much of a failure's text a line of a preview shows, in characters.
+const TEXT_SHOWN: usize = 60;
+
+/// Answers for each changing call what it would do, without doing it: see [`Queue::dry_run`].
+#[derive(Debug)]
+#[must_use = "nothing is read before an operation is called"]
+pub struct DryRun<Q, F>(pub(super) Queue<Q, F>);
+
+impl<Q, F: Clone> Clone for DryRun<Q, F> {
+    fn clone(&self) -> Self {
+        DryRun(self.0.clone())
+    }
+}
+
+/// What an operation would do at the moment when it was asked.
+///
+/// Its `Display` is a line for each row that it shows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Preview<Q> {
+    /// How many rows the call would change, move or remove.
+    pub rows: usize,
+    /// The first five of them, in the order of the primary key.
+    pub some: Vec<PreviewedRow<Q>>,
+}
+
+/// A row that an operation would concern, as it is now. Its `Display` leaves the key to whoever shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PreviewedRow<Q> {
+    /// The primary key, as `Debug` writes it.
+    pub key: String,
+    /// The status, also one that is none of ours.
+    pub status: String,
+    /// How many attempts were recorded since the row was enqueued.
+    pub try_count: i32,
+    /// When the next attempt is due; `None` means that the row is not to be processed.
+    pub next_attempt_time: Option<DateTime<Utc>>,
+    /// When the last recorded attempt ended.
+    pub last_attempt_time: Option<DateTime<Utc>>,
+    /// The text of the last failure.
+    pub last_attempt_error_message: Option<String>,
+    /// The entity; `None` if it cannot be decoded, and then the times and the text are not known either.
+    pub entity: Option<Q>,
+}
+
+impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+    /// Asks what a changing call would do: how many rows, and some of them. Nothing is written and no lock is taken.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Debug, Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let company = Payment::queue().filter(payments::company_id.eq(3345));
+    /// let preview = company.dry_run().retry_now(&mut connection)?;
+    /// println!("{preview}");
+    /// assert_eq!(preview.rows, company.retry_now(&mut connection)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn dry_run(&self) -> DryRun<Q, F>
+    where
+        F: Clone,
+    {
+        DryRun(self.clone())
+    }
+}
+
+/// The dry runs: each call answers for the one of its name on [`Queue`].
+macro_rules! dry_runs {
+    ($($name:ident($($argument:ident: $type:ty),*) = $operation:expr;)*) => {
+        impl<Q: Queueable, F: Chosen> DryRun<Q, F> {$(
+            #[doc = concat!("What [`Queue::", stringify!($name), "`] would do.")]
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Database`].
+            pub fn $name<C: AsQueueConnection>(
+                &self,
+                connection: &mut C,
+                $($argument: $type),*
+            ) -> Result<Preview<Q>, Error>
+            where
+                Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+            {
+                self.0.preview(connection, &$operation)
+            }
+        )*}
+    };
+}
+
+dry_runs! {
+    retry_now() = operation::retry_now();
+    postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
+    stop() = operation::stop();
+    resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
+    resend() = operation::resend();
+    skip() = operation::skip();
+    delete() = operation::delete();
+    purge(older_than: Duration) = operation::purge(older_than);
+    enqueue_existing() = operation::enqueue_existing();
+}
+
+impl<Q: Queueable, F: Selection> Queue<Q, F> {
+    pub(crate) fn preview<C: AsQueueConnection, E>(
+        &self,
+        connection: &mut C,
+        operation: &Operation<E>,
+    ) -> Result<Preview<Q>, Error>
+    where
+        Self: PreviewOn<C::Connection, Entity = Q>,
+    {
+        if operation.0.is_empty() {
+            return Ok(Preview { rows: 0, some: Vec::new() });
+        }
+        Ok(self.read_preview(connection.as_queue_connection(), &operation.kinds(), None)?)
+    }
+}
+
+/// The dry runs of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+pub trait PreviewOn<C> {
+    /// The entity.
+    type Entity;
+    #[doc(hidden)]
+    fn read_preview(
+        &self,
+        connection: &mut C,
+        kinds: &[Vec<StateCondition>],
+        archive: Option<&Archive>,
+    ) -> QueryResult<Preview<Self::Entity>>;
+}
+
+impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
+where
+    Q: Queueable + Selectable<C::Backend>,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
+    for<'a> Sample<'a, Q, F::Filter, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+{
+    type Entity = Q;
+
+    fn read_preview(
+        &self,
+        connection: &mut C,
+        kinds: &[Vec<StateCondition>],
+        archive: Option<&Archive>,
+    ) -> QueryResult<Preview<Q>> {
+        let condition = Condition::new(self.selection.filter(), &self.states).of_kinds(kinds).within(archive);
+        let counts: Vec<i64> = Count(condition).load(connection)?;
+        let rows: Vec<SampleRow<Q>> = Sample::<Q, F::Filter, C::Backend>::new(condition, SHOWN).load(connection)?;
+        let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
+        Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
+    }
+}
+
+impl<Q: Queueable> From<SampleRow<Q>> for PreviewedRow<Q> {
+    fn from((key, status, try_count, rest): SampleRow<Q>) -> Self {
+        let (next, last, text, entity) = match rest.ok() {
+            Some((next, last, text, entity)) => (next, last, text, Some(entity)),
+            None => (None, None, None, None),
+        };
+        PreviewedRow {
+            key: format!("{key:?}"),
+            status,
+            try_count,
+            next_attempt_time: next.map(Into::into),
+            last_attempt_time: last.map(Into::into),
+            last_attempt_error_message: text,
+            entity,
+        }
+    }
+}
+
+impl<Q: fmt::Debug> fmt::Display for Preview<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Preview { rows, some } = self;
+        write!(f, "{rows} {}", if *rows == 1 { "row" } else { "rows" })?;
+        if some.len() < *rows {
+            write!(f, ", the first {}", some.len())?;
+        }
+        f.write_str(if some.is_empty() { "" } else { ":" })?;
+        let width = some.iter().map(|row| row.key.chars().count()).max().unwrap_or(0);
+        some.iter().try_for_each(|row| write!(f, "\n  {:<width$}  {row}", row.key))
+    }
+}
+
+impl<Q: fmt::Debug> fmt::Display for PreviewedRow<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<13}  ", self.status)?;
+        match self.next_attempt_time {
+            Some(time) => write!(f, "due {}", time.trunc_subsecs(0))?,
+            None => f.write_str("not pending")?,
+        }
+        write!(f, ", {} {}", self.try_count, if self.try_count == 1 { "try" } else { "tries" })?;
+        if let Some(text) = &self.last_attempt_error_message {
+            let line = text.lines().next().unwrap_or_default();
+            let mut shown: String = line.chars().take(TEXT_SHOWN).collect();
+            if shown.len() < text.len() {
+                shown.push_str(" ..");
+            }
+            write!(f, ", {shown:?}")?;
+        }
+        match &self.entity {
+            Some(entity) => write!(f, "  {entity:?}"),
+            None => f.write_str("  (cannot be decoded)"),
+        }
+    }
+}

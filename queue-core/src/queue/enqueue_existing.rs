@@ -1,0 +1,175 @@
+//! Enqueues rows that were there before the queue was: paced, in small transactions, and resumable.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::operation;
+use super::sweep::{Moment, Sweep, SweepOn};
+use super::{Queue, ReadOn};
+use crate::backend::AsQueueConnection;
+use crate::entity::Queueable;
+use crate::error::Error;
+use crate::selection::{Chosen, Selection};
+use crate::wake;
+
+/// How many rows are enqueued in one transaction when nothing else is said.
+const DEFAULT_BATCH: u32 = 100;
+
+/// A back-fill: see [`Queue::enqueue_existing`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `run` is called"]
+pub struct EnqueueExisting<Q, F> {
+    queue: Queue<Q, F>,
+    batch: u32,
+    per_second: Option<u32>,
+}
+
+/// How far a back-fill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How many rows this run has enqueued so far.
+    pub done: usize,
+    /// How many rows there were to enqueue when the run began.
+    pub total: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.done.saturating_mul(100).checked_div(self.total).map_or(100, |percent| percent.min(100));
+        write!(f, "{} of {} rows enqueued ({percent} %)", self.done, self.total)
+    }
+}
+
+impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+    /// Enqueues rows that were never enqueued, as those that were in the table before the queue was: the back-fill of a new
+    /// queue. Rows that were attempted, stopped, skipped or finished are left alone.
+    ///
+    /// It works in small transactions, no faster than it is told, and can be run again after it was cut short: it goes on
+    /// with the rows that are left, and enqueues none twice. Rows that others hold are passed over, and looked for once more
+    /// at the end. Inside the caller's transaction it would hold its locks till the end of that: run it outside.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Debug, Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute(
+    /// #     "CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL);
+    /// #     INSERT INTO payments (company_id) VALUES (3345), (3345), (2)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let enqueued = Payment::queue()
+    ///     .filter(payments::company_id.eq(3345))
+    ///     .enqueue_existing()
+    ///     .per_second(500)
+    ///     .run(&mut connection, |progress| println!("{progress}"))?;
+    /// assert_eq!(enqueued, 2);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn enqueue_existing(self) -> EnqueueExisting<Q, F> {
+        EnqueueExisting { queue: self, batch: DEFAULT_BATCH, per_second: None }
+    }
+}
+
+impl<Q: Queueable, F: Selection> EnqueueExisting<Q, F> {
+    /// Sets how many rows are enqueued in a second at most, 1 at least. Without it there is no limit but the database.
+    pub fn per_second(mut self, rows: u32) -> Self {
+        self.per_second = Some(rows.max(1));
+        self
+    }
+
+    /// Sets how many rows are enqueued in one transaction, 1 to 5,000. The default is 100, and never more than a second's
+    /// worth.
+    pub fn batch(mut self, rows: u32) -> Self {
+        self.batch = rows;
+        self
+    }
+
+    /// Enqueues the rows, and returns how many. `progress` is called after each transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::retry_now`], and [`Error::Interrupted`] when batches were committed before: run it again.
+    pub fn run<C: AsQueueConnection>(
+        &self,
+        connection: &mut C,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<usize, Error>
+    where
+        Queue<Q, F>: ReadOn<C::Connection> + SweepOn<C::Connection, Key = Q::Key>,
+    {
+        let connection = connection.as_queue_connection();
+        let operation = operation::enqueue_existing();
+        let mut enqueued = 0;
+        for (states, change) in &operation.0 {
+            let total = usize::try_from(self.queue.read_count(connection, states)?).unwrap_or(0);
+            let sweep = Sweep { states, archive: None, batch: self.rows_of_a_batch(), once: false };
+            let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
+            let mut done = 0;
+            enqueued += self.queue.sweep(
+                connection,
+                &sweep,
+                |queue, connection, keys| queue.change_keys(connection, keys, change),
+                |moment| match moment {
+                    Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
+                    Moment::Done(rows) => {
+                        done += rows;
+                        wake::announce::<Q::Queue>();
+                        progress(Progress { done, total });
+                        pace.done(rows, Instant::now());
+                    }
+                },
+            )?;
+        }
+        Ok(enqueued)
+    }
+
+    fn rows_of_a_batch(&self) -> u32 {
+        self.batch.min(self.per_second.unwrap_or(u32::MAX))
+    }
+}
+
+/// Keeps to a number of rows in a second. Time that was lost is not made up for: a burst is what the pace is to prevent.
+struct Pace {
+    per_second: Option<u32>,
+    /// When the next batch may begin.
+    next: Instant,
+}
+
+impl Pace {
+    fn done(&mut self, rows: usize, now: Instant) {
+        if let Some(per_second) = self.per_second {
+            let took = Duration::from_secs_f64(rows as f64 / f64::from(per_second));
+            self.next = (self.next + took).max(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_begin_at_the_pace_and_lost_time_is_not_made_up_for() {
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut pace = Pace { per_second: Some(100), next: start };
+        pace.done(5, after(10));
+        assert_eq!(pace.next, after(50));
+        pace.done(5, after(60));
+        assert_eq!(pace.next, after(100));
+        pace.done(5, after(500));
+        assert_eq!(pace.next, after(500));
+        pace.done(0, after(501));
+        assert_eq!(pace.next, after(501));
+        let mut unbounded = Pace { per_second: None, next: start };
+        unbounded.done(1_000_000, after(1));
+        assert_eq!(unbounded.next, start);
+    }
+}

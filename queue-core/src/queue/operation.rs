@@ -1,0 +1,120 @@
+//! The operations as a table: which rows each of them takes, by their queue state, and what it makes of them. A call and
+//! its dry run read the same table, so they cannot differ.
+
+use std::time::Duration;
+
+use crate::instant::Instant;
+use crate::options::{Fate, Options};
+use crate::statement::{Change, ErrorText, Next, StateCondition};
+use crate::status::Status;
+
+/// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
+/// enqueued, which [`resume`] must leave alone.
+const STOPPED: &str = "stopped";
+
+/// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
+/// run now.
+const PENDING_AND_FREE: [StateCondition; 2] = [StateCondition::Pending, StateCondition::NotLeased];
+
+const DUE_NOW: Next = Next::In(Duration::ZERO);
+
+/// Kinds of rows, each with what becomes of it, in the order in which they are taken. The kinds do not overlap when
+/// their turn comes: each effect takes its rows out of the kinds that follow.
+#[derive(Debug)]
+pub(crate) struct Operation<E>(pub(crate) Vec<(Vec<StateCondition>, E)>);
+
+/// That the rows are removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Removal;
+
+impl<E> Operation<E> {
+    /// The states of the rows: one of these kinds.
+    pub(crate) fn kinds(&self) -> Vec<Vec<StateCondition>> {
+        self.0.iter().map(|(states, _)| states.clone()).collect()
+    }
+}
+
+pub(crate) fn retry_now() -> Operation<Change> {
+    let failed = [StateCondition::In(&[Status::Failed]), StateCondition::NotPending];
+    Operation(vec![
+        (PENDING_AND_FREE.to_vec(), Change { next: Some(DUE_NOW), ..Change::default() }),
+        (failed.to_vec(), anew()),
+    ])
+}
+
+pub(crate) fn postpone_until(time: Instant) -> Operation<Change> {
+    Operation(vec![(PENDING_AND_FREE.to_vec(), Change { next: Some(Next::At(time)), ..Change::default() })])
+}
+
+pub(crate) fn stop() -> Operation<Change> {
+    let stop = Change { next: Some(Next::Never), ..Change::default() };
+    let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..stop.clone() };
+    Operation(vec![
+        (vec![StateCondition::Pending, StateCondition::WithoutErrorText], mark),
+        (vec![StateCondition::Pending], stop),
+    ])
+}
+
+pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
+    let stopped = |status| vec![StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
+    let due = |next| Change { next: Some(next), ..Change::default() };
+    // A row that waits for the next run on its schedule has the status of the last one.
+    let waiting: &[_] = match options.periodic {
+        Some(_) => &[Status::NotAttempted, Status::Error, Status::Success],
+        None => &[Status::NotAttempted, Status::Error],
+    };
+    Operation(vec![(stopped(waiting), due(DUE_NOW)), (stopped(&[Status::InProgress]), due(Next::In(lease)))])
+}
+
+pub(crate) fn resend() -> Operation<Change> {
+    Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], anew())])
+}
+
+pub(crate) fn skip() -> Operation<Change> {
+    let skip = Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
+    Operation(vec![(vec![StateCondition::NotIn(&[Status::Success, Status::Skipped])], skip)])
+}
+
+pub(crate) fn delete() -> Operation<Removal> {
+    Operation(vec![(Vec::new(), Removal)])
+}
+
+pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
+    let finished = |status| vec![status, StateCondition::NotPending, StateCondition::AttemptedBefore(older_than)];
+    let mut successes = finished(StateCondition::In(&[Status::Success]));
+    // A success bears no text, unless its schedule was stopped.
+    successes.push(StateCondition::WithoutErrorText);
+    Operation(vec![(finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal), (successes, Removal)])
+}
+
+/// Rows that were never enqueued are told from those that an operator stopped by the text that those bear.
+pub(crate) fn enqueue_existing() -> Operation<Change> {
+    let never = vec![
+        StateCondition::In(&[Status::NotAttempted]),
+        StateCondition::NotPending,
+        StateCondition::WithoutErrorText,
+        StateCondition::NeverAttempted,
+    ];
+    Operation(vec![(never, anew())])
+}
+
+/// Each row goes to the archive that the entity names for its end.
+pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
+    let mut kinds = Vec::new();
+    for (status, fate) in [(&[Status::Success], options.on_success), (&[Status::Failed], options.on_failure)] {
+        if let Fate::Archive(name) = fate {
+            kinds.push((vec![StateCondition::In(status), StateCondition::NotPending], name));
+        }
+    }
+    Operation(kinds)
+}
+
+/// The rows are those of an archive; this is what they become in the queue.
+pub(crate) fn redrive() -> Operation<Change> {
+    Operation(vec![(Vec::new(), anew())])
+}
+
+/// A new enqueueing: due at once, with tries from the start.
+pub(crate) fn anew() -> Change {
+    Change { status: Some(Status::NotAttempted), next: Some(DUE_NOW), try_count: Some(0), ..Change::default() }
+}

@@ -1,0 +1,57 @@
+//! Removes rows whose work has ended long ago.
+
+use std::time::Duration;
+
+use super::Queue;
+use super::operation;
+use super::sweep::{Sweep, SweepOn};
+use crate::backend::AsQueueConnection;
+use crate::entity::Queueable;
+use crate::error::Error;
+use crate::selection::Chosen;
+
+impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+    /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
+    /// was at least `older_than` ago, by the database's clock. Pending rows are never deleted, however old they are.
+    ///
+    /// Rows without a recorded attempt stay, because nobody knows how long ago their work has ended: those that an operator
+    /// has skipped before any attempt, and those that were never enqueued. [`delete`](Queue::delete) removes them.
+    ///
+    /// It works in transactions of 1,000 rows, or as many as [`batch`](Queue::batch) says, and passes over rows that others
+    /// hold. Inside the caller's transaction all batches belong to that.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Debug, Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let month = Duration::from_secs(30 * 24 * 60 * 60);
+    /// let purged = Payment::queue().all_rows().purge(&mut connection, month)?;
+    /// # assert_eq!(purged, 0);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before.
+    pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
+    where
+        Self: SweepOn<C::Connection, Key = Q::Key>,
+    {
+        let mut rows = 0;
+        for (states, operation::Removal) in operation::purge(older_than).0 {
+            let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
+            let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
+                queue.remove_keys(connection, keys, None)
+            };
+            rows += self.sweep(connection.as_queue_connection(), &sweep, work, |_| {})?;
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,220 @@
+//! Operations on very many rows, in small transactions: the keys are read some ten thousand at a time, without a lock, and
+//! then locked and worked in batches, each under the same condition once more.
+//!
+//! Whoever is killed in between has done whole batches, and whoever goes on finds the rows that are left.
+
+use diesel::RunQueryDsl;
+use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::result::QueryResult;
+
+use super::Queue;
+use super::change::told;
+use crate::backend::{QueueBackend, QueueConnection, refused};
+use crate::entity::Queueable;
+use crate::error::Error;
+use crate::selection::Selection;
+use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, StateCondition};
+
+/// How many keys are read at a time: enough that a million rows are looked through a hundred times and no more, and little
+/// enough for the memory.
+const CHUNK: usize = 10_000;
+
+/// The most rows of one transaction. SQLite binds 32,766 values in a statement, and a key may have several columns.
+const MOST_ROWS: usize = 5_000;
+
+/// The rows that a sweep takes.
+pub(super) struct Sweep<'a> {
+    /// Their state.
+    pub(super) states: &'a [StateCondition],
+    /// Where they are, if not in the queue's table.
+    pub(super) archive: Option<&'a Archive>,
+    /// How many are worked in one transaction.
+    pub(super) batch: u32,
+    /// Whether rows that were passed over are left, and not looked for once more.
+    pub(super) once: bool,
+}
+
+/// What happens to a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Moment {
+    /// It is about to begin.
+    Begins,
+    /// It is committed, and this many of its rows were taken.
+    Done(usize),
+}
+
+impl<Q: Queueable, F: Selection> Queue<Q, F> {
+    /// Works the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or leaves some;
+    /// it returns how many it took. `at` is told of each batch outside its transaction.
+    ///
+    /// Rows that others hold are passed over, and looked for once more at the end.
+    pub(super) fn sweep<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        sweep: &Sweep<'_>,
+        mut work: impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
+        mut at: impl FnMut(Moment),
+    ) -> Result<usize, Error>
+    where
+        Self: SweepOn<C, Key = Q::Key>,
+    {
+        let mut done = 0;
+        self.sweep_counting(connection, sweep, &mut work, &mut |moment| {
+            if let Moment::Done(rows) = moment {
+                done += rows;
+            }
+            at(moment);
+        })
+        .map_err(|error| match done {
+            0 => error,
+            rows => Error::Interrupted { rows, source: Box::new(error) },
+        })?;
+        Ok(done)
+    }
+
+    fn sweep_counting<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        sweep: &Sweep<'_>,
+        work: &mut impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
+        at: &mut impl FnMut(Moment),
+    ) -> Result<(), Error>
+    where
+        Self: SweepOn<C, Key = Q::Key>,
+    {
+        let passes_over = <C::Backend as QueueBackend>::ONE_WRITER || told::<C, _>(connection.skips_locked_rows())?;
+        loop {
+            // The rows that stay come first in the next chunk: they are passed over by their number.
+            let (mut taken, mut left) = (0, 0);
+            loop {
+                let keys = told::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
+                let is_last = keys.len() < CHUNK;
+                for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+                    at(Moment::Begins);
+                    let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection, _| {
+                        let locked = self.lock_keys(connection, sweep.states, sweep.archive, batch, passes_over)?;
+                        if locked.is_empty() { Ok(0) } else { work(self, connection, &locked) }
+                    }))?;
+                    if rows < batch.len() {
+                        let stay = self.count_among(connection, sweep.states, sweep.archive, batch);
+                        left += told::<C, _>(stay)?;
+                    }
+                    taken += rows;
+                    at(Moment::Done(rows));
+                }
+                if is_last {
+                    break;
+                }
+            }
+            if sweep.once || taken == 0 || left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Makes sure that a statement has changed each of the rows that were locked for it.
+pub(super) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
+    match rows == expected {
+        true => Ok(rows),
+        false => Err(refused(format!(
+            "{expected} rows were locked and {rows} of them written: a trigger or a rule keeps them, nothing was changed"
+        ))),
+    }
+}
+
+/// The operations in batches of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+pub trait SweepOn<C> {
+    /// The primary key.
+    type Key;
+    #[doc(hidden)]
+    fn read_keys(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        limit: usize,
+        offset: usize,
+    ) -> QueryResult<Vec<Self::Key>>;
+    #[doc(hidden)]
+    fn lock_keys(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        keys: &[Self::Key],
+        passes_over: bool,
+    ) -> QueryResult<Vec<Self::Key>>;
+    #[doc(hidden)]
+    fn count_among(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        keys: &[Self::Key],
+    ) -> QueryResult<usize>;
+    #[doc(hidden)]
+    fn change_keys(&self, connection: &mut C, keys: &[Self::Key], change: &Change) -> QueryResult<usize>;
+    #[doc(hidden)]
+    fn remove_keys(&self, connection: &mut C, keys: &[Self::Key], archive: Option<&Archive>) -> QueryResult<usize>;
+}
+
+impl<Q, F, C> SweepOn<C> for Queue<Q, F>
+where
+    Q: Queueable,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Keys<'a, Q, F::Filter>: LoadQuery<'a, C, Q::Key>,
+    for<'a> CountAmong<'a, Q, F::Filter>: LoadQuery<'a, C, i64>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
+{
+    type Key = Q::Key;
+
+    fn read_keys(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        limit: usize,
+        offset: usize,
+    ) -> QueryResult<Vec<Q::Key>> {
+        let states = self.states_and(states);
+        let condition = Condition::new(self.selection.filter(), &states).within(archive);
+        Keys::<Q, _>::some(condition, limit, offset).load(connection)
+    }
+
+    fn lock_keys(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        keys: &[Q::Key],
+        passes_over: bool,
+    ) -> QueryResult<Vec<Q::Key>> {
+        let states = self.states_and(states);
+        let condition = Condition::new(self.selection.filter(), &states).within(archive);
+        Keys::<Q, _>::lock(condition, keys, passes_over).load(connection)
+    }
+
+    fn count_among(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        archive: Option<&Archive>,
+        keys: &[Q::Key],
+    ) -> QueryResult<usize> {
+        let states = self.states_and(states);
+        let condition = Condition::new(self.selection.filter(), &states).within(archive);
+        let counts: Vec<i64> = CountAmong::<Q, _>::new(condition, keys).load(connection)?;
+        Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
+    }
+
+    fn change_keys(&self, connection: &mut C, keys: &[Q::Key], change: &Change) -> QueryResult<usize> {
+        exactly(keys.len(), ExecuteDsl::execute(ChangeKeys::<Q>::new(keys, change), connection)?)
+    }
+
+    fn remove_keys(&self, connection: &mut C, keys: &[Q::Key], archive: Option<&Archive>) -> QueryResult<usize> {
+        exactly(keys.len(), ExecuteDsl::execute(RemoveKeys::<Q>::new(keys, archive), connection)?)
+    }
+}

@@ -1,0 +1,134 @@
+//! What becomes of rows whose work has ended, in the transaction that settles them: they stay, are removed, or move to an
+//! archive.
+
+use diesel::connection::SimpleConnection;
+use diesel::query_builder::QueryFragment;
+use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::result::QueryResult;
+
+use super::{
+    Change, ChangeKeys, Copy, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany, hangs_on_content,
+};
+use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
+use crate::entity::{QueueTable, Queueable};
+use crate::failure_text::failure_text;
+use crate::options::{Fate, Options};
+use crate::status::Status;
+
+/// How much of the reason why a row could not be moved is written on it, in bytes.
+const REASON: usize = 500;
+
+impl Change {
+    /// What becomes of a row with this change.
+    pub(crate) fn fate(&self, options: &Options) -> Fate {
+        match (self.status, self.next) {
+            (Some(Status::Success), Some(Next::Never)) => options.on_success,
+            (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
+            _ => Fate::Keep,
+        }
+    }
+
+    /// The state in which a settled row is, by which it is known again; `None`: it is gone.
+    pub(crate) fn reached(&self, before: Fence, options: &Options) -> Option<Fence> {
+        (self.fate(options) == Fate::Keep)
+            .then(|| Fence::new(self.status.unwrap_or(before.status), self.try_count.unwrap_or(before.try_count)))
+    }
+}
+
+/// Changes rows that are still as they were claimed, as many as there are, and lets them go if their work has ended.
+pub(super) fn settle<Q, C>(
+    connection: &mut C,
+    rows: &[(&Q::Key, Fence)],
+    change: &Change,
+    if_due: bool,
+) -> QueryResult<usize>
+where
+    Q: Queueable,
+    C: QueueConnection + SimpleConnection,
+    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
+    for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
+    Remove<Q>: ExecuteDsl<C>,
+{
+    let write_as = |connection: &mut C, change: &Change| match rows {
+        [] => Ok(0),
+        [(key, fence)] if if_due => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change).if_due(), connection),
+        [(key, fence)] => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change), connection),
+        rows => ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection),
+    };
+    let write = |connection: &mut C| {
+        let written = write_as(connection, change)?;
+        if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
+            return Ok(written);
+        }
+        // Two statements, and not one with a CASE in every column: the row is locked, or the second one is right in any case.
+        // Rows that were settled by the first are in another state now.
+        Ok(written + write_as(connection, &change.after_new_content())?)
+    };
+    let fate = change.fate(&Q::Queue::OPTIONS);
+    if fate == Fate::Keep {
+        return write(connection);
+    }
+    if let (Fate::Delete, Some(Status::Success), [(key, fence)]) = (fate, change.status, rows) {
+        let remove = Remove::<Q>::new(key, *fence);
+        return ExecuteDsl::execute(if if_due { remove.if_due() } else { remove }, connection);
+    }
+    let written = write(connection)?;
+    if written == 0 || written != rows.len() {
+        return Ok(written);
+    }
+    let keys: Vec<_> = rows.iter().map(|(key, _)| (*key).clone()).collect();
+    if change.status == Some(Status::Success) {
+        return let_go::<Q, C>(connection, &keys, fate).map(|()| written);
+    }
+    // A failure must be recorded whatever its archive says: the row stays, and tells why.
+    connection.batch_execute("SAVEPOINT queueable_fate")?;
+    match let_go::<Q, C>(connection, &keys, fate) {
+        Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
+        Err(error) if C::classify(&error) == ErrorClass::Other => {
+            connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
+            let reason = failure_text(&error, REASON);
+            tracing::error!(entity = Q::ENTITY, reason, "a row that has failed cannot leave the table");
+            let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
+            let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
+            let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
+            ExecuteDsl::execute(ChangeKeys::<Q>::new(&keys, &note), connection)?;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(written)
+}
+
+/// Removes settled rows from the table, after a copy of each is in their archive.
+fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], fate: Fate) -> QueryResult<()>
+where
+    Q: Queueable,
+    C: QueueConnection,
+    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
+{
+    if let Fate::Archive(name) = fate {
+        let live = TableName::of(Q::Queue::TABLE, &C::Backend::default())?;
+        // Read each time: the application may add a column while its pollers run. It cannot do so while this transaction
+        // holds a row of the table.
+        let columns = connection.copied_columns(&live)?;
+        let archive = live.beside(name);
+        let copied = ExecuteDsl::execute(Copy::<Q>::to(&archive, &columns, keys), connection)?;
+        if copied != keys.len() {
+            return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
+        }
+    }
+    let removed = ExecuteDsl::execute(RemoveKeys::<Q>::new(keys, None), connection)?;
+    match removed == keys.len() {
+        true => Ok(()),
+        false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),
+    }
+}

@@ -1,0 +1,185 @@
+//! Finds the row whose turn it is where one message is worked at a time: the first pending one, due or not.
+
+use std::marker::PhantomData;
+
+use diesel::RunQueryDsl;
+use diesel::backend::Backend;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+
+use super::claim::{push_guard, push_index_hint};
+use super::condition::{StateCondition, push_claimable, push_column};
+use super::scope::push_stages;
+use super::walk::{push_named_column, push_ordered_index_hint, push_pending_mark};
+use crate::backend::QueueBackend;
+use crate::column::{NextAttemptTime, StatusText};
+use crate::entity::{QueueTable, Queueable};
+use crate::guard::Guard;
+use crate::status::Status;
+
+/// The primary key of the first pending row of `Q` by its order, then by its key. A row whose guard is false is passed: it
+/// is no work.
+pub struct Head<Q, DB: Backend> {
+    guard: Option<Guard<DB>>,
+    stages: Option<Vec<&'static str>>,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q: Queueable, DB: QueueBackend> Head<Q, DB> {
+    /// The statement.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        Head { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+    }
+
+    /// Finds the first row in these stages.
+    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
+        Head { stages: stages.map(<[_]>::to_vec), ..self }
+    }
+}
+
+/// The status of a row that a worker holds under a lease, but not of the one with this key.
+pub struct Leased<Q: Queueable> {
+    except: Option<Q::IsKey>,
+}
+
+impl<Q: Queueable> Leased<Q> {
+    /// Finds a row under a lease with another key than this.
+    pub fn new(except: Option<&Q::Key>) -> Self {
+        Leased { except: except.cloned().map(Q::is_key) }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Head<Q, DB>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        push_head::<Q, DB>(&mut out, self.guard.as_ref(), self.stages.as_deref())
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Leased<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
+        out.push_sql(" WHERE ");
+        StateCondition::Scheduled.push::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(" AND ");
+        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+        if let Some(is_key) = &self.except {
+            out.push_sql(" AND NOT (");
+            is_key.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        out.push_sql(" LIMIT 1");
+        Ok(())
+    }
+}
+
+/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
+pub(super) fn push_head<'b, Q, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
+) -> QueryResult<()>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+{
+    out.push_sql(" FROM ");
+    <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+    push_ordered_index_hint::<Q::Queue, DB>(out, DB::ORDERED_INDEX_HINT)?;
+    out.push_sql(" WHERE ");
+    push_pending_mark::<Q::Queue, DB>(out)?;
+    StateCondition::Pending.push::<Q::Queue, DB>(out)?;
+    out.push_sql(" AND ");
+    push_claimable::<Q::Queue, DB>(out)?;
+    push_stages::<Q::Queue, DB>(out, stages)?;
+    push_guard(out, guard)?;
+    out.push_sql(" ORDER BY ");
+    if let Some(order) = Q::Queue::OPTIONS.order {
+        push_named_column::<Q::Queue, DB>(out, order.column)?;
+        out.push_sql(DB::NULLS_FIRST);
+        out.push_sql(", ");
+    }
+    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    out.push_sql(" LIMIT 1");
+    Ok(())
+}
+
+/// Writes ` FROM (SELECT next_attempt_time ..) AS queueable_head WHERE next_attempt_time <= until`.
+pub(super) fn push_due_head<'b, Q, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    until: &str,
+    guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
+) -> QueryResult<()>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+{
+    out.push_sql(" FROM (SELECT ");
+    push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
+    push_head::<Q, DB>(out, guard, stages)?;
+    out.push_sql(") AS queueable_head WHERE ");
+    out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
+    out.push_sql(" <= ");
+    out.push_sql(until);
+    Ok(())
+}
+
+impl<Q: Queueable, DB: Backend> Query for Head<Q, DB>
+where
+    Q::KeyColumns: Expression,
+{
+    type SqlType = SqlTypeOf<Q::KeyColumns>;
+}
+
+impl<Q: Queueable> Query for Leased<Q> {
+    type SqlType = Text;
+}
+
+impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
+    type QueryId = PhantomData<fn() -> (Self, Q)>;
+
+    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded;
+}
+
+impl<Q: Queueable> QueryId for Leased<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q, DB: Backend, C> RunQueryDsl<C> for Head<Q, DB> {}
+impl<Q: Queueable, C> RunQueryDsl<C> for Leased<Q> {}

@@ -1,0 +1,167 @@
+//! Reads the primary keys of the rows that an operation concerns, some at a time, locks them, and changes rows by their
+//! keys: an operation on very many rows does them in small transactions.
+
+use diesel::RunQueryDsl;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Integer, Text};
+
+use super::archive::is_keys;
+use super::change::Change;
+use super::condition::{Condition, push_keys};
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// The keys of the rows that a condition picks, in their order.
+pub struct Keys<'a, Q: Queueable, F> {
+    condition: Condition<'a, Q::Queue, F>,
+    among: Option<Vec<Q::IsKey>>,
+    limit: Option<(usize, usize)>,
+    lock: Option<bool>,
+}
+
+impl<'a, Q: Queueable, F> Keys<'a, Q, F> {
+    /// Reads at most `limit` keys, after the first `offset` of them.
+    pub fn some(condition: Condition<'a, Q::Queue, F>, limit: usize, offset: usize) -> Self {
+        Keys { condition, among: None, limit: Some((limit, offset)), lock: None }
+    }
+
+    /// Locks those of these rows that the condition picks. It passes over rows that others hold, or waits for them.
+    pub fn lock(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key], passes_over: bool) -> Self {
+        Keys { condition, among: Some(is_keys::<Q>(keys)), limit: None, lock: Some(passes_over) }
+    }
+}
+
+impl<Q, F, DB> QueryFragment<DB> for Keys<'_, Q, F>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        self.condition.push_from(out.reborrow())?;
+        let separator = self.condition.push_where(out.reborrow())?;
+        if let Some(keys) = &self.among {
+            out.push_sql(separator);
+            push_keys(keys, &mut out)?;
+        }
+        out.push_sql(" ORDER BY ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        if let Some((limit, offset)) = self.limit {
+            out.push_sql(" LIMIT ");
+            out.push_sql(&limit.to_string());
+            out.push_sql(" OFFSET ");
+            out.push_sql(&offset.to_string());
+        }
+        match self.lock {
+            Some(true) => out.push_sql(DB::CLAIM_LOCK),
+            Some(false) => out.push_sql(DB::ROW_LOCK),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl<Q: Queueable, F> Query for Keys<'_, Q, F>
+where
+    Q::KeyColumns: Expression,
+{
+    type SqlType = SqlTypeOf<Q::KeyColumns>;
+}
+
+impl<Q: Queueable, F> QueryId for Keys<'_, Q, F> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, F, C> RunQueryDsl<C> for Keys<'_, Q, F> {}
+
+/// How many of the rows with some keys a condition still picks.
+pub struct CountAmong<'a, Q: Queueable, F> {
+    condition: Condition<'a, Q::Queue, F>,
+    keys: Vec<Q::IsKey>,
+}
+
+impl<'a, Q: Queueable, F> CountAmong<'a, Q, F> {
+    /// Counts the rows with these keys.
+    pub fn new(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key]) -> Self {
+        CountAmong { condition, keys: is_keys::<Q>(keys) }
+    }
+}
+
+impl<Q, F, DB> QueryFragment<DB> for CountAmong<'_, Q, F>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT COUNT(*)");
+        self.condition.push_from(out.reborrow())?;
+        let separator = self.condition.push_where(out.reborrow())?;
+        out.push_sql(separator);
+        push_keys(&self.keys, &mut out)
+    }
+}
+
+impl<Q: Queueable, F> Query for CountAmong<'_, Q, F> {
+    type SqlType = BigInt;
+}
+
+impl<Q: Queueable, F> QueryId for CountAmong<'_, Q, F> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable, F, C> RunQueryDsl<C> for CountAmong<'_, Q, F> {}
+
+/// The change of the rows with some keys.
+pub struct ChangeKeys<'a, Q: Queueable> {
+    keys: Vec<Q::IsKey>,
+    change: &'a Change,
+}
+
+impl<'a, Q: Queueable> ChangeKeys<'a, Q> {
+    /// Changes the rows with these keys.
+    pub fn new(keys: &[Q::Key], change: &'a Change) -> Self {
+        ChangeKeys { keys: is_keys::<Q>(keys), change }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ChangeKeys<'_, Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_keys(&self.keys, &mut out)
+    }
+}
+
+impl<Q: Queueable> QueryId for ChangeKeys<'_, Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

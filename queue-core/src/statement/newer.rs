@@ -1,0 +1,82 @@
+//! Enqueues a row for a version, unless it is queued for that one or a newer one already.
+
+use diesel::Column;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+
+use super::condition::StateCondition;
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::options::HasVersion;
+use crate::status::Status;
+
+/// The update: it sets the version and makes the row due where the version that is stored is older, or none.
+pub struct EnqueueIfNewer<Q: Queueable, V> {
+    is_key: Q::IsKey,
+    version: V,
+}
+
+impl<Q: Queueable, V> EnqueueIfNewer<Q, V> {
+    /// Enqueues the row with this key for this version.
+    pub fn new(key: &Q::Key, version: V) -> Self {
+        EnqueueIfNewer { is_key: Q::is_key(key.clone()), version }
+    }
+}
+
+impl<Q, V, DB> QueryFragment<DB> for EnqueueIfNewer<Q, V>
+where
+    Q: Queueable,
+    Q::Queue: HasVersion,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = <Q::Queue as QueueTable>::COLUMNS;
+        let version = <<Q::Queue as HasVersion>::Column as Column>::NAME;
+        let push_version = |out: &mut AstPass<'_, 'b, DB>| {
+            <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(".");
+            out.push_identifier(version)
+        };
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" SET ");
+        out.push_identifier(version)?;
+        out.push_sql(" = ");
+        self.version.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::NotAttempted.as_str());
+        out.push_sql("', ");
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_sql(DB::NOW);
+        out.push_sql(", ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" = 0");
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+            out.push_sql(", ");
+            out.push_identifier(updated)?;
+            out.push_sql(" = ");
+            out.push_sql(DB::NOW);
+        }
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        out.push_sql(" AND (");
+        push_version(&mut out)?;
+        out.push_sql(" IS NULL OR ");
+        push_version(&mut out)?;
+        out.push_sql(" < ");
+        self.version.walk_ast(out.reborrow())?;
+        out.push_sql(") AND ");
+        StateCondition::NotIn(&[Status::Skipped]).push::<Q::Queue, DB>(&mut out)
+    }
+}
+
+impl<Q: Queueable, V> QueryId for EnqueueIfNewer<Q, V> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

@@ -1,0 +1,67 @@
+//! Reads some rows for a look: the key and the state of each as they are, and the entity if it can be decoded.
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::{RunQueryDsl, Selectable};
+
+use super::claim::{Captured, Claim};
+use super::condition::Condition;
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::Instant;
+
+/// The first rows that a condition picks, in the order of the primary key.
+pub struct Sample<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> {
+    row: Claim<Q, DB>,
+    condition: Condition<'a, Q::Queue, F>,
+    limit: usize,
+}
+
+/// A row as it is loaded. Unlike a claimed one, it may bear any status.
+pub type SampleRow<Q> =
+    (<Q as Queueable>::Key, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+
+impl<'a, Q: Queueable + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
+    /// Reads at most `limit` rows.
+    pub fn new(condition: Condition<'a, Q::Queue, F>, limit: usize) -> Self {
+        Sample { row: Claim::new(), condition, limit }
+    }
+}
+
+impl<Q, F, DB> QueryFragment<DB> for Sample<'_, Q, F, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    F: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.row.push_columns(out.reborrow())?;
+        self.condition.push_from(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" LIMIT ");
+        out.push_sql(&self.limit.to_string());
+        Ok(())
+    }
+}
+
+impl<Q, F, DB> Query for Sample<'_, Q, F, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: Backend,
+    Claim<Q, DB>: Query,
+{
+    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+}
+
+impl<Q: Queueable + Selectable<DB>, F, DB: Backend> QueryId for Sample<'_, Q, F, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Sample<'_, Q, F, DB> {}

@@ -1,0 +1,61 @@
+//! Finds stages that an entity does not know: rows in them are pending, and nobody claims them.
+
+use std::marker::PhantomData;
+
+use diesel::RunQueryDsl;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+
+use super::condition::push_column;
+use super::scope::push_stage_in;
+use crate::backend::{QueueBackend, refused};
+use crate::column::NextAttemptTime;
+use crate::entity::{QueueTable, Queueable};
+
+/// The texts of stages that pending rows of `Q` bear and `Q` does not have: some of them, in order.
+pub struct UnknownStages<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: Queueable> UnknownStages<Q> {
+    /// The search.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        UnknownStages(PhantomData)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for UnknownStages<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(stages) = <Q::Queue as QueueTable>::OPTIONS.stages else {
+            return Err(refused("an entity without stages has none that are unknown".to_owned()));
+        };
+        out.push_sql("SELECT DISTINCT ");
+        out.push_identifier(stages.column)?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(" IS NOT NULL AND ");
+        push_stage_in::<Q::Queue, DB>(&mut out, stages, " NOT IN (", stages.names)?;
+        out.push_sql(" ORDER BY 1 LIMIT 5");
+        Ok(())
+    }
+}
+
+impl<Q> Query for UnknownStages<Q> {
+    type SqlType = Text;
+}
+
+impl<Q> QueryId for UnknownStages<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q, C> RunQueryDsl<C> for UnknownStages<Q> {}

@@ -1,0 +1,134 @@
+//! In which order a claim finds the due rows, and along which index it walks to them.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+
+use super::claim::{push_index_hint, push_oldest};
+use crate::backend::{QueueBackend, TableName, ordered_index_of, pending_mark_of};
+use crate::entity::QueueTable;
+use crate::options::Order;
+
+/// In which order due rows are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// Those that are due longest first, along the index of due times.
+    Oldest,
+    /// By the entity's order, those of one place by their due times, along the index for that.
+    InOrder(Order),
+    /// Not at all: the condition names the row's key.
+    Nowhere,
+}
+
+impl Walk {
+    /// How the rows of a queue are claimed. Where one is worked at a time they are claimed by their keys; then this serves the
+    /// check at start alone, and the ordered index is another one.
+    pub(super) fn of<T: QueueTable>() -> Self {
+        T::OPTIONS.order.filter(|_| !T::OPTIONS.exclusive).map_or(Walk::Oldest, Walk::InOrder)
+    }
+
+    /// Writes ` FROM table WHERE `, and the part of the condition that only the index wants.
+    pub(super) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+        DB::QueryBuilder: Default,
+    {
+        out.push_sql(" FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.push_hint::<T, DB>(out)?;
+        out.push_sql(" WHERE ");
+        self.push_mark::<T, DB>(out)
+    }
+
+    /// Names the index, where the database wants that.
+    pub(super) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+        DB::QueryBuilder: Default,
+    {
+        match self {
+            Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
+            Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
+            Walk::Nowhere => Ok(()),
+        }
+    }
+
+    /// Writes `mark = 1 AND ` where the ordered index begins with a mark.
+    pub(super) fn push_mark<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+        DB::QueryBuilder: Default,
+    {
+        match self {
+            Walk::InOrder(_) => push_pending_mark::<T, DB>(out),
+            Walk::Oldest | Walk::Nowhere => Ok(()),
+        }
+    }
+
+    /// Writes ` ORDER BY .. LIMIT limit`.
+    pub(super) fn push_order<T, DB>(self, out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
+    where
+        T: QueueTable,
+        DB: QueueBackend,
+        T::Table: QueryFragment<DB>,
+    {
+        let before = match self {
+            Walk::InOrder(order) => Some(order.column),
+            Walk::Oldest | Walk::Nowhere => None,
+        };
+        push_oldest::<T, DB>(out, before, limit)
+    }
+}
+
+/// Writes a hint that names the ordered index, where the database wants one.
+pub(super) fn push_ordered_index_hint<T, DB>(
+    out: &mut AstPass<'_, '_, DB>,
+    hint: Option<(&'static str, &'static str)>,
+) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    if let Some((before, after)) = hint {
+        out.push_sql(before);
+        let table = TableName::of(T::TABLE, out.backend())?;
+        out.push_identifier(&ordered_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+/// Writes `mark = 1 AND ` where an index cannot leave out the rows that are not pending.
+pub(super) fn push_pending_mark<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    if !DB::PARTIAL_INDEXES {
+        let mark = pending_mark_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
+        push_named_column::<T, DB>(out, &mark)?;
+        out.push_sql(" = 1 AND ");
+    }
+    Ok(())
+}
+
+/// Writes a column of the table that has no type of its own, with the table's name.
+pub(super) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    T::TABLE.walk_ast(out.reborrow())?;
+    out.push_sql(".");
+    out.push_identifier(column)
+}

@@ -1,0 +1,154 @@
+//! What becomes of rows whose work has ended: they move to an archive, are deleted, and come back.
+
+mod archive;
+mod check;
+mod delete;
+mod redrive;
+
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Tally};
+
+use crate::db::{Conn, TEXT};
+use crate::suite::bank::{Bank, ledger, payments};
+
+/// Declares an archive of the payments, with the queue's columns and the one that the entity does not know.
+macro_rules! archive_tables {
+    ($($table:ident)*) => {$(
+        diesel::table! {
+            $table (id) {
+                id -> BigInt,
+                company_id -> BigInt,
+                amount_cents -> BigInt,
+                note -> Nullable<Text>,
+                status -> Text,
+                try_count -> Integer,
+                last_attempt_error_message -> Nullable<Text>,
+            }
+        }
+    )*};
+}
+archive_tables! { payments_done payments_failed }
+
+/// A payment that leaves its table when it has ended, in each of the modes.
+macro_rules! moved {
+    ($name:ident, $module:ident $(, $mode:tt = $value:tt)*) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
+        #[diesel(table_name = payments)]
+        #[queue(
+            module = $module,
+            retry = fixed("1h"),
+            max_tries = 3,
+            archive(success = payments_done, failed = payments_failed)
+            $(, $mode = $value)*
+        )]
+        pub(crate) struct $name {
+            pub(super) id: i64,
+            pub(super) amount_cents: i64,
+        }
+    };
+}
+moved!(Moved, moved_queue);
+moved!(MovedInGroups, moved_in_groups_queue, group = 10);
+moved!(MovedUnderLease, moved_under_lease_queue, lease = "60s");
+
+/// A bank with a column that only the database knows of, and the queue. The three entities have the same columns.
+pub(super) fn bank() -> Bank {
+    let bank = Bank::before_the_queue();
+    let mut connection = bank.connect();
+    connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN note {TEXT}")).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Moved>()).unwrap();
+    bank
+}
+
+/// What becomes of a payment: negative ones fail for good, 13 is retried, 77 is skipped, and all others are booked.
+fn judge(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
+    diesel::insert_into(ledger::table)
+        .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(amount_cents)))
+        .execute(message.connection())?;
+    match amount_cents {
+        ..0 => Err(Failure::fatal("no such account")),
+        13 => Err(Failure::retry("the bank is closed")),
+        77 => Ok(Outcome::Skip),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mode {
+    Transaction,
+    Group,
+    Lease,
+}
+
+pub(super) const MODES: [Mode; 3] = [Mode::Transaction, Mode::Group, Mode::Lease];
+
+impl Mode {
+    /// Works what is due.
+    pub(super) fn run(self, bank: &Bank) -> Tally {
+        self.poller(bank).run_until_idle().unwrap()
+    }
+
+    pub(super) fn poller(self, bank: &Bank) -> Poller<Conn> {
+        let pool = bank.pool(1);
+        let poller = match self {
+            Mode::Transaction => Moved::poller(pool, |row: &Moved, message: &mut Message<'_, Conn>| {
+                judge(row.id, row.amount_cents, message)
+            }),
+            Mode::Group => MovedInGroups::poller(pool, |row: &MovedInGroups, message: &mut Message<'_, Conn>| {
+                judge(row.id, row.amount_cents, message)
+            }),
+            Mode::Lease => MovedUnderLease::poller(
+                pool,
+                (
+                    |_: &MovedUnderLease, _: &Lease| Ok(()),
+                    |row: &MovedUnderLease, _: &(), message: &mut Message<'_, Conn>| {
+                        judge(row.id, row.amount_cents, message)
+                    },
+                ),
+            ),
+        };
+        poller.workers(1)
+    }
+}
+
+/// Waits for what a running poller does.
+pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    let (_nobody, pace) = std::sync::mpsc::channel::<()>();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not in a minute: {what}");
+        let _ = pace.recv_timeout(Duration::from_millis(5));
+    }
+}
+
+/// The ids in the queue's table.
+pub(super) fn live(bank: &Bank) -> Vec<i64> {
+    payments::table.order(payments::id).select(payments::id).load(&mut bank.connect()).unwrap()
+}
+
+/// An archived row: id, amount, note, status, tries, text.
+pub(super) type Archived = (i64, i64, Option<String>, String, i32, Option<String>);
+
+macro_rules! archived {
+    ($name:ident, $table:ident) => {
+        pub(super) fn $name(bank: &Bank) -> Vec<Archived> {
+            use $table::columns as c;
+            let all = (c::id, c::amount_cents, c::note, c::status, c::try_count, c::last_attempt_error_message);
+            $table::table.order(c::id).select(all).load(&mut bank.connect()).unwrap()
+        }
+    };
+}
+archived!(done, payments_done);
+archived!(failed, payments_failed);
+
+pub(super) fn ids(rows: &[Archived]) -> Vec<i64> {
+    rows.iter().map(|row| row.0).collect()
+}
+
+pub(super) fn execute(bank: &Bank, sql: &str) {
+    bank.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}

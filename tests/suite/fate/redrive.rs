@@ -1,0 +1,154 @@
+//! Archived rows come back by filter, and finished ones go by filter.
+
+use diesel::prelude::*;
+use queueable::{Error, Preview, Queueable, Redriven, Status};
+
+use super::{Mode, Moved, bank, done, execute, failed, ids, live, moved_queue};
+use crate::suite::bank::{Bank, payments};
+
+/// Two successes and three failures in their archives.
+fn archived() -> (Bank, Vec<i64>) {
+    let bank = bank();
+    let rows = bank.enqueue([5, -1, 6, -2, -3]);
+    execute(&bank, "UPDATE payments SET note = 'für K.', company_id = 3345 WHERE amount_cents = -2");
+    let tally = Mode::Transaction.run(&bank);
+    assert_eq!((tally.succeeded, tally.failed), (2, 3));
+    (bank, rows)
+}
+
+#[test]
+fn redrive_by_filter_moves_whole_rows_back_and_enqueues_them() {
+    let (bank, rows) = archived();
+    let mut connection = bank.connect();
+    let company = Moved::queue().filter(payments::company_id.eq(3345));
+    let preview = company.dry_run().redrive(&mut connection).unwrap();
+    assert_eq!((preview.rows, preview.some[0].entity.as_ref().unwrap().id), (1, rows[3]));
+    assert_eq!(preview.some[0].status, "FAILED");
+    assert_eq!((live(&bank), failed(&bank).len()), (vec![], 3), "a dry run moves nothing");
+
+    let redriven = company.redrive(&mut connection).unwrap();
+    assert_eq!((redriven.rows, redriven.conflicts), (1, 0));
+    assert_eq!((live(&bank), ids(&failed(&bank))), (vec![rows[3]], vec![rows[1], rows[4]]));
+    let state = bank.state(rows[3]);
+    assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0));
+    assert!(state.next_attempt_time.is_some());
+    // The cause is mended, and the row goes the way of the others.
+    execute(&bank, "UPDATE payments SET amount_cents = 2");
+    assert_eq!(Mode::Transaction.run(&bank).succeeded, 1);
+    let back = done(&bank).into_iter().find(|row| row.0 == rows[3]).unwrap();
+    assert_eq!(back, (rows[3], 2, Some("für K.".to_owned()), "SUCCESS".to_owned(), 1, None));
+}
+
+#[test]
+fn queue_columns_and_texts_pick_archived_rows_too() {
+    let (bank, rows) = archived();
+    let mut connection = bank.connect();
+    let texts = moved_queue::last_attempt_error_message.like("no such%");
+    let some = Moved::queue().filter(texts).filter(payments::amount_cents.gt(-3));
+    assert_eq!(some.failed().redrive(&mut connection).unwrap().rows, 2);
+    assert_eq!(live(&bank), [rows[1], rows[3]]);
+    let none = Moved::queue().filter(payments::amount_cents.lt(0)).pending();
+    assert_eq!(none.redrive(&mut connection).unwrap(), Redriven::default());
+}
+
+#[test]
+fn redrive_succeeded_does_the_work_once_more() {
+    let (bank, rows) = archived();
+    let mut connection = bank.connect();
+    let queue = Moved::queue().filter(payments::amount_cents.eq(6));
+    assert_eq!(queue.dry_run().redrive_succeeded(&mut connection).unwrap().rows, 1);
+    assert_eq!(queue.redrive_succeeded(&mut connection).unwrap().rows, 1);
+    assert_eq!((live(&bank), ids(&done(&bank))), (vec![rows[2]], vec![rows[0]]));
+}
+
+#[test]
+fn a_row_whose_key_is_taken_stays_archived_and_is_told() {
+    for batch in [1, 2, 100] {
+        let (bank, rows) = archived();
+        let mut connection = bank.connect();
+        diesel::insert_into(payments::table)
+            .values((payments::id.eq(rows[3]), payments::company_id.eq(1), payments::amount_cents.eq(100)))
+            .execute(&mut connection)
+            .unwrap();
+        let redriven = Moved::queue().all_rows().batch(batch).redrive(&mut connection).unwrap();
+        assert_eq!((redriven.rows, redriven.conflicts), (2, 1), "batches of {batch}");
+        assert_eq!((live(&bank), ids(&failed(&bank))), (vec![rows[1], rows[3], rows[4]], vec![rows[3]]));
+        let amount: i64 = payments::table.find(rows[3]).select(payments::amount_cents).first(&mut connection).unwrap();
+        assert_eq!(amount, 100, "the row in the table is as it was");
+        let said = redriven.to_string();
+        assert_eq!(said, "2 rows are back in the queue, 1 stay archived, because the table has others in their place");
+    }
+}
+
+#[test]
+fn a_redrive_belongs_to_the_callers_transaction() {
+    let (bank, _) = archived();
+    let mut connection = bank.connect();
+    let rolled_back = connection.transaction(|connection| {
+        assert_eq!(Moved::queue().all_rows().redrive(connection).unwrap().rows, 3);
+        Err::<(), _>(diesel::result::Error::RollbackTransaction)
+    });
+    assert!(rolled_back.is_err());
+    assert_eq!((live(&bank).len(), failed(&bank).len()), (0, 3));
+}
+
+#[test]
+fn archive_moves_what_had_finished_before() {
+    let bank = bank();
+    let rows = bank.enqueue([1, 2, 3, 4, 5, 6]);
+    let set = |id: i64, set: &str| execute(&bank, &format!("UPDATE payments SET {set} WHERE id = {id}"));
+    set(rows[0], "status = 'SUCCESS', next_attempt_time = NULL, note = 'für K.'");
+    set(rows[1], "status = 'FAILED', next_attempt_time = NULL, last_attempt_error_message = 'no route'");
+    set(rows[2], "status = 'SKIPPED', next_attempt_time = NULL");
+    set(rows[3], "status = 'SUCCESS'");
+    set(rows[4], "status = 'DONE', next_attempt_time = NULL");
+    let mut connection = bank.connect();
+    let some = Moved::queue().filter(payments::company_id.eq(1)).batch(1);
+    let preview: Preview<Moved> = some.dry_run().archive(&mut connection).unwrap();
+    let shown: Vec<_> = preview.some.iter().map(|row| row.entity.as_ref().unwrap().id).collect();
+    assert_eq!((preview.rows, shown), (2, rows[..2].to_vec()));
+    assert_eq!(live(&bank), rows);
+    assert_eq!(some.archive(&mut connection).unwrap(), 2);
+    assert_eq!(live(&bank), rows[2..], "skipped, due, foreign and pending rows stay");
+    assert_eq!((ids(&done(&bank)), ids(&failed(&bank))), (vec![rows[0]], vec![rows[1]]));
+    assert_eq!(done(&bank)[0].2.as_deref(), Some("für K."));
+    assert_eq!(some.archive(&mut connection).unwrap(), 0);
+}
+
+#[test]
+fn a_queue_without_an_archive_for_failures_says_so() {
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = half_queue, archive(success = payments_done))]
+    struct Half {
+        #[expect(dead_code, reason = "only its queue is asked")]
+        id: i64,
+    }
+
+    let bank = bank();
+    let error = Half::queue().all_rows().redrive(&mut bank.connect()).unwrap_err();
+    let text = "Half has no archive for rows that have failed: name it with #[queue(archive(failed = ..))]";
+    assert!(matches!(&error, Error::Archive(_)) && error.to_string() == text, "{error}");
+}
+
+#[test]
+fn an_archive_beside_a_table_with_a_schema_cannot_be_searched() {
+    mod tables {
+        diesel::table! {
+            app.payments (id) { id -> BigInt, }
+        }
+    }
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = tables::payments)]
+    #[queue(archive(failed = payments_failed))]
+    struct Schemed {
+        #[expect(dead_code, reason = "only its queue is asked")]
+        id: i64,
+    }
+
+    let bank = bank();
+    let error = Schemed::queue().all_rows().redrive(&mut bank.connect()).unwrap_err();
+    assert!(error.to_string().contains("declare the table without `app.`"), "{error}");
+    let dry = Schemed::queue().all_rows().dry_run().redrive(&mut bank.connect());
+    assert!(matches!(dry, Err(Error::Archive(_))), "{dry:?}");
+}

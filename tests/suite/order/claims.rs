@@ -1,0 +1,171 @@
+//! Claims in the order of a column, in each mode: lower first, equals by their due times, and due rows only.
+
+use diesel::prelude::*;
+use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
+
+use super::{Seen, bank_of, entity, sql};
+use crate::db::Conn;
+use crate::suite::bank::{Bank, payments};
+
+entity!(Urgent, urgent_queue, priority);
+entity!(ByAmount, by_amount_queue, order_by = amount_cents);
+entity!(LeasedByAmount, leased_by_amount_queue, order_by = amount_cents, lease = "60s");
+entity!(GroupedByAmount, grouped_by_amount_queue, order_by = amount_cents, group = 50);
+
+/// The amounts 1 to 9 in another order, which is that of their due times, and two that are not due: the cheapest and the
+/// dearest; then one that was never enqueued.
+fn shuffled(bank: &Bank) {
+    for (second, amount) in [5, 2, 8, 1, 9, 4, 7, 3, 6].into_iter().enumerate() {
+        sql(
+            bank,
+            &format!(
+                "INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+                 VALUES (1, {amount}, '2026-01-01 00:00:0{second}.000')"
+            ),
+        );
+    }
+    sql(
+        bank,
+        "INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES (1, 0, '2100-01-01 00:00:00.000');
+         INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES (1, 10, '2100-01-01 00:00:00.000');
+         INSERT INTO payments (company_id, amount_cents) VALUES (1, 0)",
+    );
+}
+
+const IN_ORDER: [i64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+#[test]
+fn due_rows_are_claimed_in_the_order_of_a_column() {
+    let bank = bank_of::<ByAmount>();
+    shuffled(&bank);
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &ByAmount, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    ByAmount::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), IN_ORDER);
+}
+
+#[test]
+fn leases_are_claimed_in_the_order_of_a_column_in_both_styles() {
+    for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
+        let bank = bank_of::<LeasedByAmount>();
+        shuffled(&bank);
+        let seen = Seen::default();
+        let log = seen.clone();
+        let handler = (
+            move |row: &LeasedByAmount, _: &Lease| {
+                log.push(row.amount_cents);
+                Ok(())
+            },
+            |_: &LeasedByAmount, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+        );
+        // One row for each claim: the rows of one claim come in no order that anybody promises.
+        let poller = LeasedByAmount::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
+        poller.run_until_idle().unwrap();
+        assert_eq!(seen.all(), IN_ORDER, "{style:?}");
+    }
+}
+
+#[test]
+fn groups_are_claimed_in_the_order_of_a_column() {
+    let bank = bank_of::<GroupedByAmount>();
+    shuffled(&bank);
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &GroupedByAmount, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    GroupedByAmount::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    // One message, then two, then four, then the rest.
+    let mut groups = seen.all();
+    [1..3, 3..7, 7..9].into_iter().for_each(|group| groups[group].sort());
+    assert_eq!(groups, IN_ORDER);
+}
+
+#[test]
+fn a_lower_priority_comes_first_and_equals_by_their_due_times() {
+    let bank = bank_of::<Urgent>();
+    sql(
+        &bank,
+        "INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES (1, 4, '2026-01-01 00:00:03.000');
+         INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES (1, 3, '2026-01-01 00:00:01.000');
+         INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time)
+             VALUES (1, 6, 7, '2026-01-01 00:00:00.000');
+         INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time)
+             VALUES (1, 2, -1, '2026-01-01 00:00:05.000');
+         INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time)
+             VALUES (1, 1, -2147483648, '2026-01-01 00:00:06.000');
+         INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time)
+             VALUES (1, 5, 1, '2026-01-01 00:00:05.000')",
+    );
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Urgent, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    Urgent::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_row_without_a_value_comes_first() {
+    diesel::table! {
+        invoices (id) {
+            id -> BigInt,
+            due_date -> Nullable<Date>,
+        }
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = invoices)]
+    #[queue(order_by = due_date)]
+    struct Invoice {
+        id: i64,
+    }
+
+    let bank = Bank::before_the_queue();
+    sql(&bank, &format!("CREATE TABLE invoices (id {} PRIMARY KEY NOT NULL, due_date DATE NULL)", crate::db::BIGINT));
+    use diesel_migrations::MigrationHarness;
+    bank.connect().run_pending_migrations(queueable::Migrations::new().entity::<Invoice>()).unwrap();
+    sql(
+        &bank,
+        "INSERT INTO invoices (id, due_date, next_attempt_time) VALUES
+             (1, '2026-03-01', '2026-01-01 00:00:00.000'), (2, NULL, '2026-01-01 00:00:01.000'),
+             (3, '2026-02-01', '2026-01-01 00:00:00.000'), (4, NULL, '2026-01-01 00:00:00.000')",
+    );
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Invoice, _: &mut Message<'_, Conn>| {
+        log.push(row.id);
+        Ok(Outcome::Done)
+    };
+    Invoice::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), [4, 2, 3, 1]);
+}
+
+#[test]
+fn several_workers_share_an_ordered_queue_and_each_row_runs_once() {
+    let bank = bank_of::<ByAmount>();
+    sql(
+        &bank,
+        "INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+         WITH d (i) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4)
+         SELECT 1, a.i * 25 + b.i * 5 + c.i, '2026-01-01 00:00:00.000' FROM d a CROSS JOIN d b CROSS JOIN d c",
+    );
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &ByAmount, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    let tally = ByAmount::poller(bank.pool(4), handler).workers(4).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.interrupted), (125, 0));
+    let mut amounts = seen.all();
+    amounts.sort();
+    assert_eq!(amounts, (0..125).collect::<Vec<_>>());
+}

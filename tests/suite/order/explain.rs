@@ -1,0 +1,114 @@
+//! The ordered index serves the claim: no scan of the finished rows, and no sort of the due ones.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use queueable::Queueable;
+use queueable::statement::{Claim, Head, Look, Take};
+
+use super::{Backend, bank_of, entity, sql};
+use crate::db::{self, Conn};
+use crate::suite::bank::{Bank, payments};
+
+entity!(Urgent, urgent_queue, priority(age = "1h"));
+entity!(ByAmount, by_amount_queue, order_by = amount_cents);
+entity!(Alone, alone_queue, exclusive);
+entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);
+
+/// Ten thousand finished payments, all of which come before the thousand that are pending, half of them due.
+fn a_history<Q>() -> Bank
+where
+    Q: Queueable + 'static,
+    Q::KeyColumns: QueryFragment<Backend>,
+    <Q::Queue as queueable::QueueTable>::Table: QueryFragment<Backend>,
+{
+    let bank = bank_of::<Q>();
+    sql(
+        &bank,
+        &format!(
+            "INSERT INTO payments (company_id, amount_cents, status, next_attempt_time, try_count)
+             WITH d (i) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+                 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)
+             SELECT 1, 1, 'SUCCESS', NULL, 1 FROM d a CROSS JOIN d b CROSS JOIN d c CROSS JOIN d e;
+             INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+             SELECT 1, 1000 + id, '2026-01-01 00:00:00.000' FROM payments WHERE id <= 500;
+             INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+             SELECT 1, 1000 + id, '2100-01-01 00:00:00.000' FROM payments WHERE id <= 500;
+             {}",
+            db::ANALYZE,
+        ),
+    );
+    bank
+}
+
+fn plan_of(connection: &mut Conn, statement: &impl QueryFragment<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+    let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
+    assert_eq!(binds, "[]", "the statement is planned as it is run");
+    db::plan(connection, sql)
+}
+
+/// Whether a plan reads the rows from the ordered index, and sorts none.
+fn walks_in_order(plan: &str) -> bool {
+    plan.contains("queueable_order_payments_")
+        && !["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no))
+}
+
+#[test]
+fn claims_in_order_walk_the_ordered_index() {
+    let bank = a_history::<Urgent>();
+    let mut connection = bank.connect();
+    for (name, plan) in [
+        ("claim", plan_of(&mut connection, &Claim::<Urgent, Backend>::new())),
+        ("claim of many", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(50, &[]))),
+        ("glance", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(50, &[]).without_lock())),
+    ] {
+        assert!(walks_in_order(&plan), "{name}:\n{plan}");
+    }
+    let bank = a_history::<ByAmount>();
+    let plan = plan_of(&mut bank.connect(), &Claim::<ByAmount, Backend>::new());
+    assert!(walks_in_order(&plan), "{plan}");
+}
+
+#[test]
+fn aged_claims_and_looks_walk_the_index_of_due_times() {
+    let bank = a_history::<Urgent>();
+    let mut connection = bank.connect();
+    let age = std::time::Duration::from_secs(3600);
+    for (name, plan) in [
+        ("aged claim", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(1, &[]).aged(age))),
+        ("look", plan_of(&mut connection, &Look::<Urgent, Backend>::new())),
+    ] {
+        assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
+        assert!(db::walks_the_index(&plan), "{name}:\n{plan}");
+    }
+}
+
+#[test]
+fn the_first_pending_row_is_found_without_a_scan() {
+    let bank = a_history::<Alone>();
+    let mut connection = bank.connect();
+    for (name, plan) in [
+        ("head", plan_of(&mut connection, &Head::<Alone, Backend>::new())),
+        // The one row of the subquery is read as a table, as MySQL says it.
+        ("look", plan_of(&mut connection, &Look::<Alone, Backend>::new()).replacen("type ALL", "", 1)),
+    ] {
+        assert!(walks_in_order(&plan), "{name}:\n{plan}");
+    }
+    let bank = a_history::<AloneByAmount>();
+    let plan = plan_of(&mut bank.connect(), &Head::<AloneByAmount, Backend>::new());
+    assert!(walks_in_order(&plan), "{plan}");
+}
+
+/// It has binds, so it is run instead: MySQL's update names the index, and would fail without.
+#[test]
+fn a_take_in_order_takes_the_first_rows() {
+    let bank = a_history::<ByAmount>();
+    let (began, token) = (chrono::Utc::now(), chrono::Utc::now() + chrono::TimeDelta::seconds(60));
+    let take = Take::<ByAmount, Backend>::new(began.into(), token.into(), 3, &[]);
+    assert_eq!(diesel::query_dsl::methods::ExecuteDsl::execute(take, &mut bank.connect()).unwrap(), 3);
+    let taken = payments::table
+        .filter(by_amount_queue::status.eq(queueable::Status::InProgress))
+        .order(payments::amount_cents)
+        .select(payments::amount_cents);
+    assert_eq!(taken.load::<i64>(&mut bank.connect()).unwrap(), [1001, 1002, 1003]);
+}

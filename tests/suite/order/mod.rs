@@ -1,0 +1,67 @@
+//! In which order due rows are claimed, and which are left alone.
+
+mod ageing;
+mod claims;
+mod exclusive;
+mod explain;
+mod guard;
+mod priority;
+mod schema;
+
+use std::sync::{Arc, Mutex};
+
+use diesel::connection::SimpleConnection;
+use diesel::query_builder::QueryFragment;
+use diesel_migrations::MigrationHarness;
+use queueable::{Migrations, QueueTable, Queueable};
+
+use crate::db::Conn;
+use crate::suite::bank::Bank;
+
+type Backend = <Conn as diesel::Connection>::Backend;
+
+/// An entity on the bank's payments.
+macro_rules! entity {
+    ($name:ident, $module:ident, $($settings:tt)*) => {
+        #[derive(Debug, Clone, diesel::Queryable, diesel::Selectable, queueable::Queueable)]
+        #[diesel(table_name = payments)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, $($settings)*)]
+        #[allow(dead_code, reason = "not every test looks at every column")]
+        pub(crate) struct $name {
+            pub(crate) id: i64,
+            pub(crate) company_id: i64,
+            pub(crate) amount_cents: i64,
+        }
+    };
+}
+use entity;
+
+/// A bank whose payments are this entity's queue.
+fn bank_of<Q>() -> Bank
+where
+    Q: Queueable + 'static,
+    Q::KeyColumns: QueryFragment<Backend>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<Backend>,
+{
+    let bank = Bank::before_the_queue();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Q>()).unwrap();
+    bank
+}
+
+fn sql(bank: &Bank, statements: &str) {
+    bank.connect().batch_execute(statements).unwrap_or_else(|error| panic!("{statements}: {error}"));
+}
+
+/// What handlers have seen, in turn.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<i64>>>);
+
+impl Seen {
+    fn push(&self, amount: i64) {
+        self.0.lock().unwrap().push(amount);
+    }
+
+    fn all(&self) -> Vec<i64> {
+        self.0.lock().unwrap().clone()
+    }
+}

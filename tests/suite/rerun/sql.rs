@@ -1,0 +1,64 @@
+//! The SQL of reruns, versions and times on each backend.
+
+use chrono::DateTime;
+use diesel::query_builder::QueryFragment;
+use diesel::{Queryable, Selectable};
+use queueable::backend::Schema;
+use queueable::statement::{
+    Change, EnqueueIfNewer, ErrorText, Fence, Next, QueueOn, ReadDetails, Remove, Settle, SettleMany,
+};
+use queueable::{Instant, Queueable, Status};
+
+use super::documents;
+use crate::db::{Conn, NAME};
+
+type Backend = <Conn as diesel::Connection>::Backend;
+
+const FENCE: Fence = Fence { change_count: Some(3), ..Fence::new(Status::Error, 2) };
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(rerun_on(title, body), version = note, metrics)]
+struct Everything {
+    #[expect(dead_code, reason = "only its statements are of interest")]
+    id: i64,
+}
+
+#[derive(Default)]
+struct Listing(String);
+
+impl Listing {
+    fn add(&mut self, title: &str, statement: &impl QueryFragment<Backend>) {
+        self.0 += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(statement));
+    }
+}
+
+#[test]
+fn the_sql_of_reruns_versions_and_times() {
+    let success = Change {
+        status: Some(Status::Success),
+        next: Some(Next::Never),
+        try_count: Some(3),
+        attempted: true,
+        begin: Some(Instant::from(DateTime::UNIX_EPOCH)),
+        error: ErrorText::Clear,
+        of_content: true,
+        ..Change::default()
+    };
+    let mut listing = Listing::default();
+    listing.add("read details", &ReadDetails::<Everything>::new(&7));
+    listing.add("settle", &Settle::<Everything>::new(&7, FENCE, &success));
+    let rows = [(&7, FENCE), (&8, Fence { change_count: Some(0), ..FENCE })];
+    listing.add("settle many", &SettleMany::<Everything>::new(rows, &success));
+    listing.add("remove", &Remove::<Everything>::new(&7, FENCE));
+    let version = diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::Text>>("'b'");
+    listing.add("enqueue if newer", &EnqueueIfNewer::<Everything, _>::new(&7, version));
+    let target = <Everything as QueueOn<Conn>>::target().unwrap();
+    for step in Conn::steps(&target).into_iter().skip(2) {
+        listing.0 += &format!("{}, up:\n{}\n\n", step.name, step.up.join(";\n"));
+        listing.0 += &format!("{}, down:\n{}\n\n", step.name, step.down.join(";\n"));
+    }
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(format!("{NAME}_rerun"), listing.0);
+    });
+}

@@ -1,0 +1,379 @@
+//! Rows that pass stages: each is advanced and queued again in the update that settles it.
+
+use std::sync::{Arc, Mutex};
+
+use diesel::connection::SimpleConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+use diesel_migrations::MigrationHarness;
+use queueable::{
+    ClaimStyle, Error, Failure, Group, GroupMode, Handler, HandlerResult, HasStages, Lease, LeaseMode, Message,
+    Migrations, Outcome, Poller, QueueState, Queueable, Stage, Status, Tally, TransactionMode,
+};
+
+use crate::db::{BIGINT, Conn, Database};
+
+diesel::table! {
+    invoices (id) { id -> BigInt, }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Stage)]
+#[diesel(sql_type = Text)]
+enum InvoiceStage {
+    Render,
+    Send,
+    #[stage(name = "b'ook")]
+    Book,
+}
+
+/// An enum that is not the invoices'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum OtherStage {
+    Paint,
+}
+
+macro_rules! invoices {
+    ($($name:ident($($key:tt)*);)*) => {$(
+        #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
+        #[diesel(table_name = invoices)]
+        #[queue(stage = InvoiceStage, retry = fixed("1h"), max_tries = 3, $($key)*)]
+        struct $name {
+            id: i64,
+        }
+    )*};
+}
+
+invoices! {
+    Invoice();
+    InvoiceInGroup(group(10));
+    InvoiceLeased(lease = "60s");
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Transaction,
+    Group,
+    Lease,
+    /// As a database does without SKIP LOCKED.
+    LeaseByUpdate,
+}
+
+const MODES: [Mode; 4] = [Mode::Transaction, Mode::Group, Mode::Lease, Mode::LeaseByUpdate];
+
+/// The row, its stage, and the number of the try.
+type Step = (i64, InvoiceStage, u32);
+
+/// What a handler makes of a step.
+type Work = fn(Step) -> HandlerResult;
+
+struct Office {
+    database: Database,
+    steps: Arc<Mutex<Vec<Step>>>,
+}
+
+impl Office {
+    fn new() -> Self {
+        let database = Database::new();
+        let mut connection = database.connect();
+        connection.batch_execute(&format!("CREATE TABLE invoices (id {BIGINT} PRIMARY KEY NOT NULL)")).unwrap();
+        connection.run_pending_migrations(Migrations::new().entity::<Invoice>()).unwrap();
+        Office { database, steps: Arc::default() }
+    }
+
+    fn with_invoices(ids: impl IntoIterator<Item = i64>) -> Self {
+        let office = Office::new();
+        let rows: Vec<_> = ids.into_iter().map(|id| (invoices::id.eq(id), Invoice::due_now())).collect();
+        diesel::insert_into(invoices::table).values(rows).execute(&mut office.database.connect()).unwrap();
+        office
+    }
+
+    fn state(&self, id: i64) -> QueueState {
+        invoices::table.find(id).select(Invoice::queue_state()).get_result(&mut self.database.connect()).unwrap()
+    }
+
+    fn stage(&self, id: i64) -> InvoiceStage {
+        invoices::table.find(id).select(invoice_queue::stage).get_result(&mut self.database.connect()).unwrap()
+    }
+
+    fn put(&self, id: i64, stage: &str) {
+        let mut connection = self.database.connect();
+        diesel::update(invoices::table.find(id)).set(invoice_queue::stage.eq(stage)).execute(&mut connection).unwrap();
+    }
+
+    fn run(&self, mode: Mode, work: Work) -> Tally {
+        self.serve(mode, None, work).workers(1).run_until_idle().unwrap()
+    }
+
+    fn run_some(&self, mode: Mode, stages: &[InvoiceStage], work: Work) -> Tally {
+        self.serve(mode, Some(stages), work).workers(1).run_until_idle().unwrap()
+    }
+
+    fn serve(&self, mode: Mode, stages: Option<&[InvoiceStage]>, work: Work) -> Poller<Conn> {
+        let steps = self.steps.clone();
+        let note = move |step: Step| {
+            steps.lock().unwrap().push(step);
+            work(step)
+        };
+        let poller = Poller::new(self.database.pool(3));
+        match mode {
+            Mode::Transaction => {
+                let handler = move |row: &Invoice, message: &mut Message<'_, Conn>| {
+                    note((row.id, message.stage(), message.try_number()))
+                };
+                match stages {
+                    Some(stages) => poller.serve_stages::<Invoice>(stages, handler),
+                    None => poller.serve::<Invoice>(handler),
+                }
+            }
+            Mode::Group => {
+                let handler = move |row: &InvoiceInGroup, message: &mut Message<'_, Conn>| {
+                    note((row.id, message.stage(), message.try_number()))
+                };
+                match stages {
+                    Some(stages) => poller.serve_stages::<InvoiceInGroup>(stages, handler),
+                    None => poller.serve::<InvoiceInGroup>(handler),
+                }
+            }
+            Mode::Lease | Mode::LeaseByUpdate => {
+                let call = |_: &InvoiceLeased, lease: &Lease| Ok(lease.stage::<InvoiceStage>());
+                let apply = move |row: &InvoiceLeased, stage: &InvoiceStage, message: &mut Message<'_, Conn>| {
+                    assert_eq!(message.stage::<InvoiceStage>(), *stage);
+                    note((row.id, *stage, message.try_number()))
+                };
+                let style = if mode == Mode::Lease { ClaimStyle::Auto } else { ClaimStyle::UpdateThenSelect };
+                match stages {
+                    Some(stages) => poller.serve_stages::<InvoiceLeased>(stages, (call, apply)),
+                    None => poller.serve::<InvoiceLeased>((call, apply)),
+                }
+                .claim_style(style)
+            }
+        }
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = std::mem::take(&mut *self.steps.lock().unwrap());
+        steps.sort();
+        steps
+    }
+}
+
+/// Passes a row through all stages.
+fn pass((_, stage, _): Step) -> HandlerResult {
+    Ok(match stage {
+        InvoiceStage::Render => Outcome::next(InvoiceStage::Send),
+        InvoiceStage::Send => Outcome::next(InvoiceStage::Book),
+        InvoiceStage::Book => Outcome::Done,
+    })
+}
+
+#[test]
+fn a_row_passes_its_stages_one_after_the_other() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=6);
+        assert_eq!(office.stage(1), InvoiceStage::Render, "the first is where a row begins");
+        let tally = office.run(mode, pass);
+        assert_eq!((tally.advanced, tally.succeeded, tally.again), (12, 6, 0), "{mode:?}");
+        let expected: Vec<_> =
+            (1..=6).flat_map(|id| InvoiceStage::ALL.iter().map(move |stage| (id, *stage, 1))).collect();
+        assert_eq!(office.steps(), expected, "{mode:?}");
+        let state = office.state(6);
+        assert_eq!(
+            (office.stage(6), state.status, state.next_attempt_time),
+            (InvoiceStage::Book, Status::Success, None)
+        );
+    }
+}
+
+#[test]
+fn the_next_stage_begins_with_no_try_and_no_failure() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=3);
+        let fails_at_first = |(_, stage, try_number): Step| match (stage, try_number) {
+            (InvoiceStage::Render, 1) => Err(Failure::retry_after(std::time::Duration::ZERO, "no toner")),
+            (InvoiceStage::Render, _) => Ok(Outcome::next(InvoiceStage::Send)),
+            _ => Ok(Outcome::again_in(std::time::Duration::from_secs(3600))),
+        };
+        let tally = office.run(mode, fails_at_first);
+        assert_eq!((tally.retried, tally.advanced, tally.again), (3, 3, 3), "{mode:?}");
+        let steps: Vec<_> = office.steps().into_iter().filter(|step| step.0 == 1).collect();
+        assert_eq!(steps, [(1, InvoiceStage::Render, 1), (1, InvoiceStage::Render, 2), (1, InvoiceStage::Send, 1)]);
+        let state = office.state(1);
+        assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0));
+        assert_eq!(state.last_attempt_error_message, None, "{mode:?}");
+    }
+}
+
+#[test]
+fn different_ends_in_one_group_are_each_rows_own() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=8);
+        let tally = office.run(mode, |(id, stage, _)| match (id % 4, stage) {
+            (0, InvoiceStage::Render) => Ok(Outcome::next(InvoiceStage::Book)),
+            (1, InvoiceStage::Render) => Err(Failure::fatal("torn")),
+            (2, InvoiceStage::Render) => Ok(Outcome::Skip),
+            _ => Ok(Outcome::Done),
+        });
+        assert_eq!((tally.advanced, tally.succeeded, tally.failed, tally.skipped), (2, 4, 2, 2), "{mode:?}");
+        assert_eq!((office.stage(4), office.state(4).status), (InvoiceStage::Book, Status::Success));
+        assert_eq!((office.stage(3), office.state(3).status), (InvoiceStage::Render, Status::Success));
+        assert_eq!((office.stage(5), office.state(5).status), (InvoiceStage::Render, Status::Failed));
+    }
+}
+
+#[test]
+fn a_poller_may_serve_some_stages_and_leaves_the_others() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=4);
+        let tally = office.run_some(mode, &[InvoiceStage::Render], pass);
+        assert_eq!((tally.advanced, tally.succeeded), (4, 0), "{mode:?}");
+        assert_eq!(office.steps(), [1, 2, 3, 4].map(|id| (id, InvoiceStage::Render, 1)));
+        // They are due, and nobody is idle for ever because of them.
+        let tally = office.run_some(mode, &[InvoiceStage::Render], pass);
+        assert_eq!(tally, Tally::default(), "{mode:?}");
+        let tally = office.run_some(mode, &[InvoiceStage::Book, InvoiceStage::Send], pass);
+        assert_eq!((tally.advanced, tally.succeeded), (4, 4), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_stage_that_the_entity_does_not_have_is_its_rows_failure_and_undoes_the_work() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=3);
+        let tally =
+            office.run(mode, |(id, ..)| Ok(if id == 2 { Outcome::next(OtherStage::Paint) } else { Outcome::Done }));
+        assert_eq!((tally.retried, tally.succeeded), (1, 2), "{mode:?}");
+        let state = office.state(2);
+        assert_eq!((state.status, office.stage(2)), (Status::Error, InvoiceStage::Render));
+        assert_eq!(
+            state.last_attempt_error_message.as_deref(),
+            Some("the handler named the next stage `PAINT`, but the entity has the stages RENDER, SEND, b'ook")
+        );
+    }
+}
+
+#[test]
+fn a_handler_that_asks_for_a_stage_of_another_enum_fails() {
+    let office = Office::with_invoices([1]);
+    let handler = |_: &Invoice, message: &mut Message<'_, Conn>| match message.stage() {
+        OtherStage::Paint => Ok(Outcome::Done),
+    };
+    assert_eq!(Invoice::poller(office.database.pool(3), handler).workers(1).run_until_idle().unwrap().retried, 1);
+    let text = office.state(1).last_attempt_error_message.unwrap();
+    assert_eq!(text, "the handler panicked: the row's stage `RENDER` is none of [\"PAINT\"]");
+}
+
+/// Handles whole groups.
+struct AtOnce;
+
+impl Handler<InvoiceInGroup, Conn> for AtOnce {
+    fn handle(&self, _: &InvoiceInGroup, message: &mut Message<'_, Conn>) -> HandlerResult {
+        pass((0, message.stage(), 1))
+    }
+
+    fn handle_group(&self, rows: &[InvoiceInGroup], group: &mut Group<'_, Conn>) -> Option<Vec<HandlerResult>> {
+        Some((0..rows.len()).map(|row| pass((0, group.stage(row), 1))).collect())
+    }
+}
+
+#[test]
+fn a_handler_of_groups_sees_the_stage_of_each_row() {
+    let office = Office::with_invoices(1..=10);
+    (1..=5).for_each(|id| office.put(id, "b'ook"));
+    let tally = InvoiceInGroup::poller(office.database.pool(3), AtOnce).workers(1).run_until_idle().unwrap();
+    assert_eq!((tally.advanced, tally.succeeded), (10, 10));
+}
+
+#[test]
+fn a_row_in_an_unknown_stage_is_never_claimed_and_refused_at_start_with_the_mend() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=4);
+        office.put(2, "PRI'NT");
+        // Case counts.
+        office.put(3, "render");
+        office.put(4, "archived");
+        // It is not pending, so it is in nobody's way.
+        let stopped = invoice_queue::next_attempt_time.eq(None::<queueable::Instant>);
+        diesel::update(invoices::table.find(4)).set(stopped).execute(&mut office.database.connect()).unwrap();
+        let findings = match office.serve(mode, None, pass).workers(1).start() {
+            Err(Error::Unsafe(findings)) => findings,
+            other => panic!("{mode:?}: {other:?}"),
+        };
+        let problems: Vec<_> = findings.iter().map(|finding| finding.problem.as_str()).collect();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        let print = findings.iter().find(|finding| finding.problem.contains("`PRI'NT`")).unwrap();
+        assert!(print.problem.contains("RENDER, SEND, b'ook"), "{}", print.problem);
+        assert!(findings.iter().any(|finding| finding.problem.contains("`render`")), "{problems:?}");
+        for finding in &findings {
+            office.database.connect().batch_execute(&finding.mend).unwrap();
+        }
+        let tally = office.run(mode, pass);
+        assert_eq!((tally.advanced, tally.succeeded), (6, 3), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_row_that_gets_an_unknown_stage_while_a_poller_runs_is_left_alone() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=2);
+        // The first row's handler sends the second one astray.
+        match mode {
+            Mode::Transaction => {
+                let handler = move |row: &Invoice, message: &mut Message<'_, Conn>| {
+                    astray(row.id, message)?;
+                    Ok(Outcome::Done)
+                };
+                let poller = Invoice::poller(office.database.pool(3), handler);
+                assert_eq!(poller.workers(1).run_until_idle().unwrap().succeeded, 1);
+            }
+            Mode::Group => {
+                let handler = move |row: &InvoiceInGroup, message: &mut Message<'_, Conn>| {
+                    astray(row.id, message)?;
+                    Ok(Outcome::Done)
+                };
+                let poller = InvoiceInGroup::poller(office.database.pool(3), handler);
+                assert_eq!(poller.workers(1).run_until_idle().unwrap().succeeded, 1);
+            }
+            Mode::Lease | Mode::LeaseByUpdate => {
+                let call = |_: &InvoiceLeased, _: &Lease| Ok(());
+                let apply = move |row: &InvoiceLeased, (): &(), message: &mut Message<'_, Conn>| {
+                    astray(row.id, message)?;
+                    Ok(Outcome::Done)
+                };
+                let style = if mode == Mode::Lease { ClaimStyle::Auto } else { ClaimStyle::UpdateThenSelect };
+                let poller = InvoiceLeased::poller(office.database.pool(3), (call, apply)).claim_style(style);
+                assert_eq!(poller.workers(1).run_until_idle().unwrap().succeeded, 1);
+            }
+        }
+        let state = office.state(2);
+        assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{mode:?}");
+        assert!(state.next_attempt_time.is_some());
+    }
+}
+
+/// Gives the other row a stage that nobody knows.
+fn astray(id: i64, message: &mut Message<'_, Conn>) -> QueryResult<()> {
+    assert_eq!(id, 1, "the other row was claimed");
+    diesel::update(invoices::table.find(2)).set(invoice_queue::stage.eq("astray")).execute(message.connection())?;
+    Ok(())
+}
+
+#[test]
+fn a_poller_that_serves_no_stage_is_refused() {
+    let office = Office::new();
+    let error = office.serve(Mode::Transaction, Some(&[]), pass).start().unwrap_err();
+    assert!(error.to_string().contains("at least one stage"), "{error}");
+}
+
+#[test]
+fn the_modes_are_what_they_are_said_to_be() {
+    fn mode_of<Q: Queueable<Mode = M>, M>()
+    where
+        Q::Queue: HasStages<Stage = InvoiceStage>,
+    {
+    }
+    mode_of::<Invoice, TransactionMode>();
+    mode_of::<InvoiceInGroup, GroupMode>();
+    mode_of::<InvoiceLeased, LeaseMode>();
+}
