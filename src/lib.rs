@@ -67,6 +67,8 @@
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
+//! | know what there is to do, what was done, and what goes wrong | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
+//! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |
 //!

@@ -33,6 +33,7 @@ pub(crate) mod periodic;
 mod poller;
 mod pools;
 mod rerun;
+mod reports;
 mod retry;
 mod scout;
 mod serde;

@@ -7,7 +7,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use queueable::{ExplainOn, Explanation, Queueable};
 
-use super::{Invoice, Order, Parcel, Shop, orders};
+use super::{Delivery, Invoice, Order, Parcel, Shop, orders};
 use crate::db::{self, Conn};
 
 /// Enqueues a row, changes it by SQL, and asks why it does not run.
@@ -86,6 +86,37 @@ fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
     assert_eq!(explained::<Parcel>(&shop, &leased(PAST)), Explanation::Due);
     let stopped = format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}");
     assert_eq!(explained::<Parcel>(&shop, &stopped), Explanation::Stopped);
+}
+
+#[test]
+fn a_row_in_an_unknown_stage_is_told_with_what_the_column_says() {
+    let shop = Shop::new();
+    let due = |stage: &str| format!("delivery_{PAST}, delivery_stage = '{stage}'");
+    assert_eq!(explained::<Delivery>(&shop, &due("LOAD")), Explanation::Due);
+    let stage = Some("load".to_owned());
+    assert_eq!(explained::<Delivery>(&shop, &due("load")), Explanation::UnknownStage { stage });
+}
+
+#[test]
+fn an_archived_row_is_told_with_its_table() {
+    let shop = Shop::new();
+    for archive in ["orders_done", "orders_failed"] {
+        // What the migration makes, if it makes any.
+        shop.execute(&format!(
+            "DROP TABLE IF EXISTS {archive}; CREATE TABLE {archive} AS SELECT * FROM orders WHERE 1 = 0"
+        ));
+    }
+    shop.execute(
+        "INSERT INTO orders (id) VALUES (1);
+         INSERT INTO orders_done (id) VALUES (2); INSERT INTO orders_failed (id) VALUES (1), (3)",
+    );
+    let mut connection = shop.connect();
+    let mut explained = |id| Delivery::explain(&mut connection, &id).unwrap();
+    assert_eq!(explained(1), Explanation::NotQueued);
+    assert_eq!(explained(2), Explanation::Archived { table: "orders_done".to_owned() });
+    assert_eq!(explained(3), Explanation::Archived { table: "orders_failed".to_owned() });
+    assert_eq!(explained(4), Explanation::NoSuchRow);
+    assert_eq!(Order::explain(&mut connection, &2).unwrap(), Explanation::NoSuchRow);
 }
 
 /// Begins a transaction that locks the first row as a claim does.
