@@ -19,7 +19,7 @@ pub(super) const BAR: Bar = Bar {
     modes: Mode::ALL,
     server: Needs::Empty,
     measures: false,
-    smoke_seconds: 8,
+    smoke_seconds: 10,
     run,
 };
 
@@ -116,6 +116,12 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("runs", session.count("SELECT COUNT(*) AS n FROM runs")?);
     let overlapped = run.directory.path().join("overlap").exists();
     run.expect(!overlapped, || "two turns were taken at once".to_owned());
+    if let Some(sql) = &run.asked.spoil {
+        session.run(sql)?;
+    }
+    let left = "SELECT (SELECT COUNT(*) FROM invoices_done) + (SELECT COUNT(*) FROM invoices_failed) AS n";
+    let archived = session.count(left)?;
+    run.expect(archived == enqueued, || format!("{archived} of {enqueued} invoices are in the archives"));
     for (name, sql) in DRAINED {
         let rows = session.lines(&text_of(session.dialect(), sql))?;
         run.add(Invariant::of(name, rows));
