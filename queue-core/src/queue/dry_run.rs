@@ -174,11 +174,25 @@ where
         archive: Option<&Archive>,
     ) -> QueryResult<Preview<Q>> {
         let condition = Condition::new(self.selection.filter(), &self.states).of_kinds(kinds).within(archive);
-        let counts: Vec<i64> = Count(condition).load(connection)?;
-        let rows: Vec<SampleRow<Q>> = Sample::<Q, F::Filter, C::Backend>::new(condition, SHOWN).load(connection)?;
-        let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
-        Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
+        preview_of(connection, condition)
     }
+}
+
+/// Reads how many rows a condition picks, and the first of them.
+pub(crate) fn preview_of<'a, Q, E, C>(
+    connection: &mut C,
+    condition: Condition<'a, Q::Queue, E>,
+) -> QueryResult<Preview<Q>>
+where
+    Q: Queueable + Selectable<C::Backend>,
+    C: QueueConnection,
+    Count<'a, Q::Queue, E>: LoadQuery<'a, C, i64>,
+    Sample<'a, Q, E, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+{
+    let counts: Vec<i64> = Count(condition).load(connection)?;
+    let rows: Vec<SampleRow<Q>> = Sample::<Q, E, C::Backend>::new(condition, SHOWN).load(connection)?;
+    let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
+    Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }
 
 impl<Q> Preview<Q> {

@@ -21,6 +21,7 @@ use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 pub use self::archive::{ArchiveOn, Redriven};
 pub use self::change::ChangeOn;
 pub(crate) use self::change::told;
+pub(crate) use self::dry_run::preview_of;
 pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
 pub use self::enqueue_existing::{EnqueueExisting, Progress};
 pub use self::sweep::SweepOn;

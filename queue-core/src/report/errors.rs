@@ -6,7 +6,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::QueryResult;
-use diesel::{Column, RunQueryDsl};
+use diesel::{Column, RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
@@ -15,9 +15,11 @@ use super::table::{self, Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
-use crate::queue::{ChangeOn, DryRun, Preview, PreviewOn, Queue, operation};
+use crate::queue::{ChangeOn, DryRun, Preview, Queue, operation, preview_of};
 use crate::selection::{Chosen, Filtered, Selection};
-use crate::statement::{And, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts};
+use crate::statement::{
+    And, Condition, Count, ErrorTextRow, ErrorTexts, IfAny, Sample, SampleRow, StateCondition, TextsAfter, WithTexts,
+};
 use crate::status::Status;
 
 /// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
@@ -351,18 +353,23 @@ pub trait PreviewErrorsOn<C> {
 
 impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Queueable + Selectable<C::Backend>,
     F: Selection,
     C: QueueConnection,
-    for<'a> Queue<Q, Filtered<And<IfAny<'a, F::Filter>, WithTexts<'a, Q::Queue>>>>: PreviewOn<C, Entity = Q>,
+    for<'a> Count<'a, Q::Queue, OfTexts<'a, Q, F>>: LoadQuery<'a, C, i64>,
+    for<'a> Sample<'a, Q, OfTexts<'a, Q, F>, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
 {
     type Entity = Q;
 
     fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
         let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
-        self.on(Filtered(filter)).preview(connection, &operation::retry_now())
+        let kinds = operation::retry_now().kinds();
+        Ok(preview_of(connection, Condition::new(Some(&filter), self.states()).of_kinds(&kinds))?)
     }
 }
+
+/// The selection's filter, and a list of texts.
+type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Queueable>::Queue>>;
 
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
@@ -370,7 +377,7 @@ where
     F: Selection,
     C: QueueConnection,
     for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,
-    for<'a> Queue<Q, Filtered<And<IfAny<'a, F::Filter>, WithTexts<'a, Q::Queue>>>>: ChangeOn<C>,
+    for<'a> Queue<Q, Filtered<OfTexts<'a, Q, F>>>: ChangeOn<C>,
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();
