@@ -171,7 +171,12 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
         holder.kill();
         heir.end().well();
         let after: Vec<_> = scene.noted().into_iter().skip(1).collect();
-        assert_eq!(after, pairs([ENDLESS, 1, 2, 3]), "`{words}`");
+        // On a slow disk a lease may end before the answer is written, and the call is repeated.
+        let mut calls: Vec<_> = after.chunks(2).map(<[String]>::to_vec).collect();
+        if words.contains("leased") {
+            calls.dedup();
+        }
+        assert_eq!(calls.concat(), pairs([ENDLESS, 1, 2, 3]), "`{words}`");
     }
 }
 
