@@ -50,7 +50,7 @@ pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
 pub use self::head::{Head, Leased};
-pub use self::inspect::{Inspect, InspectedRow, IsArchived};
+pub use self::inspect::{Inspect, InspectedRow, IsArchived, IsSame};
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
