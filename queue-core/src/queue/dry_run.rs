@@ -26,7 +26,7 @@ const TEXT_SHOWN: usize = 60;
 /// Answers for each changing call what it would do, without doing it: see [`Queue::dry_run`].
 #[derive(Debug)]
 #[must_use = "nothing is read before an operation is called"]
-pub struct DryRun<Q, F>(pub(super) Queue<Q, F>);
+pub struct DryRun<Q, F>(pub(crate) Queue<Q, F>);
 
 impl<Q, F: Clone> Clone for DryRun<Q, F> {
     fn clone(&self) -> Self {

@@ -15,9 +15,11 @@ use super::table::{self, Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
-use crate::queue::{ChangeOn, Queue};
+use crate::queue::{ChangeOn, DryRun, Preview, PreviewOn, Queue};
 use crate::selection::{Chosen, Filtered, Selection};
-use crate::statement::{And, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts};
+use crate::statement::{
+    And, Condition, ErrorTextRow, ErrorTexts, IfAny, Picked, StateCondition, TextsAfter, WithTexts,
+};
 use crate::status::Status;
 
 /// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
@@ -207,16 +209,55 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     {
         let connection = connection.as_queue_connection();
         let mut retried = 0;
+        self.each_text_of(connection, group, |connection, texts| {
+            retried += self.retry_texts(connection, texts)?;
+            Ok(())
+        })?;
+        Ok(retried)
+    }
+
+    /// Goes through the texts that have the group's pattern now, some at a time.
+    fn each_text_of<C, K>(
+        &self,
+        connection: &mut C,
+        group: &ErrorGroup<K>,
+        mut take: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
+    ) -> Result<(), Error>
+    where
+        Self: RetryErrorsOn<C>,
+    {
         let mut last: Option<String> = None;
         loop {
             let texts = self.read_texts_after(connection, last.as_deref(), TEXTS_AT_ONCE)?;
-            let Some(end) = texts.last().cloned() else { return Ok(retried) };
+            let Some(end) = texts.last().cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
-            for texts in of_group.chunks(RETRIED_AT_ONCE) {
-                retried += self.retry_texts(connection, texts)?;
-            }
+            of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| take(connection, texts))?;
             last = Some(end);
         }
+    }
+}
+
+impl<Q: Queueable, F: Chosen> DryRun<Q, F> {
+    /// What [`Queue::retry_error_group`] would do. Of a group with many texts it shows rows with the first of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
+    where
+        C: AsQueueConnection,
+        Queue<Q, F>: RetryErrorsOn<C::Connection> + PreviewErrorsOn<C::Connection, Entity = Q>,
+    {
+        let mut preview: Option<Preview<Q>> = None;
+        self.0.each_text_of(connection.as_queue_connection(), group, |connection, texts| {
+            let more = self.0.preview_texts(connection, texts)?;
+            match &mut preview {
+                Some(preview) => preview.rows += more.rows,
+                None => preview = Some(more),
+            }
+            Ok(())
+        })?;
+        Ok(preview.unwrap_or(Preview { rows: 0, some: Vec::new() }))
     }
 }
 
@@ -286,6 +327,14 @@ pub trait RetryErrorsOn<C> {
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error>;
 }
 
+/// The dry run of the same. It is implemented wherever Diesel can run it.
+pub trait PreviewErrorsOn<C> {
+    /// The entity.
+    type Entity;
+    #[doc(hidden)]
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Self::Entity>, Error>;
+}
+
 impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
 where
     Q: Queueable,
@@ -312,7 +361,7 @@ where
     F: Selection,
     C: QueueConnection,
     for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,
-    for<'a> Queue<Q, Filtered<And<IfAny<'a, F::Filter>, WithTexts<'a, Q::Queue>>>>: ChangeOn<C>,
+    for<'a> Queue<Q, Filtered<And<IfAny<'a, F::Filter>, WithTexts<Q::Queue>>>>: ChangeOn<C>,
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();
@@ -322,5 +371,21 @@ where
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
         let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
         self.on(Filtered(filter)).retry_now(connection)
+    }
+}
+
+impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
+where
+    Q: Queueable,
+    F: Selection + Clone,
+    C: QueueConnection,
+    Queue<Q, Filtered<And<Picked<F>, WithTexts<Q::Queue>>>>: PreviewOn<C, Entity = Q>,
+{
+    type Entity = Q;
+
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
+        // Owned, because what is loaded by a filter may not borrow it.
+        let filter = And(Picked(self.selection().clone()), WithTexts::new(texts));
+        DryRun(self.on(Filtered(filter))).retry_now(connection)
     }
 }

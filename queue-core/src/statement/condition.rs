@@ -18,6 +18,7 @@ use crate::column::{
 use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc, microseconds};
 use crate::planted::planted;
+use crate::selection::Selection;
 use crate::status::Status;
 
 /// Writes a queue column with its table's name.
@@ -93,6 +94,9 @@ where
     Ok(())
 }
 
+/// The text on a row that was stopped before any attempt failed.
+pub(crate) const STOPPED: &str = "stopped";
+
 /// A condition on a row's queue state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateCondition {
@@ -156,7 +160,9 @@ impl StateCondition {
                 out.push_sql(DB::EXACTLY.0);
                 push_column::<T, LastAttemptErrorMessage, DB>(out)?;
                 out.push_sql(DB::EXACTLY.1);
-                out.push_sql(" <> 'stopped'");
+                out.push_sql(" <> '");
+                out.push_sql(STOPPED);
+                out.push_sql("'");
                 Ok(())
             }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),
@@ -325,6 +331,27 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match self.0 {
+            Some(filter) => filter.walk_ast(out),
+            None => {
+                out.push_sql("1 = 1");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The filter of a selection, owned.
+#[derive(Debug, Clone, Copy)]
+pub struct Picked<F>(pub F);
+
+impl<F, DB> QueryFragment<DB> for Picked<F>
+where
+    F: Selection,
+    DB: Backend,
+    F::Filter: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match self.0.filter() {
             Some(filter) => filter.walk_ast(out),
             None => {
                 out.push_sql("1 = 1");

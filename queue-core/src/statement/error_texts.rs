@@ -158,19 +158,19 @@ where
 }
 
 /// The condition that a row's text is one of these, by their first 1,000 characters. There must be one at least.
-pub struct WithTexts<'a, T> {
-    texts: &'a [String],
+pub struct WithTexts<T> {
+    texts: Vec<String>,
     table: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<'a, T> WithTexts<'a, T> {
+impl<T> WithTexts<T> {
     /// Picks the rows with these texts.
-    pub fn new(texts: &'a [String]) -> Self {
-        WithTexts { texts, table: std::marker::PhantomData }
+    pub fn new(texts: &[String]) -> Self {
+        WithTexts { texts: texts.to_vec(), table: std::marker::PhantomData }
     }
 }
 
-impl<T, DB> QueryFragment<DB> for WithTexts<'_, T>
+impl<T, DB> QueryFragment<DB> for WithTexts<T>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -180,7 +180,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_exact_text::<T, DB>(&mut out)?;
         let mut separator = " IN (";
-        for text in self.texts {
+        for text in &self.texts {
             out.push_sql(std::mem::replace(&mut separator, ", "));
             push_exactly(text, &mut out)?;
         }
