@@ -111,6 +111,8 @@ fn one_group_is_retried_and_no_other_row() {
     (expected[1], expected[2], expected[3]) = (anew(2), anew(3), anew(4));
     assert_eq!(states(&mut connection), expected);
     assert_eq!(Order::queue().due().count(&mut connection).unwrap(), 3);
+    let preview = company.dry_run().retry_error_group(&mut connection, no_route).unwrap();
+    assert_eq!((preview.rows, preview.some[0].key.as_str(), preview.some.len()), (3, "1", 3));
     // The ones that wait for a retry keep their state and are due.
     assert_eq!(company.retry_error_group(&mut connection, no_route).unwrap(), 3);
     assert_eq!(states(&mut connection), expected);
@@ -179,6 +181,8 @@ fn of_very_many_texts_some_are_left_out_and_counted() {
     assert_eq!(report.groups.iter().map(|group| group.rows).sum::<i64>(), 20_000);
     // The retry leaves none out.
     let no_account = group(&report, "no account <number>");
-    assert_eq!(Order::queue().all_rows().retry_error_group(&mut connection, no_account).unwrap(), 101);
+    let all = Order::queue().all_rows();
+    assert_eq!(all.dry_run().retry_error_group(&mut connection, no_account).unwrap().rows, 101);
+    assert_eq!(all.retry_error_group(&mut connection, no_account).unwrap(), 101);
     assert_eq!(Order::queue().due().count(&mut connection).unwrap(), 101);
 }
