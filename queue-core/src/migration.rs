@@ -12,8 +12,9 @@ use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSo
 use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
-use crate::backend::{QueueBackend, Schema, Target, fingerprint};
+use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
 use crate::entity::{QueueTable, Queueable};
+use crate::options::Options;
 
 /// Diesel's own table keeps versions in 50 characters.
 const MAX_VERSION: usize = 50;
@@ -95,8 +96,9 @@ impl<DB: QueueBackend> Migrations<DB> {
         let mut written = Vec::new();
         for queue in &self.queues {
             let target = queue().map_err(io::Error::other)?;
+            let plain = Target { options: Options::NONE, ..target.clone() };
             for step in DB::Connection::steps(&target) {
-                let name = format!("_{}_{}", version_of(&target), step.name);
+                let name = format!("_{}_{}", version_of(&plain), folder_of(&step));
                 if present.iter().any(|folder| folder.ends_with(&name)) {
                     continue;
                 }
@@ -118,6 +120,16 @@ impl<DB: QueueBackend> Migrations<DB> {
             }
         }
         Ok(written)
+    }
+}
+
+/// The end of a step's folder. What every queue has is known by its name; the rest by what it does besides, because another
+/// option makes another step of the same name.
+fn folder_of(step: &Step) -> String {
+    let name: String = step.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    match step.name {
+        "columns" | "index" => name,
+        _ => format!("{name}_{:016x}", fingerprint(&step.up.join("\n"))),
     }
 }
 

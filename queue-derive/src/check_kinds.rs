@@ -65,6 +65,13 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
              help: give the row's way through the stages an entity of its own, with a `prefix`, that this one enqueues",
         );
     }
+    if let (Some(span), Some(_)) = (kinds.exclusive, &kinds.periodic) {
+        refuse(
+            span,
+            "`exclusive` and `periodic` do not go together: the first schedule is always pending, and the others wait behind it\n\
+             help: remove one",
+        );
+    }
     for (place, (key, _, wanted)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
         if let Some(name) = kinds.columns[place].as_ref().filter(|_| !model.asks_for(place)) {
             let message = format!("`{key}` names a column that is not there\nhelp: add `{wanted}`, or remove `{key}`");

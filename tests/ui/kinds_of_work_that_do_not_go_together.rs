@@ -85,4 +85,11 @@ struct Entity11 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(exclusive, periodic)]
+struct Entity12 {
+    id: i64,
+}
+
 fn main() {}

@@ -108,6 +108,16 @@ pub(super) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
     columns
 }
 
+/// How many columns every queue has.
+const OWN: usize = 5;
+
+/// The steps of a migration that add the columns: one for those that every queue has, and one for each that an option asks
+/// for. So an option that is asked for later is a further step, beside those that were made before.
+pub(super) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
+    let (own, asked_for) = needed.split_at(OWN);
+    std::iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, std::slice::from_ref(column))))
+}
+
 /// Looks what is left to do, and does it, until nothing is.
 ///
 /// Others may be doing the same: processes that start together, or a server that goes on with what a killed one has asked

@@ -12,8 +12,8 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::trigger;
 use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, finding, indexes, missing, needed_columns,
-    no_index, until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, finding, indexes, missing,
+    needed_columns, no_index, until_done,
 };
 use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
 use crate::error::Finding;
@@ -42,10 +42,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Schema for MysqlConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        let columns = Step {
-            name: "columns",
-            up: vec![add_columns(target, &needed)],
-            down: vec![drop_columns(target, needed.iter().map(|column| column.name))],
+        let columns = |(name, columns): (_, &[NeededColumn])| Step {
+            name,
+            up: vec![add_columns(target, columns)],
+            down: vec![drop_columns(target, columns.iter().map(|column| column.name))],
             in_transaction: false,
         };
         let index = |index: &Index| Step {
@@ -57,7 +57,8 @@ impl Schema for MysqlConnection {
                 .collect(),
             in_transaction: false,
         };
-        std::iter::once(columns)
+        column_steps(&needed)
+            .map(columns)
             .chain(indexes::<Mysql>(target).iter().map(index))
             .chain(trigger::steps(target))
             .chain(archive::step::<Self>(target))

@@ -11,8 +11,8 @@ use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::trigger;
 use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, compare, finding, indexes, missing, needed_columns, no_index,
-    until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, finding, indexes, missing, needed_columns,
+    no_index, until_done,
 };
 use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
 use crate::error::Finding;
@@ -43,12 +43,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Schema for PgConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        let drops: Vec<_> =
-            needed.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
-        let columns = Step {
-            name: "columns",
-            up: vec![add_columns(target, &needed)],
-            down: vec![format!("ALTER TABLE {} {}", target.table, drops.join(", "))],
+        let columns = |(name, columns): (_, &[NeededColumn])| Step {
+            name,
+            up: vec![add_columns(target, columns)],
+            down: vec![drop_columns(target, columns)],
             in_transaction: true,
         };
         let index = |index: &Index| Step {
@@ -57,7 +55,8 @@ impl Schema for PgConnection {
             down: vec![drop_index(target, index, "CONCURRENTLY ")],
             in_transaction: false,
         };
-        std::iter::once(columns)
+        column_steps(&needed)
+            .map(columns)
             .chain(indexes::<Pg>(target).iter().map(index))
             .chain(trigger::steps(target))
             .chain(archive::step::<Self>(target))
@@ -85,8 +84,7 @@ impl Schema for PgConnection {
         for index in indexes::<Pg>(target) {
             self.batch_execute(&drop_index(target, &index, concurrently))?;
         }
-        let columns = Self::steps(target).remove(0);
-        columns.down.iter().try_for_each(|statement| without_blocking(self, statement))
+        without_blocking(self, &drop_columns(target, &needed_columns(target, &TYPES)))
     }
 
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
@@ -159,6 +157,12 @@ fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
         .map(|column| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition))
         .collect();
     format!("ALTER TABLE {} {}", target.table, adds.join(", "))
+}
+
+fn drop_columns(target: &Target, columns: &[NeededColumn]) -> String {
+    let drops: Vec<_> =
+        columns.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
+    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
 }
 
 fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {

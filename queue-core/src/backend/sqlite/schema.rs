@@ -8,8 +8,8 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::trigger;
 use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, compare, find, indexes, missing, needed_columns, no_index,
-    until_done,
+    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, indexes, missing, needed_columns,
+    no_index, until_done,
 };
 use crate::backend::{Schema, Step, TableName, Target, archive};
 use crate::error::Finding;
@@ -35,10 +35,10 @@ const TYPES: Types = Types {
 impl Schema for SqliteConnection {
     fn steps(target: &Target) -> Vec<Step> {
         let needed = needed_columns(target, &TYPES);
-        let columns = Step {
-            name: "columns",
-            up: needed.iter().map(|column| add_column(target, column)).collect(),
-            down: needed.iter().map(|column| drop_column(target, column.name)).collect(),
+        let columns = |(name, columns): (_, &[NeededColumn])| Step {
+            name,
+            up: columns.iter().map(|column| add_column(target, column)).collect(),
+            down: columns.iter().map(|column| drop_column(target, column.name)).collect(),
             in_transaction: true,
         };
         let index = |index: &Index| Step {
@@ -47,7 +47,8 @@ impl Schema for SqliteConnection {
             down: vec![drop_index(target, index)],
             in_transaction: true,
         };
-        std::iter::once(columns)
+        column_steps(&needed)
+            .map(columns)
             .chain(indexes::<Sqlite>(target).iter().map(index))
             .chain(trigger::steps(target))
             .chain(archive::step::<Self>(target))
