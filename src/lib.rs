@@ -64,9 +64,13 @@
 //! |---|---|
 //! | name columns, set retries, tries and budget | the [derive's attributes](derive@Queueable) |
 //! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
+//! | order, guard, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
+//! | purge, archive, redrive, back-fill, and see before what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
+//! | know what there is to do, what was done, and what goes wrong | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
+//! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |
 //!

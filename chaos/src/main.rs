@@ -11,6 +11,7 @@ mod checker;
 mod db;
 mod galera;
 mod injector;
+mod kinds;
 mod latency;
 mod odd;
 mod on;

@@ -142,6 +142,8 @@ pub(crate) enum Terms {
     Hasty,
     /// As usual, with one try.
     Once,
+    /// Other entities than the bank's: those of `kinds.rs`.
+    Kinds,
 }
 
 /// What happens at a fail point of a worker process.

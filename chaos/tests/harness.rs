@@ -94,6 +94,24 @@ fn every_invariant_that_breaks_is_found_with_its_rows() {
 }
 
 #[test]
+fn what_breaks_of_the_kinds_of_work_is_found() {
+    let spoil = "UPDATE invoices_done SET stage = 'SEND' WHERE id = 1; DELETE FROM invoices_done WHERE id = 2;
+        INSERT INTO invoices (id) VALUES (3); UPDATE invoices_failed SET status = 'SUCCESS' WHERE id = 7;
+        UPDATE documents SET body = 'new' WHERE id = 1; INSERT INTO taken (turn_id) VALUES (1);
+        INSERT INTO runs (job_id, scheduled) SELECT job_id, scheduled FROM runs WHERE job_id = 1;
+        DELETE FROM runs WHERE job_id = 2 AND id NOT IN (SELECT MIN(id) FROM runs WHERE job_id = 2);
+        INSERT INTO runs (job_id, scheduled) VALUES (2, 1); UPDATE jobs SET next_attempt_time = NULL WHERE id = 3";
+    let run =
+        ["--bar", "26", "--backend", "sqlite", "--mode", "group", "--count", "1", "--seed", "1", "--spoil", spoil];
+    let output = chaos(&run);
+    let line = String::from_utf8(output.stdout).expect("a report is text");
+    let report: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let all = report["invariants"].as_array().map(Vec::len);
+    assert_eq!((output.status.code(), Some(broken(&report).len())), (Some(1), all), "{report}");
+    assert_eq!(report["faults"], serde_json::json!(["99 of 100 invoices are in the archives"]), "{report}");
+}
+
+#[test]
 fn what_cannot_be_asked_for_is_refused_with_what_can() {
     for (arguments, said) in [
         (&["--bar", "99"][..], "there is no bar 99; there are 0 (no faults), 1 (kill -9"),

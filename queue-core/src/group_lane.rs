@@ -337,7 +337,7 @@ mod tests {
             change: Change::default(),
             ..decided(3, Settled::Again, Status::NotAttempted, Next::In(Duration::ZERO))
         };
-        let key_of = |rows: &[Decided<u32>]| witness(rows).map(|row| row.key);
+        let key_of = |rows: &[Decided<u32>]| witness(rows, &Options::NONE).map(|row| row.key);
         let rows = [retried, succeeded, again];
         assert_eq!(key_of(&rows), Some(2));
         assert_eq!(key_of(&rows[..1]), Some(1));

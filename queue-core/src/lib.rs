@@ -100,7 +100,7 @@ pub use self::queue::{
 pub use self::report::Tabular;
 pub use self::report::{
     Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explanation, Interval, Part, PeriodCounts,
-    RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
+    PreviewErrorsOn, RetryErrorsOn, Statistics, StatisticsOn, StatusCounts,
 };
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};

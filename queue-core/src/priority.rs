@@ -7,9 +7,9 @@ use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::Queueable;
 use crate::error::Error;
 use crate::options::HasPriority;
-use crate::queue::{Queue, told};
+use crate::queue::{DryRun, Preview, PreviewOn, Queue, operation, told};
 use crate::selection::Chosen;
-use crate::statement::{Condition, SetPriority};
+use crate::statement::{Condition, SetPriority, StateCondition};
 
 impl<Q, F> Queue<Q, F>
 where
@@ -19,8 +19,8 @@ where
     /// Sets the priority of rows: among those that are due, the ones with a lower number are claimed first. A new row has
     /// the priority 0; a negative one comes before it.
     ///
-    /// Nothing else of the row changes. It concerns every row that the conditions pick: those that are not queued, or
-    /// finished, bear the priority should they be enqueued later. A row that a worker holds under its lock is waited for, as by
+    /// Nothing else of the row changes. It concerns every row that the conditions pick, except skipped ones: those that are
+    /// not queued, or finished, bear the priority should they be enqueued later. A row that a worker holds under its lock is waited for, as by
     /// all changing calls; one under a lease is changed, and its attempt goes on.
     ///
     /// ```
@@ -48,18 +48,43 @@ where
     where
         Self: PrioritizeOn<C::Connection>,
     {
-        told::<C::Connection, _>(
-            connection
-                .as_queue_connection()
-                .with_lock_wait(self.wait, |connection, alone| self.prioritize_rows(connection, priority, alone)),
-        )
+        let operation = operation::set_priority(priority);
+        told::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(self.wait, |connection, alone| {
+            operation.0.iter().try_fold(0, |rows, (states, priority)| {
+                Ok(rows + self.prioritize_rows(connection, states, *priority, alone)?)
+            })
+        }))
+    }
+}
+
+impl<Q, F> DryRun<Q, F>
+where
+    Q: Queueable<Queue: HasPriority>,
+    F: Chosen,
+{
+    /// What [`Queue::set_priority`] would do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<Preview<Q>, Error>
+    where
+        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+    {
+        self.0.preview(connection, &operation::set_priority(priority))
     }
 }
 
 /// The change of a selection's priority on one kind of connection. It is implemented wherever Diesel can run it.
 pub trait PrioritizeOn<C> {
     #[doc(hidden)]
-    fn prioritize_rows(&self, connection: &mut C, priority: i32, alone: bool) -> QueryResult<usize>;
+    fn prioritize_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        priority: i32,
+        alone: bool,
+    ) -> QueryResult<usize>;
 }
 
 impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
@@ -69,8 +94,15 @@ where
     C: QueueConnection,
     for<'a> SetPriority<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
 {
-    fn prioritize_rows(&self, connection: &mut C, priority: i32, alone: bool) -> QueryResult<usize> {
-        let condition = Condition::new(self.selection.filter(), &self.states);
+    fn prioritize_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        priority: i32,
+        alone: bool,
+    ) -> QueryResult<usize> {
+        let states = self.states_and(states);
+        let condition = Condition::new(self.selection.filter(), &states);
         ExecuteDsl::execute(SetPriority::new(condition, priority, alone), connection)
     }
 }

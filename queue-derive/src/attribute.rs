@@ -137,7 +137,7 @@ impl Attributes {
             }
             "on_success" => kinds.on_success_delete = item.parse(kinds::on_success)?,
             "archive" => {
-                let (success, failed) = item.parse_list_only(kinds::archive_list)?;
+                let [success, failed] = item.parse_list_only(kinds::archive_list)?;
                 kinds.archive = Some(Archive { span, success, failed });
             }
             "window" => kinds.window = Some(item.parse(kinds::window)?),

@@ -58,6 +58,13 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
              help: give the periodic work an entity of its own that enqueues the pipeline's rows",
         );
     }
+    if let (Some((span, _)), Some(_)) = (&kinds.rerun_on, &kinds.stage) {
+        refuse(
+            *span,
+            "`rerun_on` and `stage` do not go together: new content would pass the stages only that are left\n\
+             help: give the row's way through the stages an entity of its own, with a `prefix`, that this one enqueues",
+        );
+    }
     for (place, (key, _, wanted)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
         if let Some(name) = kinds.columns[place].as_ref().filter(|_| !model.asks_for(place)) {
             let message = format!("`{key}` names a column that is not there\nhelp: add `{wanted}`, or remove `{key}`");

@@ -242,7 +242,7 @@ pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Option<Span>> {
 }
 
 /// Reads `success = table, failed = table`.
-pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<(Option<Written<String>>, Option<Written<String>>)> {
+pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<[Option<Written<String>>; 2]> {
     let (mut success, mut failed) = (None, None);
     options(input, false, &["success", "failed"], |key, input| {
         let table = Some(table_name(input)?);
@@ -256,7 +256,7 @@ pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<(Option<Written<Str
     if success.is_none() && failed.is_none() {
         return Err(unexpected(input, "`success = table` or `failed = table`"));
     }
-    Ok((success, failed))
+    Ok([success, failed])
 }
 
 /// Reads days, hours and a time zone. The hours are read when the poller starts, because the zones are known there.

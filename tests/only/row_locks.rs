@@ -110,8 +110,12 @@ fn work_in_batches_passes_over_rows_that_others_hold() {
     diesel::insert_into(payments::table).values(values.to_vec()).execute(&mut connection).unwrap();
     let mut holder = bank.connect();
     AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
-    let held = payments::table.filter(payments::amount_cents.eq_any([2, 5]));
-    diesel::update(held).set(payments::company_id.eq(2)).execute(&mut holder).unwrap();
+    // By its key each: MySQL would lock every row that it looks at.
+    for held in [2, 5] {
+        let id = payments::table.filter(payments::amount_cents.eq(held)).select(payments::id);
+        let id: i64 = id.get_result(&mut connection).unwrap();
+        diesel::update(payments::table.find(id)).set(payments::company_id.eq(2)).execute(&mut holder).unwrap();
+    }
 
     let all = Payment::queue().all_rows().wait(Duration::from_millis(50));
     assert_eq!(all.batch(2).purge(&mut connection, Duration::from_secs(60)).unwrap(), 2);

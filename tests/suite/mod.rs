@@ -32,6 +32,7 @@ mod operations;
 pub(crate) mod periodic;
 mod poller;
 mod pools;
+mod reports;
 mod rerun;
 mod retry;
 mod scout;

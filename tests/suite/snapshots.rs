@@ -7,9 +7,9 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
-    And, Archive, Change, ChangeAll, ChangeKeys, Claim, Condition, Copy, Count, CountAmong, CountByStatus, ErrorText,
-    Fence, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark, Remove, RemoveAll, RemoveKeys,
-    Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
+    And, Archive, Change, ChangeAll, ChangeKeys, Claim, Condition, CopyRows, Count, CountAmong, CountByStatus,
+    ErrorText, Fence, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark, Remove, RemoveAll,
+    RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -218,9 +218,9 @@ fn the_sql_of_batches_and_archives() {
     listing.add("change rows", &ChangeKeys::<Payment>::new(&[7, 8], &due));
     listing.add("remove rows", &RemoveKeys::<Payment>::new(&[7, 8], None));
     listing.add("remove if due", &Remove::<Payment>::new(&7, FENCE).if_due());
-    listing.add("copy to the archive", &Copy::<Payment>::to(archive.table(), &columns, &[7, 8]));
+    listing.add("copy to the archive", &CopyRows::<Payment>::to(archive.table(), &columns, &[7, 8]));
     listing.add("read archived keys", &Keys::<Payment, _>::some(archived, 10_000, 0));
-    listing.add("copy from the archive", &Copy::<Payment>::from(&archive, &columns, &[7, 8]));
+    listing.add("copy from the archive", &CopyRows::<Payment>::from(&archive, &columns, &[7, 8]));
     listing.add("remove from the archive", &RemoveKeys::<Payment>::new(&[7, 8], Some(&archive)));
     let target = <Moved as QueueOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {

@@ -73,4 +73,16 @@ struct Entity10 {
     id: i64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, queueable::Stage)]
+enum Step {
+    One,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(rerun_on(title), stage = Step)]
+struct Entity11 {
+    id: i64,
+}
+
 fn main() {}

@@ -11,6 +11,7 @@ mod frozen;
 mod galera;
 mod insert_storm;
 mod kills;
+mod kinds;
 mod lease_races;
 mod locked_rows;
 mod migrations;
@@ -86,4 +87,5 @@ pub(crate) const BARS: &[Bar] = &[
     old_snapshot::BAR,
     migrations::BAR,
     soak::BAR,
+    kinds::BAR,
 ];

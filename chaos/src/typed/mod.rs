@@ -3,6 +3,7 @@
 pub(crate) mod application;
 pub(crate) mod backoffs;
 mod handler;
+mod kinds;
 mod misconduct;
 mod operator;
 pub(crate) mod saver;

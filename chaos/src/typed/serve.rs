@@ -16,6 +16,7 @@ use signal_hook::low_level::raise;
 
 use super::Conn;
 use super::handler::Booking;
+use super::kinds;
 use crate::bank::{
     Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked,
 };
@@ -65,7 +66,9 @@ fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
         .build_unchecked(ConnectionManager::new(&options.url));
     let calls = File::options().append(true).create(true).open(&options.calls).context("the calls cannot be noted")?;
     let booking = Booking::new(calls, &options.url);
+    let directory = options.calls.parent().context("the calls are in no directory")?;
     let poller = match (options.mode, options.terms) {
+        (mode, Terms::Kinds) => kinds::poller(pool, mode, directory),
         (Mode::Transaction, Terms::Usual) => Locked::poller(pool, booking),
         (Mode::Transaction, Terms::Hasty) => HastyLocked::poller(pool, booking),
         (Mode::Transaction, Terms::Once) => OnceLocked::poller(pool, booking),

@@ -42,6 +42,9 @@ pub(super) struct UniqueColumn {
 
 /// What a database answers about archives.
 pub(super) trait ArchiveSchema: Sized {
+    /// Whether a table can be created inside a transaction.
+    const IN_TRANSACTION: bool = true;
+
     /// The columns of a table in their order; none if there is no such table.
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
 
@@ -83,7 +86,7 @@ fn archives(target: &Target) -> Vec<TableName> {
 pub(super) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
-    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: true })
+    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: A::IN_TRANSACTION })
 }
 
 /// Creates the archives that are missing.

@@ -76,6 +76,12 @@ pub trait QueueBackend:
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate it sorted.
     const INDEX_HINT: Option<(&'static str, &'static str)>;
 
+    /// Whether a claim keeps the locks of rows that it passes because its condition is false.
+    ///
+    /// MariaDB's do where an index is walked. The application could not change such a row, and make the condition true, as
+    /// long as the handler of another one runs. So where rows are passed, their keys are read first and locked then.
+    const LOCKS_WHAT_IT_PASSES: bool;
+
     /// What stands before and after the index's name to keep a change of many rows off it.
     ///
     /// A change that walks MySQL's queue index waits for every pending row on its way; one that walks the table passes over

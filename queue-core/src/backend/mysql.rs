@@ -37,6 +37,7 @@ impl QueueBackend for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const LOCKS_WHAT_IT_PASSES: bool = true;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
     const NULLS_FIRST: &'static str = "";

@@ -40,6 +40,7 @@ impl QueueBackend for Pg {
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const LOCKS_WHAT_IT_PASSES: bool = false;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const NULLS_FIRST: &'static str = " NULLS FIRST";

@@ -44,6 +44,7 @@ impl QueueBackend for Sqlite {
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const LOCKS_WHAT_IT_PASSES: bool = false;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
     const NULLS_FIRST: &'static str = "";

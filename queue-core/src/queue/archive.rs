@@ -16,7 +16,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
 use crate::options::{Fate, HasArchive};
 use crate::selection::{Chosen, Selection};
-use crate::statement::{Archive, Copy};
+use crate::statement::{Archive, CopyRows};
 use crate::wake;
 
 /// What [`Queue::redrive`] came to.
@@ -258,7 +258,7 @@ where
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
 {
     type Key = Q::Key;
 
@@ -273,7 +273,7 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(Copy::<Q>::to(archive, columns, keys), connection)?)
+        exactly(keys.len(), ExecuteDsl::execute(CopyRows::<Q>::to(archive, columns, keys), connection)?)
     }
 
     fn copy_from(
@@ -283,6 +283,6 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(Copy::<Q>::from(archive, columns, keys), connection)?)
+        exactly(keys.len(), ExecuteDsl::execute(CopyRows::<Q>::from(archive, columns, keys), connection)?)
     }
 }

@@ -26,7 +26,7 @@ const TEXT_SHOWN: usize = 60;
 /// Answers for each changing call what it would do, without doing it: see [`Queue::dry_run`].
 #[derive(Debug)]
 #[must_use = "nothing is read before an operation is called"]
-pub struct DryRun<Q, F>(pub(super) Queue<Q, F>);
+pub struct DryRun<Q, F>(pub(crate) Queue<Q, F>);
 
 impl<Q, F: Clone> Clone for DryRun<Q, F> {
     fn clone(&self) -> Self {
@@ -138,7 +138,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         Self: PreviewOn<C::Connection, Entity = Q>,
     {
         if operation.0.is_empty() {
-            return Ok(Preview { rows: 0, some: Vec::new() });
+            return Ok(Preview::default());
         }
         Ok(self.read_preview(connection.as_queue_connection(), &operation.kinds(), None)?)
     }
@@ -174,10 +174,39 @@ where
         archive: Option<&Archive>,
     ) -> QueryResult<Preview<Q>> {
         let condition = Condition::new(self.selection.filter(), &self.states).of_kinds(kinds).within(archive);
-        let counts: Vec<i64> = Count(condition).load(connection)?;
-        let rows: Vec<SampleRow<Q>> = Sample::<Q, F::Filter, C::Backend>::new(condition, SHOWN).load(connection)?;
-        let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
-        Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
+        preview_of(connection, condition)
+    }
+}
+
+/// Reads how many rows a condition picks, and the first of them.
+pub(crate) fn preview_of<'a, Q, E, C>(
+    connection: &mut C,
+    condition: Condition<'a, Q::Queue, E>,
+) -> QueryResult<Preview<Q>>
+where
+    Q: Queueable + Selectable<C::Backend>,
+    C: QueueConnection,
+    Count<'a, Q::Queue, E>: LoadQuery<'a, C, i64>,
+    Sample<'a, Q, E, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+{
+    let counts: Vec<i64> = Count(condition).load(connection)?;
+    let rows: Vec<SampleRow<Q>> = Sample::<Q, E, C::Backend>::new(condition, SHOWN).load(connection)?;
+    let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
+    Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
+}
+
+impl<Q> Preview<Q> {
+    /// Adds what is said of other rows.
+    pub(crate) fn add(&mut self, other: Preview<Q>) {
+        self.rows += other.rows;
+        self.some.extend(other.some);
+        self.some.truncate(SHOWN);
+    }
+}
+
+impl<Q> Default for Preview<Q> {
+    fn default() -> Self {
+        Preview { rows: 0, some: Vec::new() }
     }
 }
 

@@ -4,7 +4,7 @@ mod archive;
 mod change;
 mod dry_run;
 mod enqueue_existing;
-mod operation;
+pub(crate) mod operation;
 mod purge;
 mod sweep;
 
@@ -21,6 +21,7 @@ use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
 pub use self::archive::{ArchiveOn, Redriven};
 pub use self::change::ChangeOn;
 pub(crate) use self::change::told;
+pub(crate) use self::dry_run::preview_of;
 pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
 pub use self::enqueue_existing::{EnqueueExisting, Progress};
 pub use self::sweep::SweepOn;
@@ -185,7 +186,7 @@ impl<Q: Queueable, F> Queue<Q, F> {
     }
 
     /// The conditions on the rows' state, and further ones.
-    fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
+    pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.states.iter().chain(states).copied().collect()
     }
 

@@ -75,6 +75,11 @@ pub(crate) fn skip() -> Operation<Change> {
     Operation(vec![(vec![StateCondition::NotIn(&[Status::Success, Status::Skipped])], skip)])
 }
 
+/// Skipped rows are left as they are, as by every other change.
+pub(crate) fn set_priority(priority: i32) -> Operation<i32> {
+    Operation(vec![(vec![StateCondition::NotIn(&[Status::Skipped])], priority)])
+}
+
 pub(crate) fn delete() -> Operation<Removal> {
     Operation(vec![(Vec::new(), Removal)])
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::QueryResult;
-use diesel::{Column, RunQueryDsl};
+use diesel::{Column, RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
@@ -15,9 +15,11 @@ use super::table::{self, Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
-use crate::queue::{ChangeOn, Queue};
+use crate::queue::{ChangeOn, DryRun, Preview, Queue, operation, preview_of};
 use crate::selection::{Chosen, Filtered, Selection};
-use crate::statement::{And, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts};
+use crate::statement::{
+    And, Condition, Count, ErrorTextRow, ErrorTexts, IfAny, Sample, SampleRow, StateCondition, TextsAfter, WithTexts,
+};
 use crate::status::Status;
 
 /// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
@@ -207,16 +209,51 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     {
         let connection = connection.as_queue_connection();
         let mut retried = 0;
+        self.each_text_of(connection, group, |connection, texts| {
+            retried += self.retry_texts(connection, texts)?;
+            Ok(())
+        })?;
+        Ok(retried)
+    }
+
+    /// Reads the texts of one group, some at a time.
+    fn each_text_of<C: QueueConnection, K>(
+        &self,
+        connection: &mut C,
+        group: &ErrorGroup<K>,
+        mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
+    ) -> Result<(), Error>
+    where
+        Self: RetryErrorsOn<C>,
+    {
         let mut last: Option<String> = None;
         loop {
             let texts = self.read_texts_after(connection, last.as_deref(), TEXTS_AT_ONCE)?;
-            let Some(end) = texts.last().cloned() else { return Ok(retried) };
+            let Some(end) = texts.last().cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
-            for texts in of_group.chunks(RETRIED_AT_ONCE) {
-                retried += self.retry_texts(connection, texts)?;
-            }
+            of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;
             last = Some(end);
         }
+    }
+}
+
+impl<Q: Queueable, F: Chosen> DryRun<Q, F> {
+    /// What [`Queue::retry_error_group`] would do. The rows that are shown are in the order of their texts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
+    where
+        C: AsQueueConnection,
+        Queue<Q, F>: RetryErrorsOn<C::Connection> + PreviewErrorsOn<C::Connection, Entity = Q>,
+    {
+        let mut preview = Preview::default();
+        self.0.each_text_of(connection.as_queue_connection(), group, |connection, texts| {
+            preview.add(self.0.preview_texts(connection, texts)?);
+            Ok(())
+        })?;
+        Ok(preview)
     }
 }
 
@@ -306,13 +343,41 @@ where
     }
 }
 
+/// The dry run of retrying a group of failures. It is implemented wherever Diesel can run it.
+pub trait PreviewErrorsOn<C> {
+    /// The entity.
+    type Entity;
+    #[doc(hidden)]
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Self::Entity>, Error>;
+}
+
+impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
+where
+    Q: Queueable + Selectable<C::Backend>,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Count<'a, Q::Queue, OfTexts<'a, Q, F>>: LoadQuery<'a, C, i64>,
+    for<'a> Sample<'a, Q, OfTexts<'a, Q, F>, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+{
+    type Entity = Q;
+
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
+        let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
+        let kinds = operation::retry_now().kinds();
+        Ok(preview_of(connection, Condition::new(Some(&filter), self.states()).of_kinds(&kinds))?)
+    }
+}
+
+/// The selection's filter, and a list of texts.
+type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Queueable>::Queue>>;
+
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
     Q: Queueable,
     F: Selection,
     C: QueueConnection,
     for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,
-    for<'a> Queue<Q, Filtered<And<IfAny<'a, F::Filter>, WithTexts<'a, Q::Queue>>>>: ChangeOn<C>,
+    for<'a> Queue<Q, Filtered<OfTexts<'a, Q, F>>>: ChangeOn<C>,
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();

@@ -15,7 +15,7 @@ use super::table;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, TableName};
 use crate::entity::{QueueTable, Queueable};
 use crate::options::{Fate, Options};
-use crate::statement::{Inspect, InspectedRow, IsArchived, QueueOn};
+use crate::statement::{Inspect, InspectedRow, IsArchived, IsSame, QueueOn};
 use crate::status::Status;
 use crate::window::Window;
 
@@ -144,6 +144,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     Inspect<Q, C::Backend>: for<'q> LoadQuery<'q, C, InspectedRow>,
     IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
+    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
 {
@@ -157,6 +158,9 @@ where
         };
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return Ok(reason);
+        }
+        if is_behind_head::<Q, C>(connection, key)? {
+            return Ok(Explanation::BehindHead);
         }
         Ok(if is_held::<Q, C>(connection, key)? { Explanation::Held { since: None } } else { Explanation::Due })
     }
@@ -196,9 +200,32 @@ fn told_by_the_row<Q: Queueable>(row: InspectedRow) -> Option<Explanation> {
     if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
         return Some(Explanation::UnknownStage { stage });
     }
-    let window = options.window.and_then(|window| window.parse::<Window>().ok());
-    let (window, now) = (window?, at(now)?);
-    (!window.is_open(now)).then(|| Explanation::OutsideWindow { opens: window.next_opening(now) })
+    closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
+}
+
+/// When the entity's window opens, if it has one that is closed now. One that cannot be read is refused when a poller
+/// starts, and tells nothing here.
+fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option<DateTime<Utc>>> {
+    let window: Window = options.window?.parse().ok()?;
+    let now = now?;
+    (!window.is_open(now)).then(|| window.next_opening(now))
+}
+
+/// Whether one message is worked at a time, and it is not this one's turn: another is the first pending one, or is held by
+/// a worker under a lease.
+fn is_behind_head<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
+{
+    let options = <Q::Queue as QueueTable>::OPTIONS;
+    if !options.exclusive {
+        return Ok(false);
+    }
+    let Some(head) = Q::head(connection, options.stages.map(|stages| stages.names))? else { return Ok(false) };
+    let same: Vec<i64> = IsSame::<Q>::new(key, &head).load(connection)?;
+    Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
 }
 
 /// The archive table in which the row is. One beside a table with a schema's name cannot be asked by the key's condition.

@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 
 /// After how many characters a pattern is cut.
 ///
-/// It is well below the [number of characters that are read](crate::statement::ErrorTexts::CHARACTERS): where a longer text
+/// It is well below the 1,000 characters that are read: where a longer text
 /// is cut in the middle of a value, its pattern has ended before.
 const PATTERN_CHARACTERS: usize = 400;
 

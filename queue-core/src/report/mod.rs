@@ -12,7 +12,7 @@ mod table;
 pub use self::backlog::{Backlog, BacklogOn};
 pub use self::by::{By, Part};
 pub use self::counts::StatusCounts;
-pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, RetryErrorsOn};
+pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, PreviewErrorsOn, RetryErrorsOn};
 pub use self::explain::{ExplainOn, Explanation};
 pub use self::statistics::{Interval, PeriodCounts, Statistics, StatisticsOn};
 #[doc(hidden)]

@@ -47,7 +47,7 @@ impl Archive {
 }
 
 /// Copies whole rows from the queue's table to an archive, or back.
-pub struct Copy<'a, Q: Queueable> {
+pub struct CopyRows<'a, Q: Queueable> {
     keys: Vec<Q::IsKey>,
     columns: &'a [String],
     way: Way<'a>,
@@ -59,19 +59,19 @@ enum Way<'a> {
     From(&'a Archive),
 }
 
-impl<'a, Q: Queueable> Copy<'a, Q> {
+impl<'a, Q: Queueable> CopyRows<'a, Q> {
     /// Copies the rows with these keys to another table.
     pub fn to(archive: &'a TableName, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        Copy { keys: is_keys::<Q>(keys), columns, way: Way::To(archive) }
+        CopyRows { keys: is_keys::<Q>(keys), columns, way: Way::To(archive) }
     }
 
     /// Copies the rows with these keys from an archive.
     pub fn from(archive: &'a Archive, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        Copy { keys: is_keys::<Q>(keys), columns, way: Way::From(archive) }
+        CopyRows { keys: is_keys::<Q>(keys), columns, way: Way::From(archive) }
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Copy<'_, Q>
+impl<Q, DB> QueryFragment<DB> for CopyRows<'_, Q>
 where
     Q: Queueable,
     DB: QueueBackend,
@@ -98,7 +98,7 @@ where
     }
 }
 
-impl<Q: Queueable> Copy<'_, Q> {
+impl<Q: Queueable> CopyRows<'_, Q> {
     fn push_columns<DB: QueueBackend>(&self, before: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         for (i, column) in self.columns.iter().enumerate() {
             out.push_sql(if i == 0 { before } else { ", " });
@@ -108,7 +108,7 @@ impl<Q: Queueable> Copy<'_, Q> {
     }
 }
 
-impl<Q: Queueable> QueryId for Copy<'_, Q> {
+impl<Q: Queueable> QueryId for CopyRows<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -44,7 +44,15 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim of up to `limit` rows with none of these keys.
     pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
         let excepted = except.iter().cloned().map(Q::is_key).collect();
-        ClaimSome { claim: self, limit, excepted, locks: true, walk: Walk::of::<Q::Queue>(), age: None, only: None }
+        ClaimSome {
+            claim: self,
+            limit,
+            excepted,
+            locks: true,
+            walk: Walk::of::<Q::Queue>(),
+            age: None,
+            only: Vec::new(),
+        }
     }
 
     /// Claims rows in these stages only.
@@ -62,7 +70,7 @@ pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     locks: bool,
     walk: Walk,
     age: Option<Duration>,
-    only: Option<Q::IsKey>,
+    only: Vec<Q::IsKey>,
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
@@ -76,9 +84,13 @@ impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
         ClaimSome { walk: Walk::Oldest, age: Some(age), ..self }
     }
 
-    /// Claims the row with this key and no other.
-    pub fn only(self, key: &Q::Key) -> Self {
-        ClaimSome { walk: Walk::Nowhere, only: Some(Q::is_key(key.clone())), ..self }
+    /// Claims rows with these keys and no others.
+    pub fn only<'k>(self, keys: impl IntoIterator<Item = &'k Q::Key>) -> Self
+    where
+        Q::Key: 'k,
+    {
+        let only = keys.into_iter().cloned().map(Q::is_key).collect();
+        ClaimSome { walk: self.walk.by_key(), only, ..self }
     }
 }
 
@@ -211,9 +223,13 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let until = self.age.map(time_ago::<DB>);
         self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
-        if let Some(is_key) = &self.only {
-            out.push_sql(" AND ");
+        let mut separator = " AND ((";
+        for is_key in &self.only {
+            out.push_sql(std::mem::replace(&mut separator, ") OR ("));
             is_key.walk_ast(out.reborrow())?;
+        }
+        if !self.only.is_empty() {
+            out.push_sql("))");
         }
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");

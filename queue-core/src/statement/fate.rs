@@ -7,7 +7,7 @@ use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
 use super::{
-    Change, ChangeKeys, Copy, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany, hangs_on_content,
+    Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany, hangs_on_content,
 };
 use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
 use crate::entity::{QueueTable, Queueable};
@@ -51,7 +51,7 @@ where
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
 {
@@ -112,7 +112,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     C::Backend: Default,
     <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
 {
     if let Fate::Archive(name) = fate {
@@ -121,7 +121,7 @@ where
         // holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
-        let copied = ExecuteDsl::execute(Copy::<Q>::to(&archive, &columns, keys), connection)?;
+        let copied = ExecuteDsl::execute(CopyRows::<Q>::to(&archive, &columns, keys), connection)?;
         if copied != keys.len() {
             return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
         }
@@ -130,5 +130,30 @@ where
     match removed == keys.len() {
         true => Ok(()),
         false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_gone_that_has_ended_and_leaves_and_no_other() {
+        let options = Options::NONE.on_success(Fate::Delete).on_failure(Fate::Archive("failed"));
+        let change = |status, next| Change { status: Some(status), next: Some(next), ..Change::default() };
+        let never = |status| change(status, Next::Never);
+        assert_eq!(never(Status::Success).fate(&options), Fate::Delete);
+        assert_eq!(never(Status::Failed).fate(&options), Fate::Archive("failed"));
+        assert_eq!(never(Status::Skipped).fate(&options), Fate::Keep);
+        assert_eq!(never(Status::Success).fate(&Options::NONE), Fate::Keep);
+        let again = change(Status::Success, Next::In(std::time::Duration::ZERO));
+        assert_eq!(again.fate(&options), Fate::Keep, "a schedule goes on");
+        assert_eq!(Change { next: Some(Next::Never), ..Change::default() }.fate(&options), Fate::Keep);
+
+        let before = Fence::new(Status::Error, 2);
+        assert_eq!(never(Status::Success).reached(before, &options), None);
+        assert_eq!(never(Status::Success).reached(before, &Options::NONE), Some(Fence::new(Status::Success, 2)));
+        let retried = Change { try_count: Some(3), ..change(Status::Error, Next::Never) };
+        assert_eq!(retried.reached(before, &options), Some(Fence::new(Status::Error, 3)));
     }
 }

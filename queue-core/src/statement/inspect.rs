@@ -105,6 +105,35 @@ fn push_whether<'a, 'b, DB: QueueBackend>(
     Ok(())
 }
 
+/// Counts the rows that have both keys: one where they are the same.
+pub struct IsSame<Q: Queueable>([Q::IsKey; 2]);
+
+impl<Q: Queueable> IsSame<Q> {
+    /// Compares two keys as the database does.
+    pub fn new(key: &Q::Key, other: &Q::Key) -> Self {
+        IsSame([key, other].map(|key| Q::is_key(key.clone())))
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for IsSame<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT COUNT(*) FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE (");
+        self.0[0].walk_ast(out.reborrow())?;
+        out.push_sql(") AND (");
+        self.0[1].walk_ast(out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
 /// Counts the rows with one key in an archive table.
 pub struct IsArchived<Q: Queueable> {
     is_key: Q::IsKey,
@@ -153,6 +182,10 @@ impl<Q: Queueable> Query for IsArchived<Q> {
     type SqlType = BigInt;
 }
 
+impl<Q: Queueable> Query for IsSame<Q> {
+    type SqlType = BigInt;
+}
+
 impl<Q: Queueable, DB: Backend> QueryId for Inspect<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
@@ -163,5 +196,11 @@ impl<Q: Queueable> QueryId for IsArchived<Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
+impl<Q: Queueable> QueryId for IsSame<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
 impl<Q: Queueable, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
 impl<Q: Queueable, C> RunQueryDsl<C> for IsArchived<Q> {}
+impl<Q: Queueable, C> RunQueryDsl<C> for IsSame<Q> {}

@@ -28,10 +28,10 @@ mod settle;
 mod split;
 mod statistics;
 mod take;
+mod turn;
 mod unknown_stages;
 mod walk;
 
-use std::any::TypeId;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -41,7 +41,7 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
-pub use self::archive::{Archive, Copy, RemoveKeys};
+pub use self::archive::{Archive, CopyRows, RemoveKeys};
 pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
@@ -50,7 +50,7 @@ pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
 pub use self::head::{Head, Leased};
-pub use self::inspect::{Inspect, InspectedRow, IsArchived};
+pub use self::inspect::{Inspect, InspectedRow, IsArchived, IsSame};
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::look::Look;
 pub use self::mark::RecallMark;
@@ -65,13 +65,12 @@ pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::statistics::{CountFinished, FinishedRow};
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
+use self::turn::{aged_first, claim_in_turn, is_plain};
 pub use self::unknown_stages::UnknownStages;
 use crate::backend::{QueueConnection, Target};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
-use crate::mode::LeaseMode;
-use crate::options::Options;
 use crate::planted::planted;
 
 /// An entity whose queue can be worked on a connection of type `C`.
@@ -186,7 +185,7 @@ where
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
     for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> Copy<'a, Q>: ExecuteDsl<C>,
+    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
     Q::KeyColumns: QueryFragment<C::Backend>,
@@ -205,7 +204,9 @@ where
 
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = match scope.except {
-            [] if is_plain::<Q>() => Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?,
+            [] if is_plain::<Q, C::Backend>(scope) => {
+                Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?
+            }
             _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
         };
         let claimed = with_details(connection, rows)?.pop();
@@ -333,58 +334,6 @@ where
         let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
         Ok(leased.is_some())
     }
-}
-
-/// In how many claims of an entity with an age one looks for aged rows first.
-const AGED_ONE_IN: u8 = 8;
-
-/// The age whose rows come first in this claim, if any do.
-fn aged_first<Q: Queueable>() -> Option<Duration> {
-    let age = Q::Queue::OPTIONS.order.and_then(|order| order.age);
-    age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
-}
-
-/// Whether the next row is always found by the one statement that is prepared once and for all.
-fn is_plain<Q: Queueable>() -> bool {
-    let Options { order, exclusive, .. } = Q::Queue::OPTIONS;
-    !exclusive && order.is_none_or(|order| order.age.is_none())
-}
-
-/// Claims the rows whose turn it is: mostly the first ones by the entity's order.
-fn claim_in_turn<Q, C>(
-    connection: &mut C,
-    locks: bool,
-    limit: u32,
-    scope: Scope<'_, Q::Key>,
-) -> QueryResult<Vec<ClaimedRow<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C> + Selectable<C::Backend>,
-    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-{
-    let claim = |limit| {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
-        if locks { claim } else { claim.without_lock() }
-    };
-    if Q::Queue::OPTIONS.exclusive {
-        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
-        // Each in a statement of its own after the lock: it sees what the last holder has committed.
-        if !Q::exclude(connection)? || (is_leased && Q::another_is_leased(connection, None)?) {
-            return Ok(Vec::new());
-        }
-        // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
-        return match Q::head(connection, scope.stages)? {
-            Some(head) => claim(1).only(&head).load(connection),
-            None => Ok(Vec::new()),
-        };
-    }
-    if let Some(age) = aged_first::<Q>() {
-        let aged: Vec<ClaimedRow<Q>> = claim(limit).aged(age).load(connection)?;
-        if !aged.is_empty() {
-            return Ok(aged);
-        }
-    }
-    claim(limit).load(connection)
 }
 
 /// Whether a change that changed nothing may have found new content in the row.

@@ -33,19 +33,10 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         CountFinished { condition, split: Split(split), seconds, limit }
     }
 
-    /// Writes the microseconds that the last attempt took; null where one of the times is missing, or is not kept.
-    fn push_duration<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: QueueTable,
-    {
-        let metrics = T::OPTIONS.metrics;
-        let (Some(begin), Some(end)) = (metrics.begin, metrics.end) else {
-            out.push_sql(DB::AS_INTEGER.0);
-            out.push_sql("NULL");
-            out.push_sql(DB::AS_INTEGER.1);
-            return Ok(());
-        };
+    /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null where one of the times is missing.
+    fn push_duration<DB: QueueBackend>((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         let (before, after) = DB::MICROSECONDS_SINCE_1970;
+        out.push_sql(", ");
         out.push_sql(before);
         out.push_identifier(end)?;
         out.push_sql(after);
@@ -53,46 +44,60 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         out.push_sql(before);
         out.push_identifier(begin)?;
         out.push_sql(after);
+        out.push_sql(" AS queueable_duration");
         Ok(())
     }
 
-    /// Writes when the last attempt ended.
-    fn push_end<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: QueueTable,
-        T::Table: QueryFragment<DB>,
-    {
-        out.push_sql(DB::MICROSECONDS_SINCE_1970.0);
-        push_column::<T, LastAttemptTime, DB>(out)?;
-        out.push_sql(DB::MICROSECONDS_SINCE_1970.1);
-        Ok(())
-    }
-
-    /// Writes the start of the period in which the last attempt ended.
-    fn push_start<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: QueueTable,
-        T::Table: QueryFragment<DB>,
-    {
-        Self::push_end(out)?;
-        out.push_sql(" - ");
-        Self::push_end(out)?;
-        out.push_sql(" % ");
-        out.push_sql(&(u64::from(self.seconds) * 1_000_000).to_string());
-        Ok(())
-    }
-
-    /// Writes what is ranked and counted together.
-    fn push_partition<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    /// Writes the finished rows, each with the end of its last attempt, what it is split by, its status, and the duration
+    /// where the entity keeps its times.
+    fn push_rows<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
         T::Table: QueryFragment<DB>,
+        F: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
-        out.push_sql("PARTITION BY ");
-        self.push_start(out)?;
-        self.split.push_group(", ", out)
+        let (before, after) = DB::MICROSECONDS_SINCE_1970;
+        out.push_sql("SELECT ");
+        out.push_sql(before);
+        push_column::<T, LastAttemptTime, DB>(out)?;
+        out.push_sql(after);
+        out.push_sql(" AS queueable_end, ");
+        self.split.push_value(out)?;
+        out.push_sql(" AS queueable_value, ");
+        push_column::<T, StatusText, DB>(out)?;
+        out.push_sql(" AS queueable_status");
+        if let Some(times) = self.times() {
+            Self::push_duration(times, out)?;
+        }
+        out.push_sql(" FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.condition.walk_ast(out.reborrow())
+    }
+
+    /// The columns of the times when the last attempt began and ended, where the entity keeps them.
+    fn times(&self) -> Option<(&'static str, &'static str)>
+    where
+        T: QueueTable,
+    {
+        T::OPTIONS.metrics.begin.zip(T::OPTIONS.metrics.end)
+    }
+
+    /// Writes what is counted together: a period, and a value of the split.
+    fn push_group<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) {
+        self.push_start(out);
+        if self.split.0.is_some() {
+            out.push_sql(", ");
+            out.push_sql(DB::EXACTLY.0);
+            out.push_sql("queueable_value");
+            out.push_sql(DB::EXACTLY.1);
+        }
+    }
+
+    fn push_start<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) {
+        out.push_sql("queueable_end - queueable_end % ");
+        out.push_sql(&(u64::from(self.seconds) * 1_000_000).to_string());
     }
 }
 
@@ -105,56 +110,55 @@ where
     S: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT queueable_start, MIN(queueable_value)");
+        let has_durations = self.times().is_some();
+        out.push_sql("SELECT ");
+        self.push_start(&mut out);
+        out.push_sql(", MIN(queueable_value)");
         for status in [Status::Success, Status::Failed] {
             out.push_sql(", COUNT(CASE WHEN queueable_status = '");
             out.push_sql(status.as_str());
             out.push_sql("' THEN 1 END)");
         }
-        out.push_sql(", COUNT(queueable_duration), ");
-        out.push_sql(DB::AS_INTEGER.0);
-        out.push_sql("SUM(queueable_duration)");
-        out.push_sql(DB::AS_INTEGER.1);
-        // The nearest rank: the first place at or behind which this part of all lies.
-        for percent in ["50", "95"] {
-            out.push_sql(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ");
-            out.push_sql(percent);
-            out.push_sql(" THEN queueable_duration END)");
+        if has_durations {
+            out.push_sql(", COUNT(queueable_duration), ");
+            out.push_sql(DB::AS_INTEGER.0);
+            out.push_sql("SUM(queueable_duration)");
+            out.push_sql(DB::AS_INTEGER.1);
+            // The nearest rank: the first place at or behind which this part of all lies.
+            for percent in ["50", "95"] {
+                out.push_sql(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ");
+                out.push_sql(percent);
+                out.push_sql(" THEN queueable_duration END)");
+            }
+        } else {
+            for value in ["0", "NULL", "NULL", "NULL"] {
+                out.push_sql(", ");
+                out.push_sql(DB::AS_INTEGER.0);
+                out.push_sql(value);
+                out.push_sql(DB::AS_INTEGER.1);
+            }
         }
-        out.push_sql(", COUNT(*) OVER () FROM (SELECT ");
-        self.push_start(&mut out)?;
-        out.push_sql(" AS queueable_start, ");
-        self.split.push_value(&mut out)?;
-        out.push_sql(" AS queueable_value, ");
-        push_column::<T, StatusText, DB>(&mut out)?;
-        out.push_sql(" AS queueable_status, ");
-        Self::push_duration(&mut out)?;
-        out.push_sql(" AS queueable_duration, COUNT(");
-        Self::push_duration(&mut out)?;
-        out.push_sql(") OVER (");
-        self.push_partition(&mut out)?;
-        out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (");
-        self.push_partition(&mut out)?;
-        // Nulls are last on every database this way.
-        out.push_sql(" ORDER BY CASE WHEN ");
-        Self::push_duration(&mut out)?;
-        out.push_sql(" IS NULL THEN 1 ELSE 0 END, ");
-        Self::push_duration(&mut out)?;
-        out.push_sql(") AS queueable_place FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.condition.walk_ast(out.reborrow())?;
+        out.push_sql(", COUNT(*) OVER () FROM (");
+        if has_durations {
+            out.push_sql("SELECT queueable_end, queueable_value, queueable_status, queueable_duration");
+            out.push_sql(", COUNT(queueable_duration) OVER (PARTITION BY ");
+            self.push_group(&mut out);
+            out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ");
+            self.push_group(&mut out);
+            // Nulls are last on every database this way.
+            out.push_sql(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)");
+            out.push_sql(" AS queueable_place FROM (");
+            self.push_rows(&mut out)?;
+            out.push_sql(") AS queueable_rows");
+        } else {
+            self.push_rows(&mut out)?;
+        }
         // A row that was never attempted belongs to no period.
-        out.push_sql(" AND ");
-        Self::push_end(&mut out)?;
-        out.push_sql(" IS NOT NULL");
-        out.push_sql(") AS queueable_finished GROUP BY queueable_start");
-        if self.split.0.is_some() {
-            out.push_sql(", ");
-            out.push_sql(DB::EXACTLY.0);
-            out.push_sql("queueable_value");
-            out.push_sql(DB::EXACTLY.1);
-        }
-        out.push_sql(" ORDER BY queueable_start DESC, MIN(queueable_value) LIMIT ");
+        out.push_sql(") AS queueable_finished WHERE queueable_end IS NOT NULL GROUP BY ");
+        self.push_group(&mut out);
+        out.push_sql(" ORDER BY ");
+        self.push_start(&mut out);
+        out.push_sql(" DESC, MIN(queueable_value) LIMIT ");
         out.push_sql(&self.limit.to_string());
         Ok(())
     }

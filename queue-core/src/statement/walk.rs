@@ -15,8 +15,8 @@ pub(super) enum Walk {
     Oldest,
     /// By the entity's order, those of one place by their due times, along the index for that.
     InOrder(Order),
-    /// Not at all: the condition names the row's key.
-    Nowhere,
+    /// Not at all: the condition names the rows' keys. Their order is the entity's, if it has one.
+    ByKey(Option<Order>),
 }
 
 impl Walk {
@@ -24,6 +24,15 @@ impl Walk {
     /// check at start alone, and the ordered index is another one.
     pub(super) fn of<T: QueueTable>() -> Self {
         T::OPTIONS.order.filter(|_| !T::OPTIONS.exclusive).map_or(Walk::Oldest, Walk::InOrder)
+    }
+
+    /// The same order among rows that are known by their keys.
+    pub(super) fn by_key(self) -> Self {
+        match self {
+            Walk::Oldest => Walk::ByKey(None),
+            Walk::InOrder(order) => Walk::ByKey(Some(order)),
+            Walk::ByKey(order) => Walk::ByKey(order),
+        }
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index wants.
@@ -52,7 +61,7 @@ impl Walk {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
             Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
-            Walk::Nowhere => Ok(()),
+            Walk::ByKey(_) => Ok(()),
         }
     }
 
@@ -66,7 +75,7 @@ impl Walk {
     {
         match self {
             Walk::InOrder(_) => push_pending_mark::<T, DB>(out),
-            Walk::Oldest | Walk::Nowhere => Ok(()),
+            Walk::Oldest | Walk::ByKey(_) => Ok(()),
         }
     }
 
@@ -78,8 +87,8 @@ impl Walk {
         T::Table: QueryFragment<DB>,
     {
         let before = match self {
-            Walk::InOrder(order) => Some(order.column),
-            Walk::Oldest | Walk::Nowhere => None,
+            Walk::InOrder(order) | Walk::ByKey(Some(order)) => Some(order.column),
+            Walk::Oldest | Walk::ByKey(None) => None,
         };
         push_oldest::<T, DB>(out, before, limit)
     }

@@ -162,3 +162,22 @@ fn nothing_is_lost_when_the_archive_refuses_and_the_handlers_effects_are_undone(
         assert_eq!(ledgers, 1);
     }
 }
+
+#[test]
+fn many_workers_of_two_pollers_move_every_row_once() {
+    for mode in MODES {
+        let bank = bank();
+        let rows = bank.enqueue((1..=60).map(|amount| if amount % 10 == 0 { -amount } else { amount * 100 }));
+        let start = || mode.poller_on(bank.pool(3)).workers(3);
+        let (one, other) = (start(), start());
+        let other = std::thread::spawn(move || other.run_until_idle().unwrap());
+        let one = one.run_until_idle().unwrap();
+        let other = other.join().unwrap();
+        assert_eq!((one.succeeded + other.succeeded, one.failed + other.failed), (54, 6), "{mode:?}");
+        let (done, failed) = (ids(&done(&bank)), ids(&failed(&bank)));
+        assert_eq!((live(&bank).len(), &bank.booked()), (0, &done), "{mode:?}");
+        let mut all = [done, failed].concat();
+        all.sort_unstable();
+        assert_eq!(all, rows, "{mode:?}");
+    }
+}

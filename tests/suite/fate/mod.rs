@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Tally};
 
@@ -93,8 +94,11 @@ impl Mode {
     }
 
     pub(super) fn poller(self, bank: &Bank) -> Poller<Conn> {
-        let pool = bank.pool(1);
-        let poller = match self {
+        self.poller_on(bank.pool(1)).workers(1)
+    }
+
+    pub(super) fn poller_on(self, pool: Pool<ConnectionManager<Conn>>) -> Poller<Conn> {
+        match self {
             Mode::Transaction => Moved::poller(pool, |row: &Moved, message: &mut Message<'_, Conn>| {
                 judge(row.id, row.amount_cents, message)
             }),
@@ -110,8 +114,7 @@ impl Mode {
                     },
                 ),
             ),
-        };
-        poller.workers(1)
+        }
     }
 }
 

@@ -92,6 +92,49 @@ fn every_call_does_what_its_dry_run_says_and_leaves_skipped_rows_alone() {
 }
 
 #[test]
+fn the_priority_of_skipped_rows_stays_and_the_dry_run_says_so() {
+    use diesel_migrations::MigrationHarness;
+
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = urgent_queue, priority)]
+    struct Urgent {
+        id: i64,
+    }
+
+    let operated = rows_of_more_kinds();
+    let mut connection = operated.connect();
+    connection.run_pending_migrations(queueable::Migrations::new().entity::<Urgent>()).unwrap();
+    let company = Urgent::queue().filter(payments::company_id.eq(3345));
+    let asked = company.dry_run().set_priority(&mut connection, 7).unwrap();
+    let urgent = |connection: &mut Conn| -> Vec<i64> {
+        let urgent = payments::table.filter(urgent_queue::priority.eq(7)).order(payments::id);
+        urgent.select(payments::id).load(connection).unwrap()
+    };
+    assert_eq!((asked.rows, urgent(&mut connection)), (16, vec![]));
+    assert_eq!(company.set_priority(&mut connection, 7).unwrap(), 16);
+    let changed = urgent(&mut connection);
+    let shown: Vec<_> = asked.some.iter().map(|row| row.entity.as_ref().unwrap().id).collect();
+    assert_eq!(shown, changed[..5]);
+    let skipped: i64 = company.filter(urgent_queue::priority.eq(0)).count(&mut connection).unwrap();
+    assert_eq!(skipped, 2);
+}
+
+#[test]
+fn the_dry_run_of_a_group_of_errors_says_what_its_retry_does() {
+    let operated = rows_of_more_kinds();
+    let mut connection = operated.connect();
+    let report = company!().errors(&mut connection).unwrap();
+    assert!(report.groups.len() >= 2, "{report}");
+    for group in &report.groups {
+        let asked = company!().dry_run().retry_error_group(&mut connection, group).unwrap();
+        let done = company!().retry_error_group(&mut connection, group).unwrap();
+        assert_eq!((asked.rows, asked.some.len()), (done, done), "{}", group.pattern);
+    }
+    assert_eq!(operated.changed(), ["error", "failed"]);
+}
+
+#[test]
 fn a_preview_shows_some_rows_with_their_state_and_reads_well() {
     let operated = rows_of_more_kinds();
     let mut connection = operated.connect();

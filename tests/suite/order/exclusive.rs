@@ -7,10 +7,10 @@ use std::time::Duration;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::backend::QueueConnection;
-use queueable::statement::QueueOn;
+use queueable::statement::{QueueOn, Scope};
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
-use super::{Seen, bank_of, entity, sql};
+use super::{Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
 
@@ -215,7 +215,7 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
 /// Locks and reads the row whose turn it is, in a transaction that the caller ends.
 fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
     session.begin().unwrap();
-    Q::claim(session, &[]).unwrap().map(|claimed| claimed.key)
+    Q::claim(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
 }
 
 fn end<Q: QueueOn<Conn>>(session: &mut Conn) {
@@ -236,7 +236,8 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
             .execute(session)
             .unwrap()
     };
-    let (mut one, mut other, mut late) = (bank.connect(), bank.connect(), bank.connect());
+    let (mut one, mut other) = (session_of_a_worker(&bank), session_of_a_worker(&bank));
+    let mut late = bank.connect();
     AnsiTransactionManager::begin_transaction(&mut late).unwrap();
     insert(&mut late, 5);
     insert(&mut bank.connect(), 10);
@@ -303,7 +304,7 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let seen = bank.clone();
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
-        let rows = AloneCalled::claim_some(session, 1, &[]).unwrap();
+        let rows = AloneCalled::claim_some(session, 1, Scope::ALL).unwrap();
         AnsiTransactionManager::rollback_transaction(session).unwrap();
         AloneCalled::end_exclusion(session).unwrap();
         !rows.is_empty()

@@ -11,13 +11,13 @@ use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::backend::QueueConnection;
-use queueable::statement::QueueOn;
+use queueable::statement::{QueueOn, Scope};
 use queueable::{
     ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
     Tally,
 };
 
-use super::{Backend, Seen, bank_of, entity, sql};
+use super::{Backend, Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, payments};
 
@@ -86,9 +86,9 @@ fn a_row_whose_guard_is_false_is_left_alone_until_it_is_true() {
     let left = |amount| (amount, Status::NotAttempted, true);
     assert_eq!(states(&bank).into_iter().filter(|state| state.2).collect::<Vec<_>>(), [2, 4, 6, 8].map(left));
     // A look does not take them for work either: the workers would wake again and again.
-    assert_eq!(Approved::look(&mut bank.connect()).unwrap(), None);
+    assert_eq!(Approved::look(&mut bank.connect(), None).unwrap(), None);
     sql(&bank, "UPDATE payments SET company_id = 1 WHERE amount_cents = 4");
-    assert_eq!(Approved::look(&mut bank.connect()).unwrap(), Some(Duration::ZERO));
+    assert_eq!(Approved::look(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
     assert_eq!(amounts_that_run!(Approved, &bank), [4]);
 }
 
@@ -215,7 +215,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_guard() {
 /// Claims, and returns the key; the transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    Approved::claim(session, &[]).unwrap().map(|claimed| claimed.key)
+    Approved::claim(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -233,7 +233,7 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
         &bank,
         "INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES (1, 1, '2026-01-01 00:00:00.000')",
     );
-    let (mut worker, mut other) = (bank.connect(), bank.connect());
+    let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
     let change_to = |session: &mut Conn, company: i64| {
         AnsiTransactionManager::begin_transaction(session).unwrap();
         diesel::update(payments::table).set(payments::company_id.eq(company)).execute(session).unwrap();
@@ -243,13 +243,13 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
-    assert!(Approved::claim(&mut worker, &[]).unwrap().is_none());
+    assert!(Approved::claim(&mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // And the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
-    let claimed = Approved::claim(&mut worker, &[]).unwrap().unwrap();
+    let claimed = Approved::claim(&mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.company_id, 1);
     // From here on it stays true, because nobody else can change it.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
@@ -291,4 +291,43 @@ fn no_handler_sees_its_guard_false_however_often_it_changes() {
     let succeeded = Approved::queue().filter(approved_queue::status.eq(Status::Success)).count(&mut bank.connect());
     assert_eq!(u64::try_from(succeeded.unwrap()), Ok(tally.succeeded));
     assert!(tally.succeeded > 0);
+}
+
+#[test]
+fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
+    if db::NAME == "sqlite" {
+        return;
+    }
+    fn passes<Q: QueueOn<Conn, Key = i64>>(passed: &str)
+    where
+        Q::KeyColumns: diesel::query_builder::QueryFragment<Backend>,
+        <Q::Queue as queueable::QueueTable>::Table: diesel::query_builder::QueryFragment<Backend>,
+    {
+        let bank = bank_of::<Q>();
+        sql(
+            &bank,
+            &format!(
+                "INSERT INTO payments (company_id, amount_cents, next_attempt_time)
+                 VALUES {passed}, {passed}, (1, 7, '2026-01-02 00:00:00.000')"
+            ),
+        );
+        let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
+        for claims in [
+            |worker: &mut Conn| Q::claim(worker, Scope::ALL).unwrap().map(|row| row.key),
+            |worker: &mut Conn| Q::claim_some(worker, 5, Scope::ALL).unwrap().pop().map(|row| row.key),
+        ] as [fn(&mut Conn) -> Option<i64>; 2]
+        {
+            worker.begin().unwrap();
+            assert_eq!(claims(&mut worker), Some(3));
+            for id in [1, 2] {
+                let approve = diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(0));
+                let changed = other.with_lock_wait(Duration::from_millis(50), |other, _| approve.execute(other));
+                assert_eq!(changed, Ok(1), "row {id} of {passed}");
+            }
+            end(&mut worker);
+        }
+    }
+    // A row that is not approved, and one of a higher rank that is not due.
+    passes::<Approved>("(2, 1, '2026-01-01 00:00:00.000')");
+    passes::<ApprovedUrgent>("(1, 1, '2100-01-01 00:00:00.000')");
 }

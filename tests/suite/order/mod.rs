@@ -6,13 +6,17 @@ mod exclusive;
 mod explain;
 mod guard;
 mod priority;
+mod processes;
 mod schema;
+mod snapshots;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::query_builder::QueryFragment;
 use diesel_migrations::MigrationHarness;
+use queueable::backend::{QueueConnection, SessionLimits};
 use queueable::{Migrations, QueueTable, Queueable};
 
 use crate::db::Conn;
@@ -50,6 +54,14 @@ where
 
 fn sql(bank: &Bank, statements: &str) {
     bank.connect().batch_execute(statements).unwrap_or_else(|error| panic!("{statements}: {error}"));
+}
+
+/// A session as workers have them.
+fn session_of_a_worker(bank: &Bank) -> Conn {
+    let limits = SessionLimits { lock_wait: Duration::from_secs(5), budget: Duration::from_secs(30), attempts: true };
+    let mut session = bank.connect();
+    session.prepare_session(limits).unwrap();
+    session
 }
 
 /// What handlers have seen, in turn.

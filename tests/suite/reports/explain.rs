@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Timelike, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use queueable::{ExplainOn, Explanation, Queueable};
 
-use super::{Invoice, Order, Parcel, Shop, orders};
+use super::{Bill, Delivery, Entry, Invoice, Order, Parcel, Payment, Shop, orders};
 use crate::db::{self, Conn};
 
 /// Enqueues a row, changes it by SQL, and asks why it does not run.
@@ -86,6 +86,78 @@ fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
     assert_eq!(explained::<Parcel>(&shop, &leased(PAST)), Explanation::Due);
     let stopped = format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}");
     assert_eq!(explained::<Parcel>(&shop, &stopped), Explanation::Stopped);
+}
+
+#[test]
+fn a_row_in_an_unknown_stage_is_told_with_what_the_column_says() {
+    let shop = Shop::new();
+    let due = |stage: &str| format!("delivery_{PAST}, delivery_stage = '{stage}'");
+    assert_eq!(explained::<Delivery>(&shop, &due("LOAD")), Explanation::Due);
+    let stage = Some("load".to_owned());
+    assert_eq!(explained::<Delivery>(&shop, &due("load")), Explanation::UnknownStage { stage });
+}
+
+#[test]
+fn a_row_whose_turn_has_not_come_is_behind_the_head() {
+    let shop = Shop::new();
+    let (past, future) = (format!("entry_{PAST}"), format!("entry_{FUTURE}"));
+    assert_eq!(explained::<Entry>(&shop, &past), Explanation::Due);
+    shop.execute(&format!("UPDATE orders SET {past} WHERE id = 2"));
+    let mut connection = shop.connect();
+    let mut both = || [1, 2].map(|id| Entry::explain(&mut connection, &id).unwrap());
+    assert_eq!(both(), [Explanation::Due, Explanation::BehindHead]);
+    // While the head waits for its retry, all do.
+    shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'ERROR' WHERE id = 1"));
+    let [head, other] = both();
+    assert!(matches!(head, Explanation::ScheduledFor { .. }), "{head}");
+    assert_eq!(other, Explanation::BehindHead);
+    // A row that comes first waits for one that is already held.
+    shop.execute(&format!("UPDATE orders SET {past}, entry_status = 'NOT_ATTEMPTED' WHERE id = 1"));
+    shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'IN_PROGRESS' WHERE id = 2"));
+    assert_eq!(both(), [Explanation::BehindHead, Explanation::Held { since: None }]);
+}
+
+#[test]
+fn outside_its_window_a_row_is_told_when_that_opens() {
+    let shop = Shop::new();
+    let due = format!("bill_{PAST}");
+    let is_morning = || Utc::now().hour() < 12;
+    loop {
+        let morning = is_morning();
+        let (bill, payment) = (explained::<Bill>(&shop, &due), explained::<Payment>(&shop, &due));
+        if morning != is_morning() {
+            // Noon, or midnight, between the two.
+            continue;
+        }
+        let (open, closed) = if morning { (bill, payment) } else { (payment, bill) };
+        assert_eq!(open, Explanation::Due);
+        let Explanation::OutsideWindow { opens: Some(opens) } = closed else { panic!("{closed}") };
+        assert_eq!((opens.hour(), opens.minute()), (if morning { 12 } else { 0 }, 0));
+        assert!(opens > Utc::now());
+        return;
+    }
+}
+
+#[test]
+fn an_archived_row_is_told_with_its_table() {
+    let shop = Shop::new();
+    for archive in ["orders_done", "orders_failed"] {
+        // What the migration makes, if it makes any.
+        shop.execute(&format!(
+            "DROP TABLE IF EXISTS {archive}; CREATE TABLE {archive} AS SELECT * FROM orders WHERE 1 = 0"
+        ));
+    }
+    shop.execute(
+        "INSERT INTO orders (id) VALUES (1);
+         INSERT INTO orders_done (id) VALUES (2); INSERT INTO orders_failed (id) VALUES (1), (3)",
+    );
+    let mut connection = shop.connect();
+    let mut explained = |id| Delivery::explain(&mut connection, &id).unwrap();
+    assert_eq!(explained(1), Explanation::NotQueued);
+    assert_eq!(explained(2), Explanation::Archived { table: "orders_done".to_owned() });
+    assert_eq!(explained(3), Explanation::Archived { table: "orders_failed".to_owned() });
+    assert_eq!(explained(4), Explanation::NoSuchRow);
+    assert_eq!(Order::explain(&mut connection, &2).unwrap(), Explanation::NoSuchRow);
 }
 
 /// Begins a transaction that locks the first row as a claim does.

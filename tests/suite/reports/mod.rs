@@ -10,7 +10,7 @@ mod statistics;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, Queueable};
+use queueable::{Migrations, Queueable, Stage};
 
 use crate::db::{AUTO_KEY, BIGINT, Conn, Database, TEXT};
 
@@ -47,7 +47,46 @@ pub(super) struct Parcel {
     pub(super) id: i64,
 }
 
-/// A database with the orders and their three queues.
+/// The stages of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+pub(super) enum Step {
+    Pack,
+    Load,
+}
+
+/// An order is delivered in stages, and moves to an archive at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
+#[diesel(table_name = orders)]
+#[queue(prefix = "delivery_", stage = Step, archive(success = orders_done, failed = orders_failed))]
+pub(super) struct Delivery {
+    pub(super) id: i64,
+}
+
+/// Orders are entered into the books one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
+#[diesel(table_name = orders)]
+#[queue(prefix = "entry_", lease = "60s", exclusive)]
+pub(super) struct Entry {
+    pub(super) id: i64,
+}
+
+/// An order is billed in the morning, and paid after noon.
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
+#[diesel(table_name = orders)]
+#[queue(prefix = "bill_", window = "00:00-12:00 UTC")]
+pub(super) struct Bill {
+    pub(super) id: i64,
+}
+
+/// The other half of the day, on the same columns.
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
+#[diesel(table_name = orders)]
+#[queue(prefix = "bill_", window = "12:00-24:00 UTC")]
+pub(super) struct Payment {
+    pub(super) id: i64,
+}
+
+/// A database with the orders and their queues.
 pub(super) struct Shop(pub(super) Database);
 
 impl Shop {
@@ -60,7 +99,13 @@ impl Shop {
                      approved {BIGINT} NOT NULL DEFAULT 0)"
             ))
             .unwrap();
-        let migrations = Migrations::new().entity::<Order>().entity::<Invoice>().entity::<Parcel>();
+        let migrations = Migrations::new()
+            .entity::<Order>()
+            .entity::<Invoice>()
+            .entity::<Parcel>()
+            .entity::<Delivery>()
+            .entity::<Entry>()
+            .entity::<Bill>();
         connection.run_pending_migrations(migrations).unwrap();
         Shop(database)
     }

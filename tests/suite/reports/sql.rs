@@ -3,8 +3,8 @@
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::statement::{
-    And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, StateCondition,
-    TextsAfter, WithTexts,
+    And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, IsSame,
+    StateCondition, TextsAfter, WithTexts,
 };
 use queueable::{NoFilter, QueueTable, Queueable, Status};
 
@@ -52,6 +52,7 @@ fn the_sql_of_reports() {
     add("failed by company", &CountByValue::<Queue, _, _>::new(plain(&failed), company, 10));
     add("inspect", &Inspect::<Order, Backend>::new(&7));
     add("inspect with a guard", &Inspect::<Invoice, Backend>::new(&7));
+    add("is the same", &IsSame::<Order>::new(&7, &8));
     add("is archived", &IsArchived::<Order>::new(&7, "orders_done"));
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_reports"), listing);

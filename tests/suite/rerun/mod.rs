@@ -2,6 +2,7 @@
 
 mod during;
 mod migration;
+mod periodic;
 mod race;
 mod sql;
 mod trigger;

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use queueable::backend::QueueConnection;
 use queueable::statement::QueueOn;
-use queueable::{HandlerFor, Lease, Message, Outcome, Queueable, Status};
+use queueable::{ClaimStyle, HandlerFor, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Document, Grouped, Leased, Library, document_queue, documents, index};
 use crate::db::Conn;
@@ -18,11 +18,12 @@ const CHANGES: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs writers against four workers, and then waits until every row has come to rest.
-fn race<Q: QueueOn<Conn>>(handler: impl HandlerFor<Q, Conn> + 'static) {
+fn race<Q: QueueOn<Conn>>(style: ClaimStyle, handler: impl HandlerFor<Q, Conn> + 'static) {
     let library = Library::new();
     let titles: Vec<_> = (0..DOCUMENTS).map(|number| format!("title {number}")).collect();
     let ids = library.enqueue(titles.iter().map(String::as_str));
-    let poller = Q::poller(library.pool(4), handler).workers(4).poll_interval(Duration::from_millis(20));
+    let poller =
+        Q::poller(library.pool(4), handler).workers(4).claim_style(style).poll_interval(Duration::from_millis(20));
     let handle = poller.start().unwrap();
     thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -70,7 +71,7 @@ fn write(library: &Library, ids: &[i64], writer: usize) {
 
 #[test]
 fn in_transactions() {
-    race::<Document>(|document: &Document, message: &mut Message<'_, Conn>| {
+    race::<Document>(ClaimStyle::Auto, |document: &Document, message: &mut Message<'_, Conn>| {
         index(document.id, &document.content(), message)?;
         Ok(Outcome::Done)
     });
@@ -78,15 +79,14 @@ fn in_transactions() {
 
 #[test]
 fn in_groups() {
-    race::<Grouped>(|document: &Grouped, message: &mut Message<'_, Conn>| {
+    race::<Grouped>(ClaimStyle::Auto, |document: &Grouped, message: &mut Message<'_, Conn>| {
         index(document.id, &document.content(), message)?;
         Ok(Outcome::Done)
     });
 }
 
-#[test]
-fn under_leases() {
-    race::<Leased>((
+fn race_of_leases(style: ClaimStyle) {
+    let handler = (
         |document: &Leased, _: &Lease| {
             thread::yield_now();
             Ok(document.content())
@@ -95,5 +95,16 @@ fn under_leases() {
             index(document.id, content, message)?;
             Ok(Outcome::Done)
         },
-    ));
+    );
+    race::<Leased>(style, handler);
+}
+
+#[test]
+fn under_leases() {
+    race_of_leases(ClaimStyle::Auto);
+}
+
+#[test]
+fn under_leases_without_skip_locked() {
+    race_of_leases(ClaimStyle::UpdateThenSelect);
 }

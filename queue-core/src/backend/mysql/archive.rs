@@ -9,6 +9,8 @@ use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
 use crate::backend::{TableName, Target};
 
 impl ArchiveSchema for MysqlConnection {
+    const IN_TRANSACTION: bool = false;
+
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \

@@ -1,0 +1,57 @@
+//! The SQL of ordered claims on each backend, so that a review shows what changed.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta};
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use queueable::Instant;
+use queueable::backend::Schema;
+use queueable::statement::{Claim, Condition, Head, Leased, Look, QueueOn, SetPriority, Take};
+
+use super::{Backend, entity};
+use crate::db::{Conn, NAME};
+use crate::suite::bank::payments;
+
+entity!(Urgent, urgent_queue, priority(age = "1h"));
+entity!(Alone, alone_queue, exclusive, order_by = company_id, when = "payments::amount_cents.gt(0)");
+
+fn title(listing: &mut String, title: &str, sql: &str) {
+    *listing += &format!("{title}:\n{sql}\n\n");
+}
+
+fn add(listing: &mut String, name: &str, statement: &impl QueryFragment<Backend>) {
+    title(listing, name, &diesel::debug_query::<Backend, _>(statement).to_string());
+}
+
+fn steps<Q: QueueOn<Conn>>(listing: &mut String) {
+    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| step.name != "columns") {
+        title(listing, &format!("{}, {}, up", Q::ENTITY, step.name), &step.up.join(";\n"));
+        title(listing, &format!("{}, {}, down", Q::ENTITY, step.name), &step.down.join(";\n"));
+    }
+}
+
+#[test]
+fn the_sql_of_an_order() {
+    let mut sql = String::new();
+    let (began, token) =
+        (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
+    let claim = || Claim::<Urgent, Backend>::new();
+    let age = Duration::from_secs(3600);
+    add(&mut sql, "claim", &claim());
+    add(&mut sql, "claim of aged rows", &claim().some(1, &[]).aged(age));
+    add(&mut sql, "claim by keys", &claim().some(2, &[]).only([&7, &8]));
+    add(&mut sql, "take", &Take::<Urgent, Backend>::new(began, token, 10, &[]));
+    add(&mut sql, "take aged rows", &Take::<Urgent, Backend>::new(began, token, 10, &[]).aged(age));
+    let filter = Some(&payments::company_id.eq(3345)).copied();
+    let condition = Condition::<urgent_queue::Queue, _>::new(filter.as_ref(), &[]);
+    add(&mut sql, "set the priority", &SetPriority::new(condition, 5, true));
+    add(&mut sql, "whose turn it is", &Head::<Alone, Backend>::new());
+    add(&mut sql, "look whose turn it is", &Look::<Alone, Backend>::new());
+    add(&mut sql, "whether another row is leased", &Leased::<Alone>::new(Some(&7)));
+    steps::<Urgent>(&mut sql);
+    steps::<Alone>(&mut sql);
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(format!("{NAME}_order"), sql);
+    });
+}

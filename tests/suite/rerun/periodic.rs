@@ -1,0 +1,65 @@
+//! A row with a schedule whose content changes: it is worked once more, and the schedule goes on.
+
+use chrono::{TimeDelta, Utc};
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Instant, Message, Migrations, Outcome, QueueState, Queueable};
+
+use super::{Library, documents};
+use crate::db::Conn;
+
+/// A second queue on the documents: each is read aloud every day, and when it has changed.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = documents)]
+#[queue(prefix = "daily_", periodic, rerun_on(body))]
+struct Daily {
+    id: i64,
+    body: Option<String>,
+}
+
+type Schedule = (QueueState, Option<Instant>, i64);
+
+fn schedule(library: &Library) -> Schedule {
+    documents::table
+        .select((Daily::queue_state(), daily_queue::scheduled_time, daily_queue::change_count))
+        .get_result(&mut library.connect())
+        .unwrap()
+}
+
+/// Reads what is due, and changes the row itself `times` times. Returns how many attempts that were.
+fn run(library: &Library, times: i64) -> u64 {
+    let handler = move |daily: &Daily, message: &mut Message<'_, Conn>| {
+        let row = documents::table.find(daily.id);
+        let changed: i64 = row.select(daily_queue::change_count).get_result(message.connection())?;
+        if changed < times {
+            diesel::update(row)
+                .set(documents::body.eq(format!("{} and more", daily.body.as_deref().unwrap_or_default())))
+                .execute(message.connection())?;
+        }
+        Ok(Outcome::Done)
+    };
+    Daily::poller(library.pool(1), handler).workers(1).run_until_idle().unwrap().succeeded
+}
+
+#[test]
+fn new_content_is_worked_at_once_and_does_not_move_the_schedule() {
+    let library = Library::new();
+    library.connect().run_pending_migrations(Migrations::new().entity::<Daily>()).unwrap();
+    library.write("INSERT INTO documents (title, body) VALUES ('one', 'one')");
+    let first = Utc::now() - TimeDelta::hours(1);
+    diesel::update(documents::table)
+        .set((Daily::due_at(first), daily_queue::period.eq(86_400)))
+        .execute(&mut library.connect())
+        .unwrap();
+    assert_eq!(run(&library, 0), 1);
+    let (state, next, _) = schedule(&library);
+    assert!(state.next_attempt_time.unwrap() > Utc::now() + TimeDelta::hours(22));
+    library.write("UPDATE documents SET body = 'two'");
+    let (state, kept, count) = schedule(&library);
+    assert!(state.next_attempt_time.unwrap() < Utc::now() + TimeDelta::hours(1));
+    assert_eq!((kept, count), (next, 1));
+    // It changes once more while it is worked.
+    assert_eq!(run(&library, 2), 2);
+    let (state, kept, count) = schedule(&library);
+    assert_eq!((state.next_attempt_time.map(Instant::from), kept, count), (next, next, 2));
+}
