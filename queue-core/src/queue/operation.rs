@@ -10,7 +10,7 @@ use crate::status::Status;
 
 /// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
 /// enqueued, which [`resume`] must leave alone.
-const STOPPED: &str = "stopped";
+const STOPPED: &str = crate::statement::STOPPED;
 
 /// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
 /// run now.

@@ -93,6 +93,9 @@ where
     Ok(())
 }
 
+/// The text on a row that was stopped before any attempt failed.
+pub(crate) const STOPPED: &str = "stopped";
+
 /// A condition on a row's queue state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateCondition {
@@ -156,7 +159,9 @@ impl StateCondition {
                 out.push_sql(DB::EXACTLY.0);
                 push_column::<T, LastAttemptErrorMessage, DB>(out)?;
                 out.push_sql(DB::EXACTLY.1);
-                out.push_sql(" <> 'stopped'");
+                out.push_sql(" <> '");
+                out.push_sql(STOPPED);
+                out.push_sql("'");
                 Ok(())
             }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),

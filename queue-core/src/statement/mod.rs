@@ -46,6 +46,7 @@ pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
+pub(crate) use self::condition::STOPPED;
 pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::{DetailsRow, ReadDetails};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
