@@ -29,6 +29,7 @@ mod mixed;
 pub(crate) mod modes;
 pub(crate) mod names;
 mod operations;
+pub(crate) mod order;
 pub(crate) mod periodic;
 mod poller;
 mod pools;
