@@ -5,6 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../docs/choosing-a-mode.md");
+const CATALOGUE: &str = include_str!("../docs/catalogue.md");
+
+/// How many systems the articles describe.
+const SYSTEMS: u32 = 57;
 
 /// The numbers in square brackets, which are escaped: rustdoc would look for links.
 fn numbers(text: &str) -> Vec<u32> {
@@ -57,10 +61,50 @@ fn every_file_of_the_suite_is_mounted() {
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite");
     let mounted = fs::read_to_string(suite.join("mod.rs")).unwrap();
     let files = fs::read_dir(&suite).unwrap().map(|entry| entry.unwrap().path());
-    let tests: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect();
+    // A folder of snapshots holds no tests.
+    let is_module =
+        |path: &Path| path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").is_file();
+    let tests: Vec<PathBuf> = files.filter(|path| is_module(path)).collect();
     for test in tests {
         let name = test.file_stem().unwrap().to_str().unwrap().to_owned();
         assert!(name == "mod" || mounted.contains(&format!("mod {name};")), "{name}.rs runs on no database");
     }
+}
+
+/// The row's number, or numbers: `S23, S27`.
+fn systems(cell: &str) -> Vec<u32> {
+    cell.split(',').filter_map(|system| system.trim().strip_prefix('S')?.parse().ok()).collect()
+}
+
+/// The file of a name in backquotes, if it is one of ours.
+fn source(name: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_file = name.ends_with(".rs") || name.ends_with(".md") || name.ends_with('/');
+    let elsewhere = ["chaos/", "queue-core/", "docs/"].iter().any(|folder| name.starts_with(folder));
+    is_file.then(|| if elsewhere { root.join(name) } else { root.join("tests").join(name) })
+}
+
+#[test]
+fn every_system_of_the_catalogue_names_what_shows_it() {
+    let mut named = Vec::new();
+    for row in CATALOGUE.lines().filter(|line| line.starts_with("| S")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+        let [system, _, _, shown] = cells[..] else { panic!("not four cells: {row}") };
+        named.extend(systems(system));
+        assert!(
+            shown.contains(".rs`") || shown.contains("example `") || shown.contains(".md`"),
+            "{system}: nothing shows it"
+        );
+        for part in shown.split(';') {
+            let files: Vec<_> = part.split('`').skip(1).step_by(2).filter_map(source).collect();
+            files.iter().for_each(|file| assert!(file.exists(), "{system}: {} is not there", file.display()));
+            let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
+            let plain = part.split('`').step_by(2).flat_map(|words| words.split([' ', ',']));
+            for test in plain.filter(|word| word.matches('_').count() > 1) {
+                assert!(text.contains(&format!("fn {test}(")), "{system}: there is no test `{test}` in {files:?}");
+            }
+        }
+    }
+    named.sort_unstable();
+    assert_eq!(named, (1..=SYSTEMS).collect::<Vec<_>>(), "each system has one row");
 }

@@ -15,6 +15,7 @@ use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
+use crate::options::Missed;
 use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored, tries_before};
@@ -65,8 +66,11 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming.
-    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive;
+    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming. Where a late
+    // run is left out, the time at which the row was due has to be known, which an update overwrites.
+    let periodic = Q::Queue::OPTIONS.periodic;
+    let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
+    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
     let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
     match in_one_commit(connection, terms, claim) {
         Ok(Some(harvest)) => return Ok(harvest),

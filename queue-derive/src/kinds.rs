@@ -79,6 +79,9 @@ pub(crate) struct Archive {
 const LATE: Duration = Duration::from_secs(60);
 const CAP: u32 = 100;
 
+/// The most runs that are made up for: each is looked for in the schedule while its row is locked.
+const MOST_MISSED: u32 = 10_000;
+
 /// Reads `column` or, in a list, `column, age = "1h"`.
 pub(crate) fn order_by(input: ParseStream<'_>) -> Result<OrderBy> {
     if !input.peek(Ident::peek_any) {
@@ -126,6 +129,7 @@ pub(crate) fn when(input: ParseStream<'_>) -> Result<Box<Expr>> {
     }
     let condition: Expr = input.parse()?;
     Ok(Box::new(match condition {
+        // In a string it would be a value: a column that is true or false.
         Expr::Path(path) => syn::parse_quote!(#path()),
         other => other,
     }))
@@ -176,7 +180,7 @@ fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
         ("skip", None) => Missed::Skip(LATE),
         ("skip", Some(argument)) => Missed::Skip(some_time(argument)?),
         (_, None) => Missed::All(CAP),
-        (_, Some(argument)) => Missed::All(whole_number(argument, 1, 1_000_000)?),
+        (_, Some(argument)) => Missed::All(whole_number(argument, 1, MOST_MISSED)?),
     };
     match argument {
         Some(argument) if !argument.is_empty() => Err(unexpected(&argument, "`)`")),

@@ -41,8 +41,8 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 
     /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row that a
-    /// worker holds under a lease is worked to the end of the attempt, and not retried. A row
-    /// without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
+    /// worker holds under a lease is worked to the end of the attempt, and not retried; of an exclusive entity it is left alone.
+    /// A row without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::stop())
+        self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
     }
 
     /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped while

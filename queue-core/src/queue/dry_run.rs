@@ -119,7 +119,7 @@ macro_rules! dry_runs {
 dry_runs! {
     retry_now() = operation::retry_now();
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
-    stop() = operation::stop();
+    stop() = operation::stop(&Q::Queue::OPTIONS);
     resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
     resend() = operation::resend();
     skip() = operation::skip();

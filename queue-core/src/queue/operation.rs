@@ -46,13 +46,16 @@ pub(crate) fn postpone_until(time: Instant) -> Operation<Change> {
     Operation(vec![(PENDING_AND_FREE.to_vec(), Change { next: Some(Next::At(time)), ..Change::default() })])
 }
 
-pub(crate) fn stop() -> Operation<Change> {
+pub(crate) fn stop(options: &Options) -> Operation<Change> {
     let stop = Change { next: Some(Next::Never), ..Change::default() };
     let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..stop.clone() };
-    Operation(vec![
-        (vec![StateCondition::Pending, StateCondition::WithoutErrorText], mark),
-        (vec![StateCondition::Pending], stop),
-    ])
+    let mut pending = vec![StateCondition::Pending];
+    if options.exclusive {
+        // A row without a lease's end would not keep the next one from being worked beside it.
+        pending.push(StateCondition::NotLeased);
+    }
+    let unmarked = [&pending[..], &[StateCondition::WithoutErrorText]].concat();
+    Operation(vec![(unmarked, mark), (pending, stop)])
 }
 
 pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
