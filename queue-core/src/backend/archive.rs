@@ -37,6 +37,7 @@ pub(super) struct UniqueColumn {
     pub(super) column_name: Option<String>,
     /// Whether the index belongs to a constraint.
     #[diesel(sql_type = Bool)]
+    #[allow(dead_code, reason = "MySQL drops a constraint as it drops an index")]
     pub(super) is_constraint: bool,
 }
 
