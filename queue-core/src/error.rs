@@ -42,6 +42,16 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// The database refuses to let rows go, because of what else it holds: other rows refer to them, or the archive has their
+    /// key already. They stay as they are; all others are done.
+    #[error("{rows} rows cannot be taken out of their table: {source}")]
+    Refused {
+        /// How many rows stay.
+        rows: usize,
+        /// What the database said of the first of them.
+        source: diesel::result::Error,
+    },
+
     /// An archive cannot be used as it was asked: the entity names none, or it cannot be searched. The text says what to do.
     #[error("{0}")]
     Archive(String),

@@ -188,7 +188,9 @@ fn operations_are_writes_of_the_queue_and_the_applications_are_not() {
 fn an_attempt_of_a_lost_worker_is_not_measured() {
     let tasks = Tasks::new();
     let ids = tasks.enqueue(["one"]);
-    let lost = "UPDATE tasks SET status = 'IN_PROGRESS', try_count = 20 WHERE id = 2";
+    // The times are those of an attempt before it.
+    let lost = "UPDATE tasks SET status = 'IN_PROGRESS', try_count = 20, begin_time = '2001-02-03 04:05:06.000', \
+                end_time = '2001-02-03 04:05:07.000' WHERE id = 2";
     tasks.database.connect().batch_execute(lost).unwrap();
     tasks.run::<LeasedTask>((
         |_: &LeasedTask, _: &Lease| Ok(()),

@@ -106,6 +106,11 @@ pub trait QueueBackend:
     /// be claimed, and fail to decode for ever.
     const EXACTLY: (&'static str, &'static str);
 
+    /// What stands before and after a text so that it is told from every other and put into an order, however long it is.
+    ///
+    /// MySQL compares no more than the first 1,024 bytes of what it sorts.
+    const IDENTITY: (&'static str, &'static str);
+
     /// What stands before, between and after two expressions to join their texts.
     const CONCATENATION: (&'static str, &'static str, &'static str);
 

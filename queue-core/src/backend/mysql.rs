@@ -43,6 +43,7 @@ impl QueueBackend for Mysql {
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = false;
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
+    const IDENTITY: (&'static str, &'static str) = ("SHA2(CONVERT(", " USING utf8mb4), 256)");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
     const INSERT_OWN_KEYS: &'static str = "";

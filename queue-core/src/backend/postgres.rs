@@ -46,6 +46,7 @@ impl QueueBackend for Pg {
     const NULLS_FIRST: &'static str = " NULLS FIRST";
     const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const IDENTITY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";

@@ -50,6 +50,7 @@ impl QueueBackend for Sqlite {
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const IDENTITY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = "";

@@ -28,6 +28,7 @@ use self::docket::Docket;
 use self::flight::Flight;
 use self::record::Entry;
 pub(crate) use self::recorder::Recorder;
+pub(crate) use self::suspicion::PRESUMED;
 use self::suspicion::Suspicion;
 use crate::error::Error;
 use crate::noise::Noise;

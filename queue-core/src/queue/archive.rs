@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Queue;
 use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
-use super::sweep::{Moment, Sweep, SweepOn, exactly};
+use super::sweep::{Moment, Refused, Sweep, SweepOn, exactly};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
 use crate::entity::{QueueTable, Queueable};
 use crate::error::Error;
@@ -60,14 +60,16 @@ where
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before.
+    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before. Rows that cannot be
+    /// moved, because the archive has their key already or others refer to them, stay; when all others are moved,
+    /// [`Error::Refused`] tells how many there are, within [`Error::Interrupted`] if there were others.
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         let connection = connection.as_queue_connection();
         let live = self.live_table()?;
-        let mut rows = 0;
+        let (mut rows, mut refused) = (0, Refused::default());
         for (states, archive) in operation::archive(&Q::Queue::OPTIONS).0 {
             let archive = live.beside(archive);
             let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
@@ -77,9 +79,9 @@ where
                 queue.copy_to(connection, &archive, &columns, keys)?;
                 queue.remove_keys(connection, keys, None)
             };
-            rows += self.sweep(connection, &sweep, work, |_| {})?;
+            rows += self.sweep_leaving(connection, &sweep, &mut refused, work)?;
         }
-        Ok(rows)
+        refused.beside(rows)
     }
 
     /// Moves rows back from the archive for failures, and enqueues them as [`resend`](Queue::resend) does: they are due, and

@@ -117,6 +117,7 @@ impl<Q: Queueable, F: Selection> EnqueueExisting<Q, F> {
                 &sweep,
                 |queue, connection, keys| queue.change_keys(connection, keys, change),
                 |moment| match moment {
+                    Moment::Anew => {}
                     Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
                     Moment::Done(rows) => {
                         done += rows;

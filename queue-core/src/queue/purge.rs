@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Queue;
 use super::operation;
-use super::sweep::{Sweep, SweepOn};
+use super::sweep::{Refused, Sweep, SweepOn};
 use crate::backend::AsQueueConnection;
 use crate::entity::Queueable;
 use crate::error::Error;
@@ -39,19 +39,21 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before.
+    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before. Rows that cannot be
+    /// deleted, because others refer to them, stay; when all others are deleted, [`Error::Refused`] tells how many there are,
+    /// within [`Error::Interrupted`] if there were others.
     pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
     where
         Self: SweepOn<C::Connection, Key = Q::Key>,
     {
-        let mut rows = 0;
+        let (mut rows, mut refused) = (0, Refused::default());
         for (states, operation::Removal) in operation::purge(older_than).0 {
             let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
             let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
                 queue.remove_keys(connection, keys, None)
             };
-            rows += self.sweep(connection.as_queue_connection(), &sweep, work, |_| {})?;
+            rows += self.sweep_leaving(connection.as_queue_connection(), &sweep, &mut refused, work)?;
         }
-        Ok(rows)
+        refused.beside(rows)
     }
 }

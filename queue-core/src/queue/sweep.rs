@@ -3,9 +3,11 @@
 //!
 //! Whoever is killed in between has done whole batches, and whoever goes on finds the rows that are left.
 
+use std::cell::RefCell;
+
 use diesel::RunQueryDsl;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
-use diesel::result::QueryResult;
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::Queue;
 use super::change::told;
@@ -37,6 +39,8 @@ pub(super) struct Sweep<'a> {
 /// What happens to a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Moment {
+    /// The rows are looked through from the first.
+    Anew,
     /// It is about to begin.
     Begins,
     /// It is committed, and this many of its rows were taken.
@@ -72,6 +76,44 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         Ok(done)
     }
 
+    /// The same, where the database may refuse what `work` does with some of the rows: the other rows of their batch are
+    /// worked all the same, and those stay and are counted.
+    pub(super) fn sweep_leaving<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        sweep: &Sweep<'_>,
+        refused: &mut Refused,
+        work: impl Fn(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
+    ) -> Result<usize, Error>
+    where
+        Self: SweepOn<C, Key = Q::Key>,
+    {
+        // What was refused is tried once more whenever the rows are looked through anew.
+        let now_refused = RefCell::new(Refused::default());
+        let each = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
+            match undone_on_error(connection, |connection| work(queue, connection, keys)) {
+                Err(error) if is_refusal(&error) => {}
+                worked => return worked,
+            }
+            let mut worked = 0;
+            for key in keys {
+                match undone_on_error(connection, |connection| work(queue, connection, std::slice::from_ref(key))) {
+                    Err(error) if is_refusal(&error) => now_refused.borrow_mut().add(1, Some(error)),
+                    one => worked += one?,
+                }
+            }
+            Ok(worked)
+        };
+        let done = self.sweep(connection, sweep, each, |moment| {
+            if let Moment::Anew = moment {
+                now_refused.take();
+            }
+        })?;
+        let Refused { rows, first } = now_refused.into_inner();
+        refused.add(rows, first);
+        Ok(done)
+    }
+
     fn sweep_counting<C: QueueConnection>(
         &self,
         connection: &mut C,
@@ -84,6 +126,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     {
         let passes_over = <C::Backend as QueueBackend>::ONE_WRITER || told::<C, _>(connection.skips_locked_rows())?;
         loop {
+            at(Moment::Anew);
             // The rows that stay come first in the next chunk: they are passed over by their number.
             let (mut taken, mut left) = (0, 0);
             loop {
@@ -111,6 +154,61 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
             }
         }
     }
+}
+
+/// The rows of which the database does not let go.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    rows: usize,
+    first: Option<DieselError>,
+}
+
+impl Refused {
+    fn add(&mut self, rows: usize, error: Option<DieselError>) {
+        self.rows += rows;
+        self.first = self.first.take().or(error);
+    }
+
+    /// How many rows are done, or the error that tells of both.
+    pub(super) fn beside(self, done: usize) -> Result<usize, Error> {
+        let Some(source) = self.first else { return Ok(done) };
+        let refused = Error::Refused { rows: self.rows, source };
+        match done {
+            0 => Err(refused),
+            rows => Err(Error::Interrupted { rows, source: Box::new(refused) }),
+        }
+    }
+}
+
+/// Whether the database refuses because of what else it holds: it will do so again.
+fn is_refusal(error: &DieselError) -> bool {
+    matches!(
+        error,
+        DieselError::DatabaseError(
+            DatabaseErrorKind::UniqueViolation
+                | DatabaseErrorKind::ForeignKeyViolation
+                | DatabaseErrorKind::RestrictViolation
+                | DatabaseErrorKind::NotNullViolation
+                | DatabaseErrorKind::CheckViolation
+                | DatabaseErrorKind::ExclusionViolation,
+            _
+        )
+    )
+}
+
+/// Works in a savepoint. The error is that of the work, also where the database has ended the whole transaction with it.
+fn undone_on_error<C: QueueConnection, T>(
+    connection: &mut C,
+    work: impl FnOnce(&mut C) -> QueryResult<T>,
+) -> QueryResult<T> {
+    let mut cause = None;
+    let done = connection.transaction(|connection| {
+        work(connection).map_err(|error| {
+            cause = Some(error);
+            DieselError::RollbackTransaction
+        })
+    });
+    done.map_err(|error| cause.unwrap_or(error))
 }
 
 /// Makes sure that a statement has changed each of the rows that were locked for it.

@@ -1,7 +1,7 @@
 //! What there is still to do.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -124,8 +124,8 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         Ok(parts::<Q>(pending, failed).into_values().next().unwrap_or_default())
     }
 
-    /// Tells the same for each value of a domain column: of at most 10,000 values those with most rows. On MySQL it needs
-    /// version 8.
+    /// Tells the same for each value of a domain column: of at most 10,000 values those with most rows. Where there are
+    /// more, only values of which all is known are told. On MySQL it needs version 8.
     ///
     /// # Errors
     ///
@@ -137,11 +137,28 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
         Self: BacklogOn<C::Connection, S>,
     {
         let (pending, failed) = self.read_backlog(connection.as_queue_connection(), Some(&column))?;
-        let unread = |values: Option<i64>, read: usize| values.unwrap_or(0) - read as i64;
-        let left_out = unread(pending.first().map(|row| row.6), pending.len())
-            .max(unread(failed.first().map(|row| row.2), failed.len()));
+        let (pending, failed, left_out) = of_known(pending, failed);
         Ok(By::new(S::NAME, parts::<Q>(pending, failed), left_out))
     }
+}
+
+/// Leaves out the values of which one of the lists may have had no room, and counts what is left out: a value that is only
+/// in the other would seem to have no rows in this one.
+fn of_known(mut pending: Vec<PendingRow>, mut failed: Vec<CountRow>) -> (Vec<PendingRow>, Vec<CountRow>, i64) {
+    let all_pending = pending.first().map_or(0, |row| row.6);
+    let all_failed = failed.first().map_or(0, |row| row.2);
+    let is_cut = |all: i64, read: usize| all > read as i64;
+    let (cut_pending, cut_failed) = (is_cut(all_pending, pending.len()), is_cut(all_failed, failed.len()));
+    if cut_pending {
+        let known: HashSet<_> = pending.iter().map(|row| &row.0).collect();
+        failed.retain(|row| known.contains(&row.0));
+    }
+    if cut_failed {
+        let known: HashSet<_> = failed.iter().map(|row| &row.0).collect();
+        pending.retain(|row| known.contains(&row.0));
+    }
+    let left_out = (all_pending - pending.len() as i64).max(all_failed - failed.len() as i64);
+    (pending, failed, left_out)
 }
 
 fn parts<Q: Queueable>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<Option<String>, Backlog> {
@@ -190,5 +207,34 @@ where
             CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES).load(connection)?;
         let failed = CountByValue::new(condition(&failed), split, MOST_VALUES).load(connection)?;
         Ok((pending, failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(values: &[&str], all: i64) -> Vec<PendingRow> {
+        values.iter().map(|value| (Some((*value).to_owned()), 5, 5, 5, 0, None, all)).collect()
+    }
+
+    fn failed(values: &[&str], all: i64) -> Vec<CountRow> {
+        values.iter().map(|value| (Some((*value).to_owned()), 3, all)).collect()
+    }
+
+    #[test]
+    fn a_value_that_one_list_has_no_room_for_is_not_told_as_if_it_had_no_rows_there() {
+        let told = |pending, failed| {
+            let (pending, failed, left_out) = of_known(pending, failed);
+            let values = |value: Option<String>| value.unwrap();
+            let pending: Vec<_> = pending.into_iter().map(|row| values(row.0)).collect();
+            (pending.concat(), failed.into_iter().map(|row| values(row.0)).collect::<String>(), left_out)
+        };
+        let expected = |pending: &str, failed: &str, left_out| (pending.to_owned(), failed.to_owned(), left_out);
+        assert_eq!(told(pending(&["a", "b"], 2), failed(&["c"], 1)), expected("ab", "c", 0));
+        assert_eq!(told(pending(&["a", "b"], 9), failed(&["a", "c"], 2)), expected("ab", "a", 7));
+        assert_eq!(told(pending(&["a", "b"], 2), failed(&["a", "c"], 9)), expected("a", "ac", 7));
+        assert_eq!(told(pending(&["a", "b"], 8), failed(&["a", "c"], 9)), expected("a", "a", 8));
+        assert_eq!(told(pending(&[], 0), failed(&["a"], 1)), expected("", "a", 0));
     }
 }

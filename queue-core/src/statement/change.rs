@@ -156,15 +156,19 @@ impl Change {
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
-            // An attempt whose process died is not measured: nobody knows when it ended.
+            // An attempt whose process died is not measured: nobody knows when it ended. The times of one before it are not
+            // its own.
             let measured = metrics.begin.is_none() || self.begin.is_some();
-            if let (Some(name), Some(begin)) = (metrics.begin, &self.begin) {
+            if let Some(name) = metrics.begin {
                 column(&mut out, name)?;
-                out.push_bind_param::<TimestampUtc, _>(begin)?;
+                match &self.begin {
+                    Some(begin) => out.push_bind_param::<TimestampUtc, _>(begin)?,
+                    None => out.push_sql("NULL"),
+                }
             }
-            if let Some(name) = metrics.end.filter(|_| measured) {
+            if let Some(name) = metrics.end {
                 column(&mut out, name)?;
-                out.push_sql(DB::NOW);
+                out.push_sql(if measured { DB::NOW } else { "NULL" });
             }
         }
         if let Some(updated) = metrics.updated {

@@ -15,6 +15,7 @@ use crate::backend::QueueBackend;
 use crate::column::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TryCount,
 };
+use crate::crash::PRESUMED;
 use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc, microseconds};
 use crate::planted::planted;
@@ -121,7 +122,8 @@ pub enum StateCondition {
     WithErrorText,
     /// It bears no such text.
     WithoutErrorText,
-    /// It bears the text of a failure, and not the one that [`Queue::stop`](crate::Queue::stop) writes on rows without one.
+    /// It bears the text of a failure: neither the one that [`Queue::stop`](crate::Queue::stop) writes on rows without one nor
+    /// the one that a row bears while it is handled under strict accounts.
     WithFailure,
 }
 
@@ -161,7 +163,11 @@ impl StateCondition {
                 out.push_sql(DB::EXACTLY.1);
                 out.push_sql(" <> '");
                 out.push_sql(STOPPED);
-                out.push_sql("'");
+                out.push_sql("' AND ");
+                push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+                out.push_sql(" NOT LIKE '");
+                out.push_sql(PRESUMED);
+                out.push_sql("%'");
                 Ok(())
             }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),

@@ -107,12 +107,12 @@ impl<Q: Queueable, F, S> ErrorTexts<'_, Q, F, S> {
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
-        push_exact_text::<Q::Queue, DB>(out)?;
+        push_identity::<Q::Queue, DB>(out)?;
         self.split.push_group(", ", out)
     }
 }
 
-/// The texts of failures alone, in their order, behind a given one.
+/// The texts of failures alone, in some order, behind a given one.
 pub struct TextsAfter<'a, T, F> {
     condition: Condition<'a, T, F>,
     after: Option<&'a str>,
@@ -143,14 +143,16 @@ where
         self.condition.walk_ast(out.reborrow())?;
         if let Some(after) = self.after {
             out.push_sql(" AND ");
-            push_exact_text::<T, DB>(&mut out)?;
+            push_identity::<T, DB>(&mut out)?;
             out.push_sql(" > ");
-            push_exactly(after, &mut out)?;
+            out.push_sql(DB::IDENTITY.0);
+            out.push_bind_param::<Text, str>(after)?;
+            out.push_sql(DB::IDENTITY.1);
         }
         out.push_sql(" GROUP BY ");
-        push_exact_text::<T, DB>(&mut out)?;
+        push_identity::<T, DB>(&mut out)?;
         out.push_sql(" ORDER BY ");
-        push_exact_text::<T, DB>(&mut out)?;
+        push_identity::<T, DB>(&mut out)?;
         out.push_sql(" LIMIT ");
         out.push_sql(&self.limit.to_string());
         Ok(())
@@ -212,6 +214,19 @@ where
     out.push_sql(DB::EXACTLY.0);
     push_text::<T, DB>(out)?;
     out.push_sql(DB::EXACTLY.1);
+    Ok(())
+}
+
+/// Writes them so that they are told apart and put into an order.
+fn push_identity<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql(DB::IDENTITY.0);
+    push_text::<T, DB>(out)?;
+    out.push_sql(DB::IDENTITY.1);
     Ok(())
 }
 

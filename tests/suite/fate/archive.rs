@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::{Message, Outcome, Queueable, Status};
+use queueable::{Error, Message, Outcome, Queueable, Status};
 
 use super::{MODES, Mode, Moved, bank, done, execute, failed, ids, live, until};
 use crate::db::{BIGINT, Conn, TEXT};
@@ -180,4 +180,18 @@ fn many_workers_of_two_pollers_move_every_row_once() {
         all.sort_unstable();
         assert_eq!(all, rows, "{mode:?}");
     }
+}
+
+#[test]
+fn a_row_whose_key_is_in_the_archive_stays_and_keeps_no_others() {
+    let bank = bank();
+    let rows = bank.enqueue(5..25);
+    let taken = "INSERT INTO payments_done (id, company_id, amount_cents, status, try_count) VALUES";
+    execute(&bank, &format!("{taken} ({}, 1, 5, 'SUCCESS', 1)", rows[0]));
+    execute(&bank, "UPDATE payments SET status = 'SUCCESS', next_attempt_time = NULL");
+    execute(&bank, "UPDATE payments SET status = 'FAILED' WHERE amount_cents > 20");
+    let archived = Moved::queue().all_rows().batch(7).archive(&mut bank.connect());
+    let Err(Error::Interrupted { rows: 19, source }) = archived else { panic!("{archived:?}") };
+    assert!(matches!(*source, Error::Refused { rows: 1, .. }), "{source:?}");
+    assert_eq!((live(&bank), done(&bank).len(), failed(&bank).len()), (vec![rows[0]], 16, 4));
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use queueable::{Queueable, Status};
+use queueable::{Error, Queueable, Status};
 
 use super::company;
 use super::dry_run::rows_of_more_kinds;
+use crate::db::BIGINT;
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -86,4 +87,32 @@ fn a_purge_in_the_callers_transaction_is_rolled_back_with_it() {
     });
     assert!(rolled_back.is_err());
     assert_eq!(left(&mut connection).len(), 18);
+}
+
+#[test]
+fn rows_to_which_others_refer_stay_and_keep_no_others() {
+    for batch in [1, 7, 100] {
+        let bank = Bank::new();
+        let ids = bank.enqueue(0..20);
+        let mut connection = bank.connect();
+        connection
+            .batch_execute(&format!(
+                "UPDATE payments SET status = 'SUCCESS', next_attempt_time = NULL, \
+                     last_attempt_time = '2001-02-03 04:05:06.000';
+                 UPDATE payments SET status = 'FAILED' WHERE amount_cents < 10;
+                 CREATE TABLE receipts (payment_id {BIGINT} NOT NULL,
+                     FOREIGN KEY (payment_id) REFERENCES payments (id));
+                 INSERT INTO receipts (payment_id) VALUES ({}), ({})",
+                ids[0], ids[15]
+            ))
+            .unwrap();
+        let queue = Payment::queue().all_rows().batch(batch);
+        let purged = queue.purge(&mut connection, MONTH);
+        let Err(Error::Interrupted { rows: 18, source }) = purged else { panic!("batches of {batch}: {purged:?}") };
+        assert!(matches!(*source, Error::Refused { rows: 2, .. }), "{source:?}");
+        let left: Vec<i64> = payments::table.order(payments::id).select(payments::id).load(&mut connection).unwrap();
+        assert_eq!(left, [ids[0], ids[15]]);
+        let again = queue.purge(&mut connection, MONTH);
+        assert!(matches!(again, Err(Error::Refused { rows: 2, .. })), "{again:?}");
+    }
 }

@@ -1,8 +1,10 @@
 //! Errors, grouped by what their texts have in common, and the retry of one group.
 
+use std::sync::{Mutex, mpsc};
+
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use queueable::{ErrorGroup, ErrorReport, Failure, Message, Queueable, Status};
+use queueable::{CrashAccounting, ErrorGroup, ErrorReport, Failure, Message, Outcome, Queueable, Status};
 
 use super::{NUMBERS, Order, Shop, order_queue, orders};
 use crate::db::Conn;
@@ -185,4 +187,43 @@ fn of_very_many_texts_some_are_left_out_and_counted() {
     assert_eq!(all.dry_run().retry_error_group(&mut connection, no_account).unwrap().rows, 101);
     assert_eq!(all.retry_error_group(&mut connection, no_account).unwrap(), 101);
     assert_eq!(Order::queue().due().count(&mut connection).unwrap(), 101);
+}
+
+#[test]
+fn texts_that_differ_late_are_told_apart() {
+    let shop = Shop::new();
+    // The first 350 characters are more than a thousand bytes.
+    let alike = "€".repeat(350);
+    shop.execute(&format!(
+        "INSERT INTO orders (id, status, last_attempt_error_message) VALUES
+         (1, 'FAILED', '{alike} no route'), (2, 'FAILED', '{alike} no account'), (3, 'FAILED', '{alike} no account')"
+    ));
+    let mut connection = shop.connect();
+    let report = Order::queue().errors(&mut connection).unwrap();
+    let (route, account) = (format!("{alike} no route"), format!("{alike} no account"));
+    assert_eq!(patterns(&report), [(account.as_str(), 2), (route.as_str(), 1)]);
+    let all = Order::queue().all_rows();
+    assert_eq!(all.retry_error_group(&mut connection, group(&report, &route)).unwrap(), 1);
+    assert_eq!(all.retry_error_group(&mut connection, group(&report, &account)).unwrap(), 2);
+}
+
+#[test]
+fn a_row_that_is_handled_under_strict_accounts_is_no_failure() {
+    let shop = Shop::new();
+    let values = (orders::id.eq(1), Order::due_now());
+    diesel::insert_into(orders::table).values(values).execute(&mut shop.connect()).unwrap();
+    let (reader, (tell, told)) = (Mutex::new(shop.connect()), mpsc::channel());
+    let tally = Order::poller(shop.0.pool(3), move |_: &Order, _: &mut Message<'_, Conn>| {
+        let mut reader = reader.lock().unwrap();
+        let text =
+            orders::table.select(order_queue::last_attempt_error_message).get_result::<Option<String>>(&mut *reader);
+        tell.send((text?.is_some(), Order::queue().errors(&mut *reader).unwrap().groups)).unwrap();
+        Ok(Outcome::Done)
+    })
+    .crash_accounting(CrashAccounting::Strict)
+    .workers(1)
+    .run_until_idle()
+    .unwrap();
+    assert_eq!(tally.succeeded, 1);
+    assert_eq!(told.recv().unwrap(), (true, Vec::new()));
 }
