@@ -4,6 +4,7 @@ use diesel::Column;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
+use super::change::push_begun_schedule;
 use super::condition::StateCondition;
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
@@ -33,7 +34,7 @@ where
     V: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
+        let (names, options) = (<Q::Queue as QueueTable>::COLUMNS, <Q::Queue as QueueTable>::OPTIONS);
         let version = <<Q::Queue as HasVersion>::Column as Column>::NAME;
         let push_version = |out: &mut AstPass<'_, 'b, DB>| {
             <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
@@ -50,14 +51,22 @@ where
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::NotAttempted.as_str());
-        out.push_sql("', ");
+        out.push_sql("'");
+        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        if let Some(periodic) = options.periodic {
+            out.push_sql(", ");
+            out.push_identifier(periodic.scheduled_time)?;
+            out.push_sql(" = ");
+            push_begun_schedule(periodic, names, &mut out)?;
+        }
+        out.push_sql(", ");
         out.push_identifier(names.next_attempt_time)?;
         out.push_sql(" = ");
         out.push_sql(DB::NOW);
         out.push_sql(", ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+        if let Some(updated) = options.metrics.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;
             out.push_sql(" = ");

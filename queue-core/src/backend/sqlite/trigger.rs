@@ -67,6 +67,9 @@ fn rerun(target: &Target) -> Option<Trigger> {
         rerun.change_count,
         target.options.metrics.updated.unwrap_or_default(),
     ];
+    if let Some(periodic) = target.options.periodic {
+        made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
+    }
     made_of.extend(rerun.columns);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
@@ -89,6 +92,15 @@ fn rerun(target: &Target) -> Option<Trigger> {
         set(&tries, "0"),
         set(&next, NOW),
     ];
+    // A schedule that has not run yet begins with the time that is about to be another one.
+    sets.extend(target.options.periodic.map(|periodic| {
+        let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
+        let has_schedule = format!("({period} IS NOT NULL OR {cron} IS NOT NULL)");
+        format!(
+            "{scheduled} = CASE WHEN {begins_anew} AND {has_schedule} THEN COALESCE({scheduled}, OLD.{next}) \
+             ELSE {scheduled} END"
+        )
+    }));
     sets.extend(target.options.metrics.updated.map(|updated| format!("{} = {NOW}", quoted(updated))));
     let create = format!(
         "CREATE TRIGGER {} AFTER UPDATE OF {} ON {} FOR EACH ROW WHEN {} BEGIN {}; END",
