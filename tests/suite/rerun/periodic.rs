@@ -3,7 +3,7 @@
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Instant, Message, Migrations, Outcome, QueueState, Queueable};
+use queueable::{Instant, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use super::{Library, documents};
 use crate::db::Conn;
@@ -91,4 +91,19 @@ fn new_content_is_worked_at_once_and_does_not_move_the_schedule() {
     assert_eq!(run(&library, 2), 2);
     let (state, kept, count) = schedule(&library);
     assert_eq!((state.next_attempt_time.map(Instant::from), kept, count), (next, next, 2));
+}
+
+#[test]
+fn a_schedule_that_is_stopped_stays_so() {
+    let library = Library::new();
+    before_the_first_run(&library);
+    diesel::update(documents::table).set(Daily::due_now()).execute(&mut library.connect()).unwrap();
+    assert_eq!(run(&library, 0), 1);
+    assert_eq!(Daily::queue().all_rows().stop(&mut library.connect()).unwrap(), 1);
+    let before = schedule(&library);
+    assert_eq!((before.0.status, before.0.next_attempt_time), (Status::Success, None));
+    library.write("UPDATE documents SET body = 'two'");
+    assert_eq!(schedule(&library), (before.0, before.1, 1));
+    assert_eq!(Daily::queue().all_rows().resume(&mut library.connect()).unwrap(), 1);
+    assert_eq!(run(&library, 0), 1);
 }

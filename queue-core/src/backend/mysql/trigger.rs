@@ -126,7 +126,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
          SET NEW.{change_count} = OLD.{change_count} + 1; {updated}\
          IF NEW.{next} <=> OLD.{next} AND (NEW.{next} IS NULL OR NEW.{next} > UTC_TIMESTAMP(6)) \
          AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR') AND NEW.{text} IS NOT NULL) THEN \
+         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND NEW.{text} IS NOT NULL) THEN \
          {begun}SET NEW.{status} = 'NOT_ATTEMPTED', NEW.{tries} = 0, NEW.{next} = UTC_TIMESTAMP(6); \
          END IF; END IF; END",
         table.sibling(&name),

@@ -103,7 +103,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
          NEW.{change_count} := OLD.{change_count} + 1; {updated}\
          IF NEW.{next} IS NOT DISTINCT FROM OLD.{next} AND (NEW.{next} IS NULL OR NEW.{next} > clock_timestamp()) \
          AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR') AND NEW.{text} IS NOT NULL) THEN \
+         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND NEW.{text} IS NOT NULL) THEN \
          {begun}NEW.{status} := 'NOT_ATTEMPTED'; NEW.{tries} := 0; NEW.{next} := clock_timestamp(); \
          END IF; RETURN NEW; END $queueable$"
     );

@@ -83,7 +83,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
     let begins_anew = format!(
         "OLD.{next} IS {next} AND ({next} IS NULL OR {next} > {NOW}) \
          AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR') AND {text} IS NOT NULL)"
+         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND {text} IS NOT NULL)"
     );
     let set = |column: &str, value: &str| format!("{column} = CASE WHEN {begins_anew} THEN {value} ELSE {column} END");
     let mut sets = vec![
