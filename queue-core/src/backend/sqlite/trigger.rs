@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::backend::{QueueBackend, Step, Target};
 use crate::error::Finding;
 
@@ -78,12 +78,13 @@ fn rerun(target: &Target) -> Option<Trigger> {
     let differs: Vec<_> = columns.iter().map(differs).collect();
     let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
     let text = quoted(names.last_attempt_error_message);
+    let free = is_free(&text);
     let change_count = quoted(rerun.change_count);
     // The old row's time, because a writer may set another in the same statement: then that holds.
     let begins_anew = format!(
         "OLD.{next} IS {next} AND ({next} IS NULL OR {next} > {NOW}) \
          AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND {text} IS NOT NULL)"
+         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND {text} IS NOT NULL) AND {free}"
     );
     let set = |column: &str, value: &str| format!("{column} = CASE WHEN {begins_anew} THEN {value} ELSE {column} END");
     let mut sets = vec![
