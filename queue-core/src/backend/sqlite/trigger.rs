@@ -8,7 +8,8 @@ use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
-use crate::backend::{QueueBackend, Step, Target};
+use crate::backend::schema::finding;
+use crate::backend::{QueueBackend, Step, Target, refused};
 use crate::error::Finding;
 
 const NOW: &str = <Sqlite as QueueBackend>::NOW;
@@ -27,6 +28,9 @@ pub(super) fn steps(target: &Target) -> Vec<Step> {
 }
 
 pub(super) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+    if let Some((problem, mend)) = unseen(connection, target)? {
+        return Err(refused(format!("{problem}: {mend}")));
+    }
     bring_up_to_date(
         connection,
         &wanted(target),
@@ -41,8 +45,30 @@ pub(super) fn remove(connection: &mut SqliteConnection, target: &Target) -> Quer
 }
 
 pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+    let unseen = unseen(connection, target)?.map(|(problem, mend)| finding(target, problem, mend));
     let live = live(connection, target)?;
-    Ok(compare(target, &wanted(target), &live))
+    Ok(unseen.into_iter().chain(compare(target, &wanted(target), &live)).collect())
+}
+
+/// A generated column whose changes are asked for, as a problem with its mend: it stands in no update's list of columns, so
+/// that a trigger `OF` it never runs.
+fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Option<(String, String)>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let Some(rerun) = target.options.rerun else { return Ok(None) };
+    let table = &target.table;
+    let generated: Vec<Found> = diesel::sql_query("SELECT name FROM pragma_table_xinfo(?, ?) WHERE hidden IN (2, 3)")
+        .bind::<Text, _>(&table.name)
+        .bind::<Text, _>(table.schema.as_deref().unwrap_or("main"))
+        .load(connection)?;
+    let is_generated = |column: &&&str| generated.iter().any(|found| found.name.eq_ignore_ascii_case(column));
+    Ok(rerun.columns.iter().find(is_generated).map(|column| {
+        let problem = format!("the column {column} of the table {table} is generated, and SQLite tells nobody of its changes");
+        (problem, "name the columns that it is made of in `rerun_on`".to_owned())
+    }))
 }
 
 /// The statements that drop the triggers, for what cannot be done while they are there.
