@@ -11,7 +11,16 @@ use crate::entity::{QueueTable, Queueable};
 use crate::options::HasVersion;
 use crate::status::Status;
 
-/// The update: it sets the version and makes the row due where the version that is stored is older, or none.
+/// The state of a row that an operator has stopped, whatever it was before: a row that is finished bears no text, unless it
+/// failed or is skipped.
+const STOPPED: [StateCondition; 3] = [
+    StateCondition::NotPending,
+    StateCondition::WithErrorText,
+    StateCondition::In(&[Status::NotAttempted, Status::InProgress, Status::Error, Status::Success]),
+];
+
+/// The update: it sets the version and makes the row due where the version that is stored is older, or none. A row that is
+/// stopped stays so.
 pub struct EnqueueIfNewer<Q: Queueable, V> {
     is_key: Q::IsKey,
     version: V,
@@ -48,22 +57,26 @@ where
         out.push_sql(" = ");
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(", ");
-        out.push_identifier(names.status)?;
-        out.push_sql(" = '");
-        out.push_sql(Status::NotAttempted.as_str());
-        out.push_sql("'");
-        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        // What reads other columns stands before them, because MySQL assigns from left to right and reads what it has assigned.
         if let Some(periodic) = options.periodic {
-            out.push_sql(", ");
             out.push_identifier(periodic.scheduled_time)?;
             out.push_sql(" = ");
             push_begun_schedule(periodic, names, &mut out)?;
+            out.push_sql(", ");
         }
-        out.push_sql(", ");
         out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = ");
+        out.push_sql(" = CASE WHEN ");
+        for (number, state) in STOPPED.into_iter().enumerate() {
+            out.push_sql(if number == 0 { "" } else { " AND " });
+            state.push::<Q::Queue, DB>(&mut out)?;
+        }
+        out.push_sql(" THEN NULL ELSE ");
         out.push_sql(DB::NOW);
-        out.push_sql(", ");
+        out.push_sql(" END, ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::NotAttempted.as_str());
+        out.push_sql("', ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
         if let Some(updated) = options.metrics.updated {
