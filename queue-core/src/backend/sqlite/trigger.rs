@@ -7,8 +7,8 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::backend::schema::finding;
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::backend::{QueueBackend, Step, Target, refused};
 use crate::error::Finding;
 
@@ -66,7 +66,8 @@ fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Opt
         .load(connection)?;
     let is_generated = |column: &&&str| generated.iter().any(|found| found.name.eq_ignore_ascii_case(column));
     Ok(rerun.columns.iter().find(is_generated).map(|column| {
-        let problem = format!("the column {column} of the table {table} is generated, and SQLite tells nobody of its changes");
+        let problem =
+            format!("the column {column} of the table {table} is generated, and SQLite tells nobody of its changes");
         (problem, "name the columns that it is made of in `rerun_on`".to_owned())
     }))
 }
