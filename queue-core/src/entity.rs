@@ -208,7 +208,9 @@ pub trait Queueable: Sized {
     /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
     /// written. A row that is worked in a transaction is waited for.
     ///
-    /// The version is whatever Diesel can compare: a number, a time.
+    /// The version is whatever Diesel can compare: a number, a time. The column must store it exactly: a whole number, text,
+    /// or a time with all its digits (`DATETIME(6)` on MySQL and MariaDB, whose plain `DATETIME` has whole seconds). In a
+    /// column that rounds, the same news is queued twice, or newer news of the same second never.
     ///
     /// ```
     /// # use diesel::prelude::*;
