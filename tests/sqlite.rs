@@ -11,5 +11,7 @@ mod suite;
 mod attempt_only;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/rerun_sqlite.rs"]
+mod rerun_only;
 #[path = "only/upsert.rs"]
 mod upsert;

@@ -202,12 +202,15 @@ pub trait Queueable: Sized {
     /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names is older
     /// than this one, or null: the version is stored, the status becomes `NOT_ATTEMPTED` and the tries start anew. Returns
     /// whether it was. News that arrives out of order, or twice, changes nothing. A skipped row is left alone, and so is one
-    /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`).
+    /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`). A stopped row takes the version, and waits
+    /// to be resumed.
     ///
     /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
     /// written. A row that is worked in a transaction is waited for.
     ///
-    /// The version is whatever Diesel can compare: a number, a time.
+    /// The version is whatever Diesel can compare: a number, a time. The column must store it exactly: a whole number, text,
+    /// or a time with all its digits (`DATETIME(6)` on MySQL and MariaDB, whose plain `DATETIME` has whole seconds). In a
+    /// column that rounds, the same news is queued twice, or newer news of the same second never.
     ///
     /// ```
     /// # use diesel::prelude::*;

@@ -34,6 +34,9 @@ const SETTLED_AT_ONCE: usize = 400;
 /// handler's, also while the database is away for a moment.
 const RESERVED: Duration = Duration::from_secs(60);
 
+/// What the text begins with that a group leaves on its rows while it holds them.
+pub(crate) const RESERVING: &str = "in the group ";
+
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
 pub(crate) fn work_group<Q, C>(
     session: &mut Session<C>,
@@ -223,7 +226,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     fn reserve(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
-        let mark = format!("in the group {:032x}", fastrand::u128(..));
+        let mark = format!("{RESERVING}{:032x}", fastrand::u128(..));
         let change = Change {
             next: Some(Next::In(self.plan.budget.saturating_add(RESERVED))),
             error: ErrorText::Set(mark.clone()),

@@ -7,7 +7,9 @@ use diesel::result::QueryResult;
 
 use super::schema::{finding, until_done};
 use super::{Target, fingerprint};
+use crate::crash::suspicion::PRESUMED;
 use crate::error::Finding;
+use crate::group::RESERVING;
 
 /// What the name of every trigger of ours begins with. Where triggers fire in the order of their names, ours fires behind
 /// the application's, and sees what those have made of the row.
@@ -46,6 +48,13 @@ fn family(target: &Target) -> String {
 pub(super) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
     let family = family(target);
     names.into_iter().filter(|name| name.starts_with(&family)).collect()
+}
+
+/// The condition that a row with this text is not held by an attempt. A change of a row that is held is counted only: the
+/// attempt's end judges by the count, and would not find the row in another state.
+pub(super) fn is_free(text: &str) -> String {
+    // No wildcard stands in the words.
+    format!("COALESCE({text}, '') NOT LIKE '{RESERVING}%' AND COALESCE({text}, '') NOT LIKE '{PRESUMED}%'")
 }
 
 /// What is to be done where these triggers of the queue are live; `None`: nothing.

@@ -14,7 +14,7 @@ mod owner;
 mod record;
 mod recorder;
 pub(crate) mod strict;
-mod suspicion;
+pub(crate) mod suspicion;
 
 use std::env;
 use std::io;

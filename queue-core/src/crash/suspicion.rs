@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(crate) const CRASHES: u32 = 3;
 
 const CRASHED: &str = "the process ended while this message was handled";
-/// What is said of a row before its handler runs, so that it stands there if the process ends.
+/// What the text begins with that a row bears while it is worked under strict accounts.
 pub(crate) const PRESUMED: &str = "this message is being handled, or the process ended meanwhile";
 
 /// Stands between what is said of the crashes and the text that the row had before.

@@ -4,13 +4,23 @@ use diesel::Column;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
+use super::change::push_begun_schedule;
 use super::condition::StateCondition;
 use crate::backend::QueueBackend;
 use crate::entity::{QueueTable, Queueable};
 use crate::options::HasVersion;
 use crate::status::Status;
 
-/// The update: it sets the version and makes the row due where the version that is stored is older, or none.
+/// The state of a row that an operator has stopped, whatever it was before: a row that is finished bears no text, unless it
+/// failed or is skipped.
+const STOPPED: [StateCondition; 3] = [
+    StateCondition::NotPending,
+    StateCondition::WithErrorText,
+    StateCondition::In(&[Status::NotAttempted, Status::InProgress, Status::Error, Status::Success]),
+];
+
+/// The update: it sets the version and makes the row due where the version that is stored is older, or none. A row that is
+/// stopped stays so.
 pub struct EnqueueIfNewer<Q: Queueable, V> {
     is_key: Q::IsKey,
     version: V,
@@ -33,7 +43,7 @@ where
     V: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
+        let (names, options) = (<Q::Queue as QueueTable>::COLUMNS, <Q::Queue as QueueTable>::OPTIONS);
         let version = <<Q::Queue as HasVersion>::Column as Column>::NAME;
         let push_version = |out: &mut AstPass<'_, 'b, DB>| {
             <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
@@ -47,17 +57,29 @@ where
         out.push_sql(" = ");
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(", ");
+        // What reads other columns stands before them, because MySQL assigns from left to right and reads what it has assigned.
+        if let Some(periodic) = options.periodic {
+            out.push_identifier(periodic.scheduled_time)?;
+            out.push_sql(" = ");
+            push_begun_schedule(periodic, names, &mut out)?;
+            out.push_sql(", ");
+        }
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = CASE WHEN ");
+        for (number, state) in STOPPED.into_iter().enumerate() {
+            out.push_sql(if number == 0 { "" } else { " AND " });
+            state.push::<Q::Queue, DB>(&mut out)?;
+        }
+        out.push_sql(" THEN NULL ELSE ");
+        out.push_sql(DB::NOW);
+        out.push_sql(" END, ");
         out.push_identifier(names.status)?;
         out.push_sql(" = '");
         out.push_sql(Status::NotAttempted.as_str());
         out.push_sql("', ");
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = ");
-        out.push_sql(DB::NOW);
-        out.push_sql(", ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+        if let Some(updated) = options.metrics.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;
             out.push_sql(" = ");

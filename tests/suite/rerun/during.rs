@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::{Failure, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally};
+use queueable::{CrashAccounting, Failure, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally};
 
 use super::{Document, Grouped, Leased, Library, documents, index};
 use crate::db::Conn;
@@ -169,4 +169,45 @@ fn a_message_that_another_of_its_group_changes_is_worked_again() {
         let state = library.state(id);
         assert_eq!((state.status, state.next_attempt_time), (Status::Success, None));
     }
+}
+
+/// A handler that writes on its own row: what it makes of it is found to have changed, and worked again.
+fn trim(id: i64, title: &str, message: &mut Message<'_, Conn>) -> HandlerResult {
+    diesel::update(documents::table.find(id)).set(documents::title.eq(title.trim())).execute(message.connection())?;
+    Ok(Outcome::Done)
+}
+
+/// In whatever state the row was, also one that failed or succeeded before.
+fn enqueue_in_all_states(library: &Library) -> Vec<i64> {
+    let ids = library.enqueue([" new ", " failed ", " done "]);
+    library.set_state(ids[1], "status = 'ERROR', try_count = 2, last_attempt_error_message = 'no route'");
+    library.set_state(ids[2], "status = 'SUCCESS', try_count = 1");
+    ids
+}
+
+fn assert_trimmed(library: &Library, ids: &[i64], tally: Tally) {
+    assert_eq!((tally.succeeded, tally.lost, tally.interrupted), (2 * ids.len() as u64, 0, 0));
+    for id in ids {
+        let state = library.state(*id);
+        assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Success, 1, None));
+        assert_eq!((state.last_attempt_error_message, library.change_count(*id)), (None, 1));
+    }
+}
+
+#[test]
+fn a_handler_that_changes_its_own_row_keeps_its_hold_under_strict_accounts() {
+    let library = Library::new();
+    let ids = enqueue_in_all_states(&library);
+    let handler = |document: &Document, message: &mut Message<'_, Conn>| trim(document.id, &document.title, message);
+    let poller = Document::poller(library.pool(1), handler).workers(1).crash_accounting(CrashAccounting::Strict);
+    assert_trimmed(&library, &ids, poller.run_until_idle().unwrap());
+}
+
+#[test]
+fn a_handler_that_changes_its_own_row_keeps_its_hold_in_a_group() {
+    let library = Library::new();
+    let ids = enqueue_in_all_states(&library);
+    let handler = |document: &Grouped, message: &mut Message<'_, Conn>| trim(document.id, &document.title, message);
+    let tally = Grouped::poller(library.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_trimmed(&library, &ids, tally);
 }

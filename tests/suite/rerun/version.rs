@@ -118,6 +118,30 @@ fn a_skipped_row_stays_skipped() {
 }
 
 #[test]
+fn a_stopped_row_takes_the_version_and_waits_to_be_resumed() {
+    let database = parcels();
+    let mut connection = database.connect();
+    for before in [
+        "status = 'NOT_ATTEMPTED', last_attempt_error_message = NULL",
+        "status = 'ERROR', try_count = 2, last_attempt_error_message = 'no route'",
+        "status = 'IN_PROGRESS', last_attempt_error_message = NULL",
+    ] {
+        connection
+            .batch_execute(&format!(
+                "UPDATE parcels SET revision = NULL, next_attempt_time = '2030-01-01 12:00:00', {before}"
+            ))
+            .unwrap();
+        Parcel::queue().all_rows().stop(&mut connection).unwrap();
+        assert!(Parcel::enqueue_if_newer(&mut connection, &1, 5).unwrap());
+        let stopped = state(&mut connection, 1);
+        assert_eq!((stopped.status, stopped.try_count, stopped.next_attempt_time), (Status::NotAttempted, 0, None));
+        assert!(!Parcel::enqueue_if_newer(&mut connection, &1, 5).unwrap());
+        assert_eq!(Parcel::queue().filter(parcels::id.eq(1)).resume(&mut connection).unwrap(), 1);
+        assert!(state(&mut connection, 1).next_attempt_time.is_some());
+    }
+}
+
+#[test]
 fn in_whatever_order_versions_arrive_the_newest_is_worked_last() {
     let database = parcels();
     let pool = database.pool(3);

@@ -9,7 +9,7 @@ use diesel::sql_types::{Nullable, Text};
 use super::schema::{live_columns, without_blocking};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::backend::{Step, Target, refused};
 use crate::error::Finding;
 
@@ -95,6 +95,9 @@ fn rerun(target: &Target) -> Option<Trigger> {
         rerun.change_count,
         target.options.metrics.updated.unwrap_or_default(),
     ];
+    if let Some(periodic) = target.options.periodic {
+        made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
+    }
     made_of.extend(rerun.columns);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
@@ -106,16 +109,26 @@ fn rerun(target: &Target) -> Option<Trigger> {
     let same: Vec<_> = rerun.columns.iter().map(same).collect();
     let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
     let text = quoted(names.last_attempt_error_message);
+    let free = is_free(&format!("NEW.{text}"));
     let change_count = quoted(rerun.change_count);
     let updated = target.options.metrics.updated.map(&quoted);
     let updated = updated.map(|updated| format!("SET NEW.{updated} = UTC_TIMESTAMP(6); ")).unwrap_or_default();
+    // A schedule that has not run yet begins with the time that is about to be another one.
+    let begun = target.options.periodic.map(|periodic| {
+        let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
+        format!(
+            "IF NEW.{period} IS NOT NULL OR NEW.{cron} IS NOT NULL THEN \
+             SET NEW.{scheduled} = COALESCE(NEW.{scheduled}, OLD.{next}); END IF; "
+        )
+    });
+    let begun = begun.unwrap_or_default();
     let create = format!(
         "CREATE TRIGGER {} BEFORE UPDATE ON {table} FOR EACH ROW BEGIN IF NOT ({}) THEN \
          SET NEW.{change_count} = OLD.{change_count} + 1; {updated}\
          IF NEW.{next} <=> OLD.{next} AND (NEW.{next} IS NULL OR NEW.{next} > UTC_TIMESTAMP(6)) \
          AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR') AND NEW.{text} IS NOT NULL) THEN \
-         SET NEW.{status} = 'NOT_ATTEMPTED', NEW.{tries} = 0, NEW.{next} = UTC_TIMESTAMP(6); \
+         AND NOT (NEW.{next} IS NULL AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND NEW.{text} IS NOT NULL) AND {free} THEN \
+         {begun}SET NEW.{status} = 'NOT_ATTEMPTED', NEW.{tries} = 0, NEW.{next} = UTC_TIMESTAMP(6); \
          END IF; END IF; END",
         table.sibling(&name),
         same.join(" AND "),

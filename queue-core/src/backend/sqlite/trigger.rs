@@ -7,8 +7,9 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, name, of_the_queue};
-use crate::backend::{QueueBackend, Step, Target};
+use crate::backend::schema::finding;
+use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
+use crate::backend::{QueueBackend, Step, Target, refused};
 use crate::error::Finding;
 
 const NOW: &str = <Sqlite as QueueBackend>::NOW;
@@ -27,6 +28,9 @@ pub(super) fn steps(target: &Target) -> Vec<Step> {
 }
 
 pub(super) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+    if let Some((problem, mend)) = unseen(connection, target)? {
+        return Err(refused(format!("{problem}: {mend}")));
+    }
     bring_up_to_date(
         connection,
         &wanted(target),
@@ -41,8 +45,31 @@ pub(super) fn remove(connection: &mut SqliteConnection, target: &Target) -> Quer
 }
 
 pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+    let unseen = unseen(connection, target)?.map(|(problem, mend)| finding(target, problem, mend));
     let live = live(connection, target)?;
-    Ok(compare(target, &wanted(target), &live))
+    Ok(unseen.into_iter().chain(compare(target, &wanted(target), &live)).collect())
+}
+
+/// A generated column whose changes are asked for, as a problem with its mend: it stands in no update's list of columns, so
+/// that a trigger `OF` it never runs.
+fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Option<(String, String)>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let Some(rerun) = target.options.rerun else { return Ok(None) };
+    let table = &target.table;
+    let generated: Vec<Found> = diesel::sql_query("SELECT name FROM pragma_table_xinfo(?, ?) WHERE hidden IN (2, 3)")
+        .bind::<Text, _>(&table.name)
+        .bind::<Text, _>(table.schema.as_deref().unwrap_or("main"))
+        .load(connection)?;
+    let is_generated = |column: &&&str| generated.iter().any(|found| found.name.eq_ignore_ascii_case(column));
+    Ok(rerun.columns.iter().find(is_generated).map(|column| {
+        let problem =
+            format!("the column {column} of the table {table} is generated, and SQLite tells nobody of its changes");
+        (problem, "name the columns that it is made of in `rerun_on`".to_owned())
+    }))
 }
 
 /// The statements that drop the triggers, for what cannot be done while they are there.
@@ -67,6 +94,9 @@ fn rerun(target: &Target) -> Option<Trigger> {
         rerun.change_count,
         target.options.metrics.updated.unwrap_or_default(),
     ];
+    if let Some(periodic) = target.options.periodic {
+        made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
+    }
     made_of.extend(rerun.columns);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
@@ -75,12 +105,13 @@ fn rerun(target: &Target) -> Option<Trigger> {
     let differs: Vec<_> = columns.iter().map(differs).collect();
     let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
     let text = quoted(names.last_attempt_error_message);
+    let free = is_free(&text);
     let change_count = quoted(rerun.change_count);
     // The old row's time, because a writer may set another in the same statement: then that holds.
     let begins_anew = format!(
         "OLD.{next} IS {next} AND ({next} IS NULL OR {next} > {NOW}) \
          AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
-         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR') AND {text} IS NOT NULL)"
+         AND NOT ({next} IS NULL AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS') AND {text} IS NOT NULL) AND {free}"
     );
     let set = |column: &str, value: &str| format!("{column} = CASE WHEN {begins_anew} THEN {value} ELSE {column} END");
     let mut sets = vec![
@@ -89,6 +120,15 @@ fn rerun(target: &Target) -> Option<Trigger> {
         set(&tries, "0"),
         set(&next, NOW),
     ];
+    // A schedule that has not run yet begins with the time that is about to be another one.
+    sets.extend(target.options.periodic.map(|periodic| {
+        let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
+        let has_schedule = format!("({period} IS NOT NULL OR {cron} IS NOT NULL)");
+        format!(
+            "{scheduled} = CASE WHEN {begins_anew} AND {has_schedule} THEN COALESCE({scheduled}, OLD.{next}) \
+             ELSE {scheduled} END"
+        )
+    }));
     sets.extend(target.options.metrics.updated.map(|updated| format!("{} = {NOW}", quoted(updated))));
     let create = format!(
         "CREATE TRIGGER {} AFTER UPDATE OF {} ON {} FOR EACH ROW WHEN {} BEGIN {}; END",
