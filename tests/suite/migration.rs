@@ -14,6 +14,7 @@ use queueable::{Migrations, Queueable, Status};
 
 use crate::db::{AUTO_KEY, BIGINT, Conn, Database, SHAPE, TEXT};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+use crate::suite::stages::InvoiceStage;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -160,6 +161,54 @@ fn a_column_of_the_applications_own_is_neither_used_nor_dropped() {
         connection.revert_last_migration(Migrations::new().entity::<Mailed>()).unwrap();
         assert_eq!(shape(&mut connection), before);
     }
+}
+
+/// A queue with columns whose names are ordinary words, and the same without them.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = worded_queue, stage = InvoiceStage, priority, metrics(begin))]
+struct Worded {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+#[test]
+fn a_column_of_the_applications_own_is_not_taken_for_one_that_an_option_asks_for() {
+    let worded = || Migrations::new().entity::<Worded>();
+    let zero = "priority INTEGER NOT NULL DEFAULT 0".to_owned();
+    let stage = format!("stage {TEXT} NOT NULL DEFAULT 'RENDER'");
+    let begin = format!("begin_time {}", crate::db::TIME);
+    for own in [zero, stage, begin] {
+        let bank = with_history();
+        let mut connection = bank.connect();
+        connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {own}")).unwrap();
+        let before = shape(&mut connection);
+        let error = connection.run_pending_migrations(worded()).unwrap_err().to_string();
+        assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
+        assert_eq!(shape(&mut connection), before);
+    }
+    // Beside a queue, what has another default is the application's too.
+    let three = "priority INTEGER NOT NULL DEFAULT 3".to_owned();
+    let draft = format!("stage {TEXT} NOT NULL DEFAULT 'draft'");
+    for own in [three, draft] {
+        let bank = with_history();
+        let mut connection = bank.connect();
+        connection.run_pending_migrations(queue()).unwrap();
+        connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {own}")).unwrap();
+        let before = shape(&mut connection);
+        let error = connection.run_pending_migrations(worded()).unwrap_err().to_string();
+        assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
+        assert_eq!(shape(&mut connection), before);
+    }
+    // And what an earlier run has added is the queue's.
+    let bank = with_history();
+    let mut connection = bank.connect();
+    connection.run_pending_migrations(queue()).unwrap();
+    connection.run_pending_migrations(worded()).unwrap();
+    let complete = shape(&mut connection);
+    connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+    connection.run_pending_migrations(worded()).unwrap();
+    assert_eq!(shape(&mut connection), complete);
 }
 
 /// A second queue on the payments.

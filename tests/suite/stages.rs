@@ -314,6 +314,41 @@ fn a_row_in_an_unknown_stage_is_never_claimed_and_refused_at_start_with_the_mend
 }
 
 #[test]
+fn a_default_that_is_not_the_first_stage_is_refused_at_start_with_the_mend() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute(&format!("CREATE TABLE invoices (id {BIGINT} PRIMARY KEY NOT NULL)")).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<BookedFirst>()).unwrap();
+    let office = Office { database, steps: Arc::default() };
+    let run = || office.serve(Mode::Transaction, None, pass).workers(1).run_until_idle();
+    let Err(Error::Unsafe(findings)) = run() else { panic!("it started") };
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].problem, "the column stage has the default `b'ook`, which is not the first stage");
+    for statement in findings[0].mend.split("; ") {
+        connection.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let row = (invoices::id.eq(1), Invoice::due_now());
+    diesel::insert_into(invoices::table).values(row).execute(&mut connection).unwrap();
+    assert_eq!(run().unwrap().succeeded, 1);
+    assert_eq!(office.steps().len(), 3, "from the first stage on");
+}
+
+/// The invoices, before their first stage was another one.
+#[derive(Debug, Clone, Queryable, Selectable, Queueable)]
+#[diesel(table_name = invoices)]
+#[queue(module = booked_first_queue, stage = EarlierStage)]
+struct BookedFirst {
+    #[expect(dead_code, reason = "only its migration is of interest")]
+    id: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum EarlierStage {
+    #[stage(name = "b'ook")]
+    Book,
+}
+
+#[test]
 fn a_row_that_gets_an_unknown_stage_while_a_poller_runs_is_left_alone() {
     for mode in MODES {
         let office = Office::with_invoices(1..=2);

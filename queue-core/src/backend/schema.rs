@@ -151,14 +151,22 @@ pub(super) fn missing(
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
 ) -> QueryResult<Option<Vec<NeededColumn>>> {
+    // The status is added first: before it, no column that an option asks for can be ours.
+    let is_fresh = find(live, target.columns.status).is_none();
     let mut missing = Vec::new();
-    for column in needed {
+    for (i, column) in needed.into_iter().enumerate() {
         match find(live, column.name) {
             None => missing.push(column),
-            Some(live) if !is_the_queues(target, &column, live) => {
+            Some(live) if (is_fresh && i >= OWN) || !is_the_queues(target, &column, live) => {
+                let renamed = match is_first_stage(target, &column, live) {
+                    Some(false) => {
+                        "; if it is the queue's and its first stage had another name, set its default to the new one"
+                    }
+                    _ => "",
+                };
                 return Err(refused(format!(
                     "the table {} has a column {} that is not the queue's: give the queue names of its own, for example \
-                     with #[queue(prefix = \"queue_\")]",
+                     with #[queue(prefix = \"queue_\")]{renamed}",
                     target.table, column.name
                 )));
             }
@@ -168,10 +176,28 @@ pub(super) fn missing(
     Ok((!missing.is_empty()).then_some(missing))
 }
 
-/// Whether a live column can be one that a migration has added: the type is ours, and so is the status's default.
+/// Whether a live column can be one that a migration has added: the type is ours, and so is the default, where there is one.
 fn is_the_queues(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> bool {
-    needed.accepted.contains(&live.data_type.to_ascii_lowercase().as_str())
-        && (needed.name != target.columns.status || is_status_default(live))
+    let has_our_default = match &needed.default {
+        _ if needed.name == target.columns.status => is_status_default(live),
+        Some(default) => live.default_value.as_ref().is_some_and(|live| literal(live) == literal(default)),
+        None => true,
+    };
+    needed.accepted.contains(&live.data_type.to_ascii_lowercase().as_str()) && has_our_default
+}
+
+/// Whether the live column of the stage begins with the first one; `None` for any other column.
+fn is_first_stage(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> Option<bool> {
+    let stages = target.options.stages.filter(|stages| stages.column == needed.name)?;
+    Some(literal(live.default_value.as_deref()?) == *stages.names.first()?)
+}
+
+/// The value of a default as the catalogue writes it: bare, or as a literal, perhaps with a cast.
+fn literal(default: &str) -> String {
+    match (default.find('\''), default.rfind('\'')) {
+        (Some(0), Some(end)) if end > 0 => default[1..end].replace("''", "'"),
+        _ => default.to_owned(),
+    }
 }
 
 fn is_status_default(live: &LiveColumn) -> bool {
@@ -208,11 +234,11 @@ pub(super) fn compare(
             let problem = format!("the column {name} is of type {sql_type}, expected {}", column.accepted.join(" or "));
             findings.push(finding(target, problem, retype(&column)));
         } else if column.nullable && !live.nullable {
-            findings.push(finding(
-                target,
-                format!("the column {name} is NOT NULL, but null means `not queued`"),
-                retype(&column),
-            ));
+            let null = match name == target.columns.next_attempt_time {
+                true => "null means `not queued`",
+                false => "null means that there is none",
+            };
+            findings.push(finding(target, format!("the column {name} is NOT NULL, but {null}"), retype(&column)));
         } else if !column.nullable && (live.nullable || live.default_value.is_none()) {
             let problem =
                 format!("the column {name} may be null or has no default, so an ordinary insert writes no state");
@@ -222,6 +248,10 @@ pub(super) fn compare(
                 format!("the column {name} has another default than NOT_ATTEMPTED: is it the application's own?");
             let mend = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]".to_owned();
             findings.push(finding(target, problem, mend));
+        } else if is_first_stage(target, &column, live) == Some(false) {
+            let found = live.default_value.as_deref().map(literal).unwrap_or_default();
+            let problem = format!("the column {name} has the default `{found}`, which is not the first stage");
+            findings.push(finding(target, problem, retype(&column)));
         }
     }
     findings

@@ -38,7 +38,7 @@ use chrono::TimeDelta;
 use diesel::connection::SimpleConnection;
 use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 use diesel::{RunQueryDsl, Selectable};
 
 pub use self::archive::{Archive, CopyRows, RemoveKeys};
@@ -356,9 +356,19 @@ where
     let mut claimed: Vec<_> = rows.into_iter().map(Claimed::from).collect();
     if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
         for row in &mut claimed {
-            row.details =
-                first(ReadDetails::<Q>::new(&row.key).load(connection)?).map(Details::from).unwrap_or_default();
-            row.fence.change_count = row.details.change_count;
+            match ReadDetails::<Q>::new(&row.key).load(connection) {
+                Ok(details) => {
+                    row.details = first(details).map(Details::from).unwrap_or_default();
+                    row.fence.change_count = row.details.change_count;
+                }
+                // As for the entity itself: a row that cannot be read fails, and holds up no other.
+                Err(DieselError::DeserializationError(why)) => {
+                    if row.message.is_ok() {
+                        row.message = Err(why);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(claimed)

@@ -141,6 +141,31 @@ fn a_row_whose_schedule_is_none_fails_alone_and_says_what_to_do() {
 }
 
 #[test]
+fn a_row_whose_scheduled_time_cannot_be_read_fails_alone() {
+    let unreadable = match crate::db::NAME {
+        "postgres" => "UPDATE reports SET scheduled_time = '-infinity' WHERE id = 1",
+        "mysql" => "SET sql_mode = ''; UPDATE reports SET scheduled_time = '0000-00-00' WHERE id = 1",
+        _ => "UPDATE reports SET scheduled_time = 'soon' WHERE id = 1",
+    };
+    for mode in MODES {
+        let desk = Desk::new();
+        desk.insert(1, ago(HOUR), every(3600));
+        desk.insert(2, ago(HOUR), every(3600));
+        unreadable.split("; ").for_each({
+            let mut connection = desk.connect();
+            move |statement| connection.batch_execute(statement).unwrap()
+        });
+        let tally = desk.run(mode, Missed::Once, done);
+        assert_eq!((tally.succeeded, tally.retried), (1, 1), "{mode:?}");
+        assert_eq!(desk.state(2).status, Status::Success);
+        let state = desk.state(1);
+        assert_eq!((state.status, state.try_count), (Status::Error, 1), "{mode:?}");
+        let text = state.last_attempt_error_message.unwrap();
+        assert!(text.starts_with("the row cannot be decoded: "), "{text}");
+    }
+}
+
+#[test]
 fn a_session_that_dies_with_its_claim_leaves_the_run_to_the_next_worker() {
     let desk = Desk::new();
     let tick = ago(HOUR * 3 + TimeDelta::minutes(7));

@@ -88,8 +88,10 @@ impl Schema for SqliteConnection {
             self.batch_execute(&drop_index(target, &index))?;
         }
         let live = live_columns(self, target)?;
+        // The status last: without it, the others would not be known as the queue's.
         needed_columns(target, &TYPES)
             .iter()
+            .rev()
             .filter(|column| find(&live, column.name).is_some())
             .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
     }
