@@ -144,7 +144,7 @@ fn processes_take_turns_and_never_overlap() {
     for words in ["", "strict", "leased"] {
         let scene = Scene::new(1..=20);
         let programs = [scene.start(words), scene.start(words)];
-        programs.map(Program::end).map(|ended| ended.well());
+        programs.map(Program::end).into_iter().for_each(|ended| drop(ended.well()));
         assert_eq!(scene.noted(), pairs(1..=20), "`{words}`");
     }
 }

@@ -10,7 +10,7 @@ use diesel::sql_types::Text;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use queueable::{Error, HandlerResult, Message, Migrations, Outcome, Queueable, Status};
 
-use super::{Document, Library, document_queue, documents};
+use super::{Document, Library, documents};
 use crate::db::{BIGINT, Conn, Database, TEXT, TRIGGERS};
 
 /// The same queue, before its attributes named the body, and before they named anything.

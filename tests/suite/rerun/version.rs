@@ -45,6 +45,7 @@ struct LeasedParcel {
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = letters)]
 #[queue(version = changed_at)]
+#[expect(dead_code, reason = "it is enqueued, and never read")]
 struct Letter {
     id: i64,
 }
