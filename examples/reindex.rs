@@ -62,8 +62,11 @@ struct Document {
     body: String,
 }
 
+/// Something to do while the document of this path is indexed.
+type Meanwhile = (&'static str, fn() -> Result<()>);
+
 /// What is done while documents are indexed, if nothing is.
-const NOTHING: Option<(&str, fn() -> Result<()>)> = None;
+const NOTHING: Option<Meanwhile> = None;
 
 /// What the index holds of a document.
 #[derive(Debug, PartialEq, Eq, Queryable, Selectable)]

@@ -121,9 +121,12 @@ fn rows_from_before_have_no_times_and_what_is_inserted_by_whomever_has_one() {
     assert_eq!((updated, begin, end), (None, None, None));
 }
 
+/// When the work of each row began, by the database.
+type Begun = Mutex<HashMap<i64, DateTime<Utc>>>;
+
 /// What the database's clock said while the handler of each row ran.
 #[derive(Clone)]
-struct Seen(Arc<(Tasks, Mutex<HashMap<i64, DateTime<Utc>>>)>);
+struct Seen(Arc<(Tasks, Begun)>);
 
 impl Seen {
     fn work(&self, id: i64, task: &str) -> HandlerResult {
