@@ -1,0 +1,191 @@
+//! What was measured: samples, their medians, and the tables.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+use contestant::Backend;
+use serde::Serialize;
+
+use crate::limits::REFERENCE;
+
+/// One measured number.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) workload: &'static str,
+    pub(crate) backend: &'static str,
+    pub(crate) contestant: String,
+    pub(crate) guarantee: &'static str,
+    /// Under which circumstances, for example with how many workers.
+    pub(crate) case: String,
+    /// What the number counts.
+    pub(crate) unit: &'static str,
+    pub(crate) repeat: usize,
+    pub(crate) value: f64,
+}
+
+/// All that was measured so far.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    samples: Vec<Sample>,
+    failures: Vec<String>,
+}
+
+impl Results {
+    pub(crate) fn add(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
+
+    /// What could not be measured.
+    pub(crate) fn add_failure(&mut self, failure: String) {
+        self.failures.push(failure);
+    }
+
+    pub(crate) fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// The tables of a workload on a database: one for each unit.
+    pub(crate) fn tables(&self, workload: &str, backend: Backend) -> Vec<Tabulated> {
+        let of_it = |sample: &&Sample| sample.workload == workload && sample.backend == backend.name();
+        let samples: Vec<&Sample> = self.samples.iter().filter(of_it).collect();
+        let mut units = Vec::new();
+        for sample in &samples {
+            if !units.contains(&sample.unit) {
+                units.push(sample.unit);
+            }
+        }
+        let of_unit = |unit| samples.iter().copied().filter(|sample| sample.unit == unit).collect::<Vec<_>>();
+        units.into_iter().map(|unit| Tabulated::new(workload, backend, unit, &of_unit(unit))).collect()
+    }
+
+    /// Writes every sample into a file.
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(directory)?;
+        let path = directory.join("samples.csv");
+        let mut writer = csv::Writer::from_writer(File::create(&path)?);
+        for sample in &self.samples {
+            writer.serialize(sample)?;
+        }
+        writer.flush()?;
+        Ok(path)
+    }
+}
+
+/// A table: contestants below each other, cases beside each other.
+pub(crate) struct Tabulated {
+    pub(crate) title: String,
+    pub(crate) cases: Vec<String>,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What is known of one contestant.
+pub(crate) struct Line {
+    pub(crate) contestant: String,
+    pub(crate) guarantee: &'static str,
+    /// For each case the median, and the median of the ratios to the reference of the same repeat.
+    pub(crate) cells: Vec<Option<(f64, Option<f64>)>>,
+}
+
+impl Tabulated {
+    fn new(workload: &str, backend: Backend, unit: &str, samples: &[&Sample]) -> Self {
+        let mut cases: Vec<String> = Vec::new();
+        let mut values: BTreeMap<(&str, &str), BTreeMap<usize, f64>> = BTreeMap::new();
+        let mut who: Vec<(&str, &'static str)> = Vec::new();
+        for sample in samples {
+            if !cases.contains(&sample.case) {
+                cases.push(sample.case.clone());
+            }
+            if !who.contains(&(&sample.contestant, sample.guarantee)) {
+                who.push((&sample.contestant, sample.guarantee));
+            }
+            values.entry((&sample.contestant, &sample.case)).or_default().insert(sample.repeat, sample.value);
+        }
+        let cell = |contestant: &str, case: &str| {
+            let values_of = |name| values.get(&(name, case));
+            let own = values_of(contestant)?;
+            let ratios = values_of(REFERENCE).map(|reference| {
+                let ratio = |(repeat, value): (&usize, &f64)| Some(value / reference.get(repeat)?);
+                own.iter().filter_map(ratio).collect::<Vec<_>>()
+            });
+            let ratio = ratios.filter(|ratios| !ratios.is_empty()).map(median);
+            Some((median(own.values().copied().collect()), ratio))
+        };
+        let lines = who
+            .into_iter()
+            .map(|(contestant, guarantee)| Line {
+                contestant: contestant.to_owned(),
+                guarantee,
+                cells: cases.iter().map(|case| cell(contestant, case)).collect(),
+            })
+            .collect();
+        Tabulated { title: format!("{workload}, {}: {unit}", backend.name()), cases, lines }
+    }
+
+    /// The table as Markdown: a number, and in brackets its ratio to the reference.
+    pub(crate) fn markdown(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        let heads = ["contestant", "guarantee"].into_iter().map(str::to_owned).chain(self.cases.iter().cloned());
+        table.set_header(heads);
+        for line in &self.lines {
+            let cells = line.cells.iter().map(|cell| match cell {
+                Some((value, Some(ratio))) => format!("{} ({ratio:.2})", legible(*value)),
+                Some((value, None)) => legible(*value),
+                None => "-".to_owned(),
+            });
+            table.add_row([line.contestant.clone(), line.guarantee.to_owned()].into_iter().chain(cells));
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{}\n\n{table}", self.title)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+/// As many digits as mean something.
+fn legible(value: f64) -> String {
+    match value {
+        1000.0.. => {
+            let thousands = format!("{:.0}", value);
+            let (before, last) = thousands.split_at(thousands.len() - 3);
+            if before.len() > 3 {
+                let (millions, before) = before.split_at(before.len() - 3);
+                return format!("{millions} {before} {last}");
+            }
+            format!("{before} {last}")
+        }
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{legible, median};
+
+    #[test]
+    fn numbers_are_legible() {
+        for (value, text) in
+            [(0.123, "0.12"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1 234"), (1_234_567.0, "1 234 567")]
+        {
+            assert_eq!(legible(value), text);
+        }
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_two() {
+        assert_eq!(median(vec![4.0, 1.0, 3.0]), 3.0);
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+}
