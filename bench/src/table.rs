@@ -182,7 +182,7 @@ pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
                 "(WITH RECURSIVE count (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM count WHERE n < {last}) \
                  SELECT n FROM count)"
             ),
-            format!("strftime('%Y-%m-%d %H:%M:%f', 'now', (n - {last}) / 100000.0 || ' seconds')"),
+            format!("strftime('%Y-%m-%d %H:%M:%f', 'now', ((n - {last}) / 100000.0) || ' seconds')"),
             "strftime('%Y-%m-%d %H:%M:%f', 'now')",
         ),
     };
