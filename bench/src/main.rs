@@ -10,6 +10,8 @@ mod limits;
 mod measure;
 mod modes;
 mod options;
+mod plot;
+mod process;
 mod program;
 mod results;
 mod sitting;

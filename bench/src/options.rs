@@ -27,6 +27,10 @@ pub(crate) struct Options {
     /// How often everything is measured, in another order each time.
     #[arg(long)]
     pub(crate) repeats: Option<usize>,
+    /// Measures `naive` right before each other contestant, and divides by that. Takes twice as long, and bears a machine on
+    /// which others work too.
+    #[arg(long)]
+    pub(crate) paired: bool,
     /// Measures each thing once and shortly: to see that it works, and in which direction a change goes.
     #[arg(long)]
     pub(crate) quick: bool,
@@ -49,6 +53,22 @@ pub(crate) enum Workload {
     Drain,
     /// The same with a handler that does nothing.
     NoOp,
+    /// How long an idle worker takes to pick a message up.
+    Latency,
+    /// Getting messages into the queue.
+    Enqueue,
+    /// A million rows that are due, or finished.
+    Backlog,
+    /// Two minutes beside a transaction that keeps everything that is dead.
+    OldSnapshot,
+    /// A process with nothing to do.
+    Idle,
+    /// Bytes of the server's log per message.
+    Wide,
+    /// A process's memory beside a million rows.
+    Memory,
+    /// 1, 2 and 4 processes on one queue.
+    Processes,
 }
 
 impl Options {

@@ -9,7 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use contestant::{Backend, Description, Reply, Request};
+use contestant::{Backend, Description, Reply, Request, Skill};
+
+use crate::limits::REFERENCE;
 
 /// How long any answer may take: a million rows are filled in meanwhile.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -21,6 +23,17 @@ pub(crate) struct Entry {
     pub(crate) backend: Backend,
     pub(crate) command: PathBuf,
     pub(crate) arguments: Vec<String>,
+}
+
+impl Entry {
+    pub(crate) fn can(&self, skill: Skill) -> bool {
+        self.description.skills.contains(&skill)
+    }
+
+    /// Whether everybody else is divided by it.
+    pub(crate) fn is_reference(&self) -> bool {
+        self.description.name == REFERENCE
+    }
 }
 
 /// A process of a contestant. It is killed with this value.

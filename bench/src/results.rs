@@ -25,6 +25,8 @@ pub(crate) struct Sample {
     pub(crate) unit: &'static str,
     pub(crate) repeat: usize,
     pub(crate) value: f64,
+    /// What the reference has made of it right before, where that was asked for.
+    pub(crate) beside: Option<f64>,
 }
 
 /// All that was measured so far.
@@ -46,6 +48,26 @@ impl Results {
 
     pub(crate) fn failures(&self) -> &[String] {
         &self.failures
+    }
+
+    /// Divides each case of a workload by the first case of the same repeat, and adds that as a unit of its own.
+    pub(crate) fn add_shares(&mut self, workload: &str, unit: &'static str) {
+        let samples: Vec<&Sample> = self.samples.iter().filter(|sample| sample.workload == workload).collect();
+        let Some(base) = samples.first().map(|sample| &sample.case) else { return };
+        let base_of = |sample: &Sample| {
+            let same = |other: &&&Sample| {
+                (&other.contestant, other.backend, other.repeat, &other.case)
+                    == (&sample.contestant, sample.backend, sample.repeat, base)
+            };
+            samples.iter().find(same).map(|other| other.value)
+        };
+        let others = samples.iter().filter(|sample| sample.case != *base);
+        let share = |sample: &&Sample| {
+            let value = sample.value / base_of(sample)?;
+            Some(Sample { unit, value, beside: None, ..(*sample).clone() })
+        };
+        let shares: Vec<Sample> = others.filter_map(share).collect();
+        self.samples.extend(shares);
     }
 
     /// The tables of a workload on a database: one for each unit.
@@ -93,7 +115,7 @@ pub(crate) struct Line {
 impl Tabulated {
     fn new(workload: &str, backend: Backend, unit: &str, samples: &[&Sample]) -> Self {
         let mut cases: Vec<String> = Vec::new();
-        let mut values: BTreeMap<(&str, &str), BTreeMap<usize, f64>> = BTreeMap::new();
+        let mut values: BTreeMap<(&str, &str), BTreeMap<usize, (f64, Option<f64>)>> = BTreeMap::new();
         let mut who: Vec<(&str, &'static str)> = Vec::new();
         for sample in samples {
             if !cases.contains(&sample.case) {
@@ -102,17 +124,22 @@ impl Tabulated {
             if !who.contains(&(&sample.contestant, sample.guarantee)) {
                 who.push((&sample.contestant, sample.guarantee));
             }
-            values.entry((&sample.contestant, &sample.case)).or_default().insert(sample.repeat, sample.value);
+            values
+                .entry((&sample.contestant, &sample.case))
+                .or_default()
+                .insert(sample.repeat, (sample.value, sample.beside));
         }
+        // A share is a ratio already.
+        let has_ratios = !unit.starts_with("share");
         let cell = |contestant: &str, case: &str| {
-            let values_of = |name| values.get(&(name, case));
-            let own = values_of(contestant)?;
-            let ratios = values_of(REFERENCE).map(|reference| {
-                let ratio = |(repeat, value): (&usize, &f64)| Some(value / reference.get(repeat)?);
-                own.iter().filter_map(ratio).collect::<Vec<_>>()
-            });
-            let ratio = ratios.filter(|ratios| !ratios.is_empty()).map(median);
-            Some((median(own.values().copied().collect()), ratio))
+            let own = values.get(&(contestant, case))?;
+            let reference = values.get(&(REFERENCE, case)).filter(|_| has_ratios);
+            let ratio = |(repeat, (value, beside)): (&usize, &(f64, Option<f64>))| {
+                Some(value / beside.or_else(|| Some(reference?.get(repeat)?.0))?)
+            };
+            let ratios: Vec<f64> = own.iter().filter_map(ratio).collect();
+            let ratio = if ratios.is_empty() { None } else { Some(median(ratios)) };
+            Some((median(own.values().map(|(value, _)| *value).collect()), ratio))
         };
         let lines = who
             .into_iter()
@@ -153,7 +180,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// As many digits as mean something.
-fn legible(value: f64) -> String {
+pub(crate) fn legible(value: f64) -> String {
     match value {
         1000.0.. => {
             let thousands = format!("{:.0}", value);

@@ -30,8 +30,19 @@ pub(crate) struct Site<'a> {
     log: &'a PathBuf,
 }
 
-/// A measured value and its unit.
-pub(crate) type Value = (&'static str, f64);
+/// A measured value.
+pub(crate) struct Value {
+    /// Under which circumstances, if not those of the whole run.
+    pub(crate) case: Option<String>,
+    pub(crate) unit: &'static str,
+    pub(crate) value: f64,
+}
+
+impl Value {
+    pub(crate) fn new(unit: &'static str, value: f64) -> Self {
+        Value { case: None, unit, value }
+    }
+}
 
 impl Sitting {
     /// Starts the servers, prints their settings, and finds out who takes part.
@@ -91,19 +102,28 @@ impl Sitting {
                 let (entry, (name, case_of)) = (chosen[who], &cases[case]);
                 let description = &entry.description;
                 bar.set_message(format!("{} {} {name}", entry.backend.name(), description.name));
-                let values =
-                    Site::new(entry, &self.servers, &self.log).and_then(|site| run(&self.options, &site, case_of));
+                let measured = |entry| {
+                    Site::new(entry, &self.servers, &self.log).and_then(|site| run(&self.options, &site, case_of))
+                };
+                let reference = chosen.iter().find(|other| other.is_reference() && other.backend == entry.backend);
+                let mut pair = Vec::new();
+                if let (true, Some(reference), false) = (self.options.paired, reference, entry.is_reference()) {
+                    pair = measured(reference).unwrap_or_default();
+                }
+                let values = measured(entry);
                 match values {
-                    Ok(values) => samples.extend(values.into_iter().map(|(unit, value)| {
+                    Ok(values) => samples.extend(values.into_iter().map(|Value { case: of_it, unit, value }| {
+                        let beside = pair.iter().find(|other| (other.unit, &other.case) == (unit, &of_it));
                         let sample = Sample {
                             workload,
                             backend: entry.backend.name(),
                             contestant: description.name.clone(),
                             guarantee: description.guarantee.name(),
-                            case: name.clone(),
+                            case: of_it.unwrap_or_else(|| name.clone()),
                             unit,
                             repeat,
                             value,
+                            beside: beside.map(|other| other.value),
                         };
                         ((who, case), sample)
                     })),
@@ -135,10 +155,16 @@ impl<'a> Site<'a> {
         Program::start(&self.entry.command, &self.entry.arguments, self.place.url(), self.log)
     }
 
+    /// Starts a process and makes the tables.
+    pub(crate) fn prepared(&self, entities: usize) -> Result<Program> {
+        let mut program = self.program()?;
+        program.tell(&Request::Prepare { entities })?;
+        Ok(program)
+    }
+
     /// Starts a process, makes the tables and fills them.
     pub(crate) fn filled(&self, fill: &Fill) -> Result<Program> {
-        let mut program = self.program()?;
-        program.tell(&Request::Prepare { entities: 1 })?;
+        let mut program = self.prepared(1)?;
         program.tell(&Request::Fill(fill.clone()))?;
         self.place.settle_down()?;
         Ok(program)

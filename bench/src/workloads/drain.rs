@@ -15,7 +15,7 @@ pub(crate) fn with_a_ledger(sitting: &mut Sitting) -> Result<&'static str> {
 
 /// No handler does anything: what remains is the framework's.
 pub(crate) fn with_nothing(sitting: &mut Sitting) -> Result<&'static str> {
-    drain(sitting, "no-op", Handler::Nothing, |entry| entry.description.skills.contains(&Skill::Nothing))
+    drain(sitting, "no-op", Handler::Nothing, |entry| entry.can(Skill::Nothing))
 }
 
 fn drain(
@@ -38,7 +38,7 @@ fn run(options: &Options, site: &Site<'_>, workers: usize, handler: Handler) -> 
     let rate = measure::rate(&mut programs, rows, options.window())?;
     let [program] = &mut programs;
     program.tell(&Request::Stop)?;
-    Ok(vec![("messages per second", rate * honest(site, program.count()?, handler)?)])
+    Ok(vec![Value::new("messages per second", rate * honest(site, program.count()?, handler)?)])
 }
 
 /// Enough rows for the window.
