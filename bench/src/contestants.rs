@@ -23,7 +23,7 @@ pub(crate) const BACKENDS: [Backend; 4] =
 /// Everybody in this program.
 fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     let mut all: Vec<Box<dyn Contestant>> = Vec::new();
-    for shape in Shape::ALL {
+    for shape in Shape::all(backend) {
         all.push(Box::new(Limit { shape, backend }));
     }
     for mode in [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::AtOnce, Mode::Lease] {

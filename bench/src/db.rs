@@ -1,13 +1,18 @@
 //! The databases: private servers with durable commits, and a place on one of them for each run.
 
 use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use contestant::Backend;
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
+
+use crate::process;
 
 #[allow(unused, reason = "the suite needs more of it")]
 #[path = "../../tests/db/mysql.rs"]
@@ -55,36 +60,50 @@ const MARIADB_SHOWN: &[&str] = &[
 
 /// A server of the benchmark's own. It ends with this value, or with the process.
 pub(crate) enum Server {
-    Postgres(postgres::PrivateServer),
-    Mariadb(mysql::PrivateServer),
+    /// With the number of its process.
+    Postgres(postgres::PrivateServer, u32),
+    Mariadb(mysql::PrivateServer, u32),
     /// SQLite has none.
     Sqlite(Backend),
 }
 
 impl Server {
-    pub(crate) fn start(backend: Backend) -> Self {
-        match backend {
+    pub(crate) fn start(backend: Backend) -> Result<Self> {
+        Ok(match backend {
             Backend::Postgres => {
                 let server = postgres::PrivateServer::start();
                 server.set_arguments(POSTGRES.iter().flat_map(|set| ["-c".to_owned(), (*set).to_owned()]).collect());
                 // Its files are made by a command of the tests, and settings like these want a new start.
                 server.kill();
                 server.restart();
-                Server::Postgres(server)
+                let directory = diesel::select(sql::<Text>("current_setting('data_directory')"))
+                    .get_result(&mut PgConnection::establish(server.url())?)?;
+                Server::Postgres(server, process_in(directory, "postmaster.pid")?)
             }
             Backend::Mariadb => {
                 let arguments = MARIADB.iter().map(|&argument| argument.to_owned()).collect();
-                Server::Mariadb(mysql::PrivateServer::start_with(mysql::initialize, arguments))
+                let server = mysql::PrivateServer::start_with(mysql::initialize, arguments);
+                let directory = diesel::select(sql::<Text>("@@datadir"))
+                    .get_result(&mut MysqlConnection::establish(server.url())?)?;
+                Server::Mariadb(server, process_in(directory, "mariadb.pid")?)
             }
             Backend::SqliteFull | Backend::SqliteNormal => Server::Sqlite(backend),
-        }
+        })
     }
 
     pub(crate) fn backend(&self) -> Backend {
         match self {
-            Server::Postgres(_) => Backend::Postgres,
-            Server::Mariadb(_) => Backend::Mariadb,
+            Server::Postgres(..) => Backend::Postgres,
+            Server::Mariadb(..) => Backend::Mariadb,
             Server::Sqlite(backend) => *backend,
+        }
+    }
+
+    /// The processor time that it has used so far.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        match self {
+            Server::Postgres(_, process) | Server::Mariadb(_, process) => process::processor_time_of_all(*process),
+            Server::Sqlite(_) => Ok(Duration::ZERO),
         }
     }
 
@@ -92,7 +111,7 @@ impl Server {
     pub(crate) fn settings(&self) -> Result<String> {
         let mut settings = String::new();
         match self {
-            Server::Postgres(server) => {
+            Server::Postgres(server, _) => {
                 let mut connection = PgConnection::establish(server.url())?;
                 for name in POSTGRES_SHOWN {
                     let value: String = diesel::select(sql::<Text>(&format!("current_setting('{name}')")))
@@ -100,7 +119,7 @@ impl Server {
                     write!(settings, "{name} = {value}, ")?;
                 }
             }
-            Server::Mariadb(server) => {
+            Server::Mariadb(server, _) => {
                 let mut connection = MysqlConnection::establish(server.url())?;
                 for name in MARIADB_SHOWN {
                     let value: String =
@@ -119,6 +138,12 @@ impl Server {
     }
 }
 
+/// The number of a server's process, as it has written it down.
+fn process_in(directory: String, file: &str) -> Result<u32> {
+    let text = fs::read_to_string(PathBuf::from(directory).join(file))?;
+    Ok(text.lines().next().context("a server writes down its number")?.trim().parse()?)
+}
+
 /// A run's own database. It is removed with this value.
 pub(crate) struct Place {
     database: Database,
@@ -135,8 +160,8 @@ impl Place {
     /// A database on a server, with the ledger in it that handlers write to.
     pub(crate) fn on(server: &Server) -> Result<Self> {
         let database = match server {
-            Server::Postgres(server) => Database::Postgres(postgres::Database::on(server)),
-            Server::Mariadb(server) => Database::Mariadb(mysql::Database::on(server)),
+            Server::Postgres(server, _) => Database::Postgres(postgres::Database::on(server)),
+            Server::Mariadb(server, _) => Database::Mariadb(mysql::Database::on(server)),
             Server::Sqlite(_) => Database::Sqlite(sqlite::Database::new()),
         };
         let place = Place { database, backend: server.backend() };

@@ -39,16 +39,23 @@ pub(crate) enum Shape {
     GroupSavepoint,
     /// The handler's insert and nothing else, committed by itself.
     Commit,
+    /// As naive, but whoever enqueues announces it, and workers with nothing to do wait for that. PostgreSQL only.
+    Listen,
 }
 
 impl Shape {
-    pub(crate) const ALL: [Shape; 5] =
-        [Shape::Naive, Shape::NaiveSavepoint, Shape::Group, Shape::GroupSavepoint, Shape::Commit];
+    const ALL: [Shape; 6] =
+        [Shape::Naive, Shape::NaiveSavepoint, Shape::Group, Shape::GroupSavepoint, Shape::Commit, Shape::Listen];
+
+    /// All that are there for a database.
+    pub(crate) fn all(backend: Backend) -> impl Iterator<Item = Shape> {
+        Shape::ALL.into_iter().filter(move |shape| *shape != Shape::Listen || backend == Backend::Postgres)
+    }
 
     /// How many messages share a transaction.
     fn size(self) -> usize {
         match self {
-            Shape::Naive | Shape::NaiveSavepoint | Shape::Commit => 1,
+            Shape::Naive | Shape::NaiveSavepoint | Shape::Commit | Shape::Listen => 1,
             Shape::Group | Shape::GroupSavepoint => GROUP,
         }
     }
@@ -72,20 +79,26 @@ impl Contestant for Limit {
             Shape::Group => ("group", "BEGIN, claim LIMIT 50, 50 inserts, one update, COMMIT"),
             Shape::GroupSavepoint => ("group-savepoint", "the same, with SAVEPOINT and RELEASE around each insert"),
             Shape::Commit => ("commit", "the insert alone, in a transaction of its own: no queue"),
+            Shape::Listen => ("listen", "as naive, with NOTIFY in each enqueueing statement and LISTEN in each worker"),
         };
         let on_server = matches!(self.backend, Backend::Postgres | Backend::Mariadb);
         let pace = if self.shape.size() == 1 && on_server { Pace::Single } else { Pace::Group };
-        let mut skills = vec![Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Scales];
-        if self.shape == Shape::Naive {
-            skills.extend([Skill::Enqueue, Skill::Waits]);
-        }
+        let scales = [Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Scales];
+        let waits = [Skill::Enqueue, Skill::Waits];
+        let skills = match self.shape {
+            Shape::Naive => [&scales[..], &waits[..], &[Skill::Endures]].concat(),
+            Shape::Group => [&scales[..], &[Skill::Endures]].concat(),
+            Shape::NaiveSavepoint | Shape::GroupSavepoint => scales.to_vec(),
+            Shape::Commit => Vec::new(),
+            Shape::Listen => waits.to_vec(),
+        };
         Description {
             name: name.to_owned(),
             kind: Kind::Limit,
             backends: vec![self.backend],
             guarantee: if self.shape == Shape::Commit { Guarantee::None } else { Guarantee::SameTransaction },
             pace,
-            skills: if self.shape == Shape::Commit { Vec::new() } else { skills },
+            skills,
             settings: settings.to_owned(),
         }
     }
@@ -101,7 +114,7 @@ impl Contestant for Limit {
 
     fn enqueue(&self, url: &str, enqueue: &Enqueue, committed: &mut dyn FnMut(i64)) -> Result<()> {
         match self.backend {
-            Backend::Postgres => postgres::enqueue(url, enqueue, committed),
+            Backend::Postgres => postgres::enqueue(url, self.shape, enqueue, committed),
             Backend::Mariadb => mariadb::enqueue(url, enqueue, committed),
             Backend::SqliteFull | Backend::SqliteNormal => sqlite::enqueue(url, self.backend, enqueue, committed),
         }

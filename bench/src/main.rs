@@ -6,6 +6,7 @@
 
 mod contestants;
 mod db;
+mod disk;
 mod limits;
 mod measure;
 mod modes;

@@ -46,6 +46,9 @@ impl Contestant for InMode {
         if self.mode == Mode::Transaction {
             skills.extend([Skill::Enqueue, Skill::Entities]);
         }
+        if matches!(self.mode, Mode::Transaction | Mode::Group) {
+            skills.push(Skill::Endures);
+        }
         Description {
             name: name.to_owned(),
             kind: Kind::Queueable,

@@ -1,5 +1,6 @@
 //! A sitting: everybody in turn on the same machine, in another order in each repeat.
 
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::contestants;
 use crate::db::{Place, Server};
+use crate::disk;
 use crate::options::Options;
 use crate::program::{Entry, Program};
 use crate::results::{Results, Sample};
@@ -49,11 +51,12 @@ impl Sitting {
     pub(crate) fn open(options: Options) -> Result<Self> {
         fs::create_dir_all(&options.out)?;
         let log = options.out.join("contestants.log");
+        println!("the databases lie in {}, where {}\n", env::temp_dir().display(), disk::speed()?);
         let mut servers = Vec::new();
         let mut entries = Vec::new();
         let mut missing = Vec::new();
         for backend in options.backends() {
-            let server = Server::start(backend);
+            let server = Server::start(backend)?;
             println!("{}: {}\n", backend.name(), server.settings()?);
             servers.push(server);
             let (all, not_there) = contestants::all(backend, &log)?;

@@ -190,7 +190,10 @@ pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
     let note = match backend {
         _ if *bytes == 0 => "NULL".to_owned(),
         Backend::Postgres => {
-            format!("(SELECT string_agg(md5(random()::text || n), '') FROM generate_series(1, {}))", bytes.div_ceil(32))
+            format!(
+                "(SELECT string_agg(md5(random()::text || n || part), '') FROM generate_series(1, {}) AS parts (part))",
+                bytes.div_ceil(32)
+            )
         }
         Backend::Mariadb => format!("REPEAT(MD5(RAND()), {})", bytes.div_ceil(32)),
         Backend::SqliteFull | Backend::SqliteNormal => format!("hex(randomblob({}))", bytes / 2),

@@ -151,8 +151,10 @@ pub enum Skill {
     Entities,
     /// It waits for new messages: idle time and latency can be measured.
     Waits,
-    /// It is there as a yardstick for many processes and for large tables too.
+    /// It is a yardstick for many processes too.
     Scales,
+    /// It takes part in what takes minutes: a million rows, an old snapshot.
+    Endures,
 }
 
 /// Rows to put into a queue.

@@ -6,13 +6,18 @@
 #![allow(unsafe_code, reason = "a library in C")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use pq_sys::{
-    ConnStatusType, ExecStatusType, PGconn, PGresult, PQclear, PQconnectdb, PQerrorMessage, PQexec, PQexecPrepared,
-    PQfinish, PQgetisnull, PQgetvalue, PQntuples, PQprepare, PQresultErrorMessage, PQresultStatus, PQstatus,
+    ConnStatusType, ExecStatusType, PGconn, PGresult, PQclear, PQconnectdb, PQconsumeInput, PQerrorMessage, PQexec,
+    PQexecPrepared, PQfinish, PQfreemem, PQgetisnull, PQgetvalue, PQnotifies, PQntuples, PQprepare,
+    PQresultErrorMessage, PQresultStatus, PQsocket, PQstatus,
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A session.
 pub(crate) struct Connection(NonNull<PGconn>);
@@ -55,6 +60,25 @@ impl Connection {
             PQexecPrepared(self.0.as_ptr(), name.as_ptr(), count, values.as_ptr(), ptr::null(), ptr::null(), 0)
         };
         self.rows(answer)
+    }
+
+    /// Waits until something was announced on a channel that this session listens to, or the time is over.
+    pub(crate) fn wait_for_notice(&mut self, time: Duration) -> Result<()> {
+        // SAFETY: the pointer is not finished yet, and neither is the socket while this function has it.
+        let socket = unsafe { BorrowedFd::borrow_raw(PQsocket(self.0.as_ptr())) };
+        let time = Timespec::try_from(time)?;
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&time))?;
+        // SAFETY: as above; a notice is given back to the library that has made it.
+        unsafe {
+            PQconsumeInput(self.0.as_ptr());
+            loop {
+                let notice = PQnotifies(self.0.as_ptr());
+                if notice.is_null() {
+                    return Ok(());
+                }
+                PQfreemem(notice.cast());
+            }
+        }
     }
 
     fn rows(&self, answer: *mut PGresult) -> Result<Rows> {

@@ -66,7 +66,10 @@ impl Session {
         let connection = &mut self.connection;
         connection.query_drop("BEGIN")?;
         let claimed: Vec<(i64, i64, i64, Option<String>, String, i32)> = connection.exec(&self.claim, ())?;
-        for (id, _, amount, ..) in &claimed {
+        for (id, number, amount, ..) in &claimed {
+            if shift.handler == Handler::Clock {
+                shift.meter.handled(*number);
+            }
             if shift.shape.has_savepoints() {
                 connection.query_drop("SAVEPOINT message")?;
             }
@@ -86,8 +89,10 @@ impl Session {
             }
         }
         connection.query_drop("COMMIT")?;
-        // After the commit: a deadlock has handled nothing.
-        shift.meter.handled_all(claimed.iter().map(|&(_, number, ..)| number));
+        if shift.handler != Handler::Clock {
+            // After the commit: a deadlock has handled nothing.
+            shift.meter.handled_all(claimed.iter().map(|&(_, number, ..)| number));
+        }
         Ok(claimed.len())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use contestant::{Enqueue, Handler};
@@ -31,6 +32,9 @@ pub(super) fn work(url: &str, shift: &Shift) -> Result<()> {
         "UPDATE payments SET status = 'SUCCESS', next_attempt_time = NULL, try_count = try_count + 1, \
          last_attempt_time = clock_timestamp(), last_attempt_error_message = NULL WHERE id = ANY ($1)",
     )?;
+    if shift.shape == Shape::Listen {
+        connection.run(c"LISTEN payments")?;
+    }
     let mut number = 0;
     while !shift.is_over() {
         if shift.shape == Shape::Commit {
@@ -38,7 +42,10 @@ pub(super) fn work(url: &str, shift: &Shift) -> Result<()> {
             connection.execute(c"book", &[&CString::new(number.to_string())?, c"100"])?;
             shift.meter.handled(number);
         } else if turn(&mut connection, shift)? == 0 {
-            thread::sleep(PAUSE);
+            match shift.shape {
+                Shape::Listen => connection.wait_for_notice(Duration::from_secs(1))?,
+                _ => thread::sleep(PAUSE),
+            }
         }
     }
     Ok(())
@@ -78,17 +85,19 @@ fn array(values: &[&str]) -> Result<CString> {
     Ok(CString::new(format!("{{{}}}", values.join(",")))?)
 }
 
-pub(super) fn enqueue(url: &str, enqueue: &Enqueue, committed: &mut dyn FnMut(i64)) -> Result<()> {
+pub(super) fn enqueue(url: &str, shape: Shape, enqueue: &Enqueue, committed: &mut dyn FnMut(i64)) -> Result<()> {
     let mut connection = Connection::open(url)?;
-    connection.prepare(
-        c"one",
-        "INSERT INTO payments (number, amount_cents, next_attempt_time) VALUES ($1, $2, clock_timestamp())",
-    )?;
-    connection.prepare(
-        c"many",
-        "INSERT INTO payments (number, amount_cents, next_attempt_time) \
-         SELECT n, a, clock_timestamp() FROM unnest($1::bigint[], $2::bigint[]) AS new (n, a)",
-    )?;
+    let one = "INSERT INTO payments (number, amount_cents, next_attempt_time) VALUES ($1, $2, clock_timestamp())";
+    let many = "INSERT INTO payments (number, amount_cents, next_attempt_time) \
+                SELECT n, a, clock_timestamp() FROM unnest($1::bigint[], $2::bigint[]) AS new (n, a)";
+    for (name, insert) in [(c"one", one), (c"many", many)] {
+        if shape == Shape::Listen {
+            let announced = format!("WITH new AS ({insert} RETURNING 1) SELECT pg_notify('payments', '') FROM new");
+            connection.prepare(name, &announced)?;
+        } else {
+            connection.prepare(name, insert)?;
+        }
+    }
     let numbers: Vec<i64> = (enqueue.first..enqueue.first + enqueue.count).collect();
     for batch in numbers.chunks(enqueue.batch) {
         enqueue.pause();

@@ -25,7 +25,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         (format!("{many} due"), Ballast::Due),
         (format!("{many} finished"), Ballast::Finished),
     ];
-    let chosen = |entry: &Entry| entry.can(Skill::Scales);
+    let chosen = |entry: &Entry| entry.can(Skill::Endures);
     sitting.measure("backlog", sitting.options.repeats(), chosen, &cases, |options, site, &ballast| {
         if ballast == Ballast::Finished && !site.entry.can(Skill::Finished) {
             return Ok(Vec::new());
@@ -40,10 +40,10 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         site.place.settle_down()?;
         site.start(&mut program, &Work { workers: WORKERS, handler: Handler::Ledger, entities: 1 })?;
         let mut programs = [program];
-        let rate = measure::rate(&mut programs, own, options.window())?;
+        let rate = measure::rate(site.server, &mut programs, own, options.window())?;
         let [program] = &mut programs;
         program.tell(&Request::Stop)?;
-        Ok(vec![Value::new("messages per second", rate * honest(site, program.count()?, Handler::Ledger)?)])
+        Ok(vec![Value::new("messages per second", rate.per_second * honest(site, program.count()?, Handler::Ledger)?)])
     })?;
     sitting.results.add_shares("backlog", "share of the rate with little to do");
     Ok("backlog")

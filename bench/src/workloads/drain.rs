@@ -35,10 +35,14 @@ fn run(options: &Options, site: &Site<'_>, workers: usize, handler: Handler) -> 
     let rows = rows(options, site.entry);
     let mut programs = [site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?];
     site.start(&mut programs[0], &Work { workers, handler, entities: 1 })?;
-    let rate = measure::rate(&mut programs, rows, options.window())?;
+    let rate = measure::rate(site.server, &mut programs, rows, options.window())?;
     let [program] = &mut programs;
     program.tell(&Request::Stop)?;
-    Ok(vec![Value::new("messages per second", rate * honest(site, program.count()?, handler)?)])
+    let share = honest(site, program.count()?, handler)?;
+    Ok(vec![
+        Value::new("messages per second", rate.per_second * share),
+        Value::new("microseconds of processor time per message", rate.processor.as_secs_f64() * 1e6 / share),
+    ])
 }
 
 /// Enough rows for the window.

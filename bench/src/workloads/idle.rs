@@ -45,7 +45,7 @@ fn measure(site: &Site<'_>, time: Duration) -> Result<Vec<Value>> {
 /// How many statements (on PostgreSQL: transactions, of which an idle program's have one each) were run so far.
 fn queries(site: &Site<'_>) -> Result<Option<i64>> {
     match site.server {
-        Server::Postgres(server) => {
+        Server::Postgres(server, _) => {
             let name = site.place.url().rsplit('/').next().context("an address ends with a database's name")?;
             let count = sql::<BigInt>("(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = ")
                 .bind::<Text, _>(name)
@@ -53,7 +53,7 @@ fn queries(site: &Site<'_>) -> Result<Option<i64>> {
             // From another database, so that the question does not count.
             Ok(Some(diesel::select(count).get_result(&mut PgConnection::establish(server.url())?)?))
         }
-        Server::Mariadb(server) => {
+        Server::Mariadb(server, _) => {
             let count = "(SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
                          WHERE variable_name = 'Questions')";
             Ok(Some(diesel::select(sql::<BigInt>(count)).get_result(&mut MysqlConnection::establish(server.url())?)?))

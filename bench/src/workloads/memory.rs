@@ -13,7 +13,7 @@ use crate::sitting::{Sitting, Value};
 pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let many = if sitting.options.quick { 100_000 } else { 1_000_000 };
     let cases = [1_000, many].map(|rows| (format!("{rows} due"), rows));
-    let chosen = |entry: &Entry| entry.can(Skill::Scales);
+    let chosen = |entry: &Entry| entry.can(Skill::Endures);
     // Memory is the same in every repeat, and a million rows take their time.
     let repeats = sitting.options.repeats.unwrap_or(1);
     sitting.measure("memory", repeats, chosen, &cases, |options, site, &rows| {

@@ -18,7 +18,7 @@ const WORKERS: usize = 4;
 const PARTS: u32 = 12;
 
 pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
-    let chosen = |entry: &Entry| entry.can(Skill::Scales) && entry.can(Skill::Waits) || entry.is_reference();
+    let chosen = |entry: &Entry| entry.can(Skill::Endures);
     let cases = [(String::new(), ())];
     // Two minutes each: once is enough, if nothing else is said.
     let repeats = sitting.options.repeats.unwrap_or(1);

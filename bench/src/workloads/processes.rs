@@ -20,13 +20,13 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         for program in &mut programs {
             site.start(program, &Work { workers: 4, handler: Handler::Ledger, entities: 1 })?;
         }
-        let rate = measure::rate(&mut programs, rows, options.window())?;
+        let rate = measure::rate(site.server, &mut programs, rows, options.window())?;
         let mut handled = 0;
         for program in &mut programs {
             program.tell(&Request::Stop)?;
             handled += program.count()?;
         }
-        Ok(vec![Value::new("messages per second", rate * honest(site, handled, Handler::Ledger)?)])
+        Ok(vec![Value::new("messages per second", rate.per_second * honest(site, handled, Handler::Ledger)?)])
     })?;
     Ok("processes")
 }
