@@ -83,13 +83,13 @@ impl Contestant for Limit {
         };
         let on_server = matches!(self.backend, Backend::Postgres | Backend::Mariadb);
         let pace = if self.shape.size() == 1 && on_server { Pace::Single } else { Pace::Group };
-        let scales = [Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Scales];
+        let scales = [Skill::Drain, Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Scales];
         let waits = [Skill::Enqueue, Skill::Waits];
         let skills = match self.shape {
             Shape::Naive => [&scales[..], &waits[..], &[Skill::Endures]].concat(),
             Shape::Group => [&scales[..], &[Skill::Endures]].concat(),
             Shape::NaiveSavepoint | Shape::GroupSavepoint => scales.to_vec(),
-            Shape::Commit => Vec::new(),
+            Shape::Commit => vec![Skill::Drain],
             Shape::Listen => waits.to_vec(),
         };
         Description {

@@ -42,7 +42,7 @@ impl Contestant for InMode {
                 ("queueable-lease", Pace::Single, "lease = 60s: claim and settlement commit apart, call is empty")
             }
         };
-        let mut skills = vec![Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Waits, Skill::Scales];
+        let mut skills = vec![Skill::Drain, Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Waits, Skill::Scales];
         if self.mode == Mode::Transaction {
             skills.extend([Skill::Enqueue, Skill::Entities]);
         }

@@ -196,23 +196,3 @@ pub(crate) fn legible(value: f64) -> String {
         _ => format!("{value:.2}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{legible, median};
-
-    #[test]
-    fn numbers_are_legible() {
-        for (value, text) in
-            [(0.123, "0.12"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1 234"), (1_234_567.0, "1 234 567")]
-        {
-            assert_eq!(legible(value), text);
-        }
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_two() {
-        assert_eq!(median(vec![4.0, 1.0, 3.0]), 3.0);
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
-    }
-}

@@ -61,7 +61,7 @@ pub struct Description {
     pub guarantee: Guarantee,
     /// About how fast it is, so that there are enough rows.
     pub pace: Pace,
-    /// Which workloads it can take part in besides `drain`.
+    /// Which workloads it can take part in.
     pub skills: Vec<Skill>,
     /// Its version, and the settings it is run with.
     pub settings: String,
@@ -136,9 +136,11 @@ pub enum Pace {
     Group,
 }
 
-/// A workload that not everybody can take part in.
+/// What not everybody can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Skill {
+    /// The workload `drain`.
+    Drain,
     /// Handlers that do nothing.
     Nothing,
     /// `fill` can make rows that are finished.

@@ -10,7 +10,7 @@ use crate::sitting::{Site, Sitting, Value};
 
 /// Every handler inserts one row.
 pub(crate) fn with_a_ledger(sitting: &mut Sitting) -> Result<&'static str> {
-    drain(sitting, "drain", Handler::Ledger, |_| true)
+    drain(sitting, "drain", Handler::Ledger, |entry| entry.can(Skill::Drain))
 }
 
 /// No handler does anything: what remains is the framework's.

@@ -53,7 +53,7 @@ impl Contestant for Apalis {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Single,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
             settings: "apalis-postgres 1.0, batches of 100, LISTEN and polling each 100 ms, a tokio task per job".to_owned(),
         }
     }

@@ -72,7 +72,7 @@ impl Contestant for Backie {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Slow,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
             settings: "backie 0.9, C workers, pull interval 100 ms, finished tasks are removed".to_owned(),
         }
     }

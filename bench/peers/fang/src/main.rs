@@ -61,7 +61,7 @@ impl Contestant for Fang {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Slow,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
             settings: "fang 0.11, asynchronous, C workers that sleep 100 ms, finished tasks are removed".to_owned(),
         }
     }

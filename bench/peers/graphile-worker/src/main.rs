@@ -74,7 +74,7 @@ impl Contestant for Graphile {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Single,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
             settings: "graphile_worker 0.14, local queue of 1000, completions in batches of 5 ms, LISTEN".to_owned(),
         }
     }

@@ -52,7 +52,7 @@ impl Contestant for Sqlxmq {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::SameTransaction,
             pace: Pace::Slow,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales],
             settings: "sqlxmq 0.6, concurrency C to 2 C, complete_with_transaction, LISTEN".to_owned(),
         }
     }

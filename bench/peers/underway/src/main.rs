@@ -50,7 +50,7 @@ impl Contestant for Underway {
             backends: vec![Backend::Postgres],
             guarantee: Guarantee::SameTransaction,
             pace: Pace::Slow,
-            skills: vec![Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
+            skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
             settings: "underway 0.2, C workers, LISTEN".to_owned(),
         }
     }
