@@ -38,8 +38,8 @@ read -r -d '' -a missing < <(missing_packages) || true
 
 # All programs into one directory: the benchmark looks for the others beside itself.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build --release --locked
+cargo build --release
 # A framework that does not build here is left out, and the benchmark says so.
-cargo build --release --locked --manifest-path peers/Cargo.toml --keep-going ||
+cargo build --release --manifest-path peers/Cargo.toml --keep-going ||
     echo "not all other frameworks can be built here" >&2
 exec "$CARGO_TARGET_DIR/release/bench" "$@"

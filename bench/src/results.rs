@@ -112,10 +112,13 @@ pub(crate) struct Line {
     pub(crate) cells: Vec<Option<(f64, Option<f64>)>>,
 }
 
+/// For each repeat a value, and what the reference has made of it right before.
+type Repeats = BTreeMap<usize, (f64, Option<f64>)>;
+
 impl Tabulated {
     fn new(workload: &str, backend: Backend, unit: &str, samples: &[&Sample]) -> Self {
         let mut cases: Vec<String> = Vec::new();
-        let mut values: BTreeMap<(&str, &str), BTreeMap<usize, (f64, Option<f64>)>> = BTreeMap::new();
+        let mut values: BTreeMap<(&str, &str), Repeats> = BTreeMap::new();
         let mut who: Vec<(&str, &'static str)> = Vec::new();
         for sample in samples {
             if !cases.contains(&sample.case) {

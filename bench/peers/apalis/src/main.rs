@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use apalis::prelude::*;
 use apalis_postgres::queries::push_tasks;
 use apalis_postgres::{Config, PostgresStorage};
-use common::{BATCH, BOOK, Serving, block_on};
+use common::{BATCH, BOOK, Driven, block_on};
 use contestant::{
     Backend, Contestant, Description, Enqueue, Fill, Guarantee, Kind, Meter, Pace, Running, Skill, Work, serve,
 };
@@ -54,14 +54,13 @@ impl Contestant for Apalis {
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Single,
             skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
-            settings: "apalis-postgres 1.0, batches of 100, LISTEN and polling each 100 ms, a tokio task per job".to_owned(),
+            settings: "apalis-postgres 1.0, batches of 100, LISTEN and polling each 100 ms, a tokio task per job"
+                .to_owned(),
         }
     }
 
     fn prepare(&self, url: &str, _entities: usize) -> Result<()> {
-        block_on(async {
-            PostgresStorage::<()>::setup(&pool(url, 2).await?).await.map_err(|error| anyhow!("{error}"))
-        })
+        block_on(async { PostgresStorage::<()>::setup(&pool(url, 2).await?).await.map_err(|error| anyhow!("{error}")) })
     }
 
     fn fill(&self, url: &str, fill: &Fill) -> Result<()> {
@@ -89,9 +88,10 @@ impl Contestant for Apalis {
     }
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
-        Serving::start(async {
-            let pool = pool(url, u32::try_from(work.workers)? + 4).await?;
-            let books = Books { task: common::Task::new(work.handler, meter), pool: pool.clone() };
+        let (url, work, task) = (url.to_owned(), work.clone(), common::Task::new(work.handler, meter));
+        Ok(Driven::start(move || async move {
+            let pool = pool(&url, u32::try_from(work.workers)? + 4).await?;
+            let books = Books { task, pool: pool.clone() };
             let backend = PostgresStorage::new(&pool)
                 .with_config(Config::default().queue(QUEUE).batch_size(100))
                 .with_pubsub()
@@ -102,13 +102,8 @@ impl Contestant for Apalis {
                 .parallelize(tokio::spawn)
                 .data(books)
                 .build(book);
-            tokio::spawn(async move {
-                if let Err(error) = worker.run().await {
-                    eprintln!("{error}");
-                }
-            });
-            Ok(())
-        })
+            worker.run().await.map_err(|error| anyhow!("{error}"))
+        }))
     }
 }
 

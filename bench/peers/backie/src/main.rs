@@ -20,9 +20,13 @@ use serde::{Deserialize, Serialize};
 const MIGRATIONS: &str = include_str!(concat!(env!("OUT_DIR"), "/migrations.sql"));
 
 diesel::table! {
+    /// What the handler writes to.
     ledger (id) {
+        /// The key.
         id -> BigInt,
+        /// The job's number.
         payment_id -> BigInt,
+        /// Always the same.
         amount_cents -> BigInt,
     }
 }
@@ -105,10 +109,7 @@ impl Contestant for Backie {
             let mut connection = AsyncPgConnection::establish(url).await?;
             for number in enqueue.first..enqueue.first + enqueue.count {
                 enqueue.pause();
-                Book { number }
-                    .enqueue::<PgTaskStore>(&mut connection)
-                    .await
-                    .map_err(|error| anyhow!("{error}"))?;
+                Book { number }.enqueue::<PgTaskStore>(&mut connection).await.map_err(|error| anyhow!("{error}"))?;
                 committed(number);
             }
             Ok(())

@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use contestant::{Handler, Meter, Running};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 /// How many jobs are put into a queue at once, where nobody measures it.
 pub const BATCH: usize = 1000;
@@ -59,5 +61,38 @@ impl Running for Serving {
     fn stop(self: Box<Self>) -> Result<()> {
         self.0.shutdown_timeout(Duration::from_secs(10));
         Ok(())
+    }
+}
+
+/// A framework whose future can only be driven by one thread.
+pub struct Driven {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Driven {
+    /// Drives a framework in a thread of its own until it is stopped.
+    pub fn start<F: Future<Output = Result<()>>>(begin: impl FnOnce() -> F + Send + 'static) -> Box<dyn Running> {
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Runtime::new()?;
+            let result = runtime.block_on(async {
+                tokio::select! {
+                    result = begin() => result,
+                    _ = stopped => Ok(()),
+                }
+            });
+            runtime.shutdown_timeout(Duration::from_secs(10));
+            result
+        });
+        Box::new(Driven { stop, thread })
+    }
+}
+
+impl Running for Driven {
+    fn stop(self: Box<Self>) -> Result<()> {
+        // It may have ended by itself: then the thread says why.
+        let _ = self.stop.send(());
+        self.thread.join().map_err(|_| anyhow!("the thread panicked"))?
     }
 }

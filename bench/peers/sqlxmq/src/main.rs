@@ -21,8 +21,8 @@ async fn book(mut job: CurrentJob, task: Task) -> Result<(), Box<dyn Error + Sen
     if task.books {
         let mut transaction = job.pool().begin().await?;
         sqlx::query(BOOK).bind(number).bind(100_i64).execute(&mut *transaction).await?;
-        job.complete_with_transaction(&mut transaction).await?;
-        transaction.commit().await?;
+        // Commits it.
+        job.complete_with_transaction(transaction).await?;
     } else {
         job.complete().await?;
     }
