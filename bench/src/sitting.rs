@@ -69,7 +69,7 @@ impl Sitting {
         }
         missing.retain(|peer| options.chooses(&peer.replacen("peer-", "", 1)));
         if !missing.is_empty() {
-            println!("\nnot built, and left out: {}", missing.join(", "));
+            println!("\nnot built (anew), and left out: {}", missing.join(", "));
         }
         println!();
         Ok(Sitting { options, results: Results::default(), entries, servers, log })
