@@ -1,0 +1,221 @@
+//! Queueable as a contestant, in each of its modes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use contestant::{
+    Backend, Contestant, Description, Enqueue, Fill, Guarantee, Handler as Does, Kind, Meter, Pace, Running, Skill,
+    Work,
+};
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
+use queueable::{Failure, Group, Handler, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle};
+
+use crate::table::{self, Fifth, Fourth, Grouped, Leased, Optimistic, Second, Single, Third, each_further, ledger};
+
+/// How queueable works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Transaction,
+    Group,
+    Optimistic,
+    AtOnce,
+    Lease,
+}
+
+/// Queueable in one of its modes on one of its databases.
+pub(crate) struct InMode {
+    pub(crate) mode: Mode,
+    pub(crate) backend: Backend,
+}
+
+impl Contestant for InMode {
+    fn describe(&self) -> Description {
+        let (name, pace, settings) = match self.mode {
+            Mode::Transaction => ("queueable", Pace::Single, "transaction mode: a savepoint and a commit per message"),
+            Mode::Group => ("queueable-group", Pace::Group, "group = 50: a savepoint per message"),
+            Mode::Optimistic => ("queueable-optimistic", Pace::Group, "group(50, optimistic): a savepoint per group"),
+            Mode::AtOnce => ("queueable-at-once", Pace::Group, "group = 50, handle_group: one insert of 50 rows"),
+            Mode::Lease => {
+                ("queueable-lease", Pace::Single, "lease = 60s: claim and settlement commit apart, call is empty")
+            }
+        };
+        let mut skills = vec![Skill::Drain, Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Waits, Skill::Scales];
+        if self.mode == Mode::Transaction {
+            skills.extend([Skill::Enqueue, Skill::Entities]);
+        }
+        if matches!(self.mode, Mode::Transaction | Mode::Group) {
+            skills.push(Skill::Endures);
+        }
+        Description {
+            name: name.to_owned(),
+            kind: Kind::Queueable,
+            backends: vec![self.backend],
+            guarantee: Guarantee::SameTransaction,
+            pace: match self.backend {
+                Backend::Postgres | Backend::Mariadb => pace,
+                Backend::SqliteFull | Backend::SqliteNormal => Pace::Group,
+            },
+            skills,
+            settings: settings.to_owned(),
+        }
+    }
+
+    fn prepare(&self, url: &str, entities: usize) -> Result<()> {
+        table::create(self.backend, url, entities)
+    }
+
+    fn fill(&self, url: &str, fill: &Fill) -> Result<()> {
+        table::fill(self.backend, url, fill)
+    }
+
+    fn enqueue(&self, url: &str, enqueue: &Enqueue, committed: &mut dyn FnMut(i64)) -> Result<()> {
+        table::enqueue(self.backend, url, enqueue, committed)
+    }
+
+    fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
+        // Workers, scout, heart of the leases.
+        let size = u32::try_from(work.workers + 2)?;
+        let handle = match self.backend {
+            Backend::Postgres => on_postgres::start(self.mode, pool(url, size)?, work, meter)?,
+            Backend::Mariadb => on_mariadb::start(self.mode, pool(url, size)?, work, meter)?,
+            Backend::SqliteFull | Backend::SqliteNormal => {
+                let level = if self.backend == Backend::SqliteFull { "FULL" } else { "NORMAL" };
+                let pool = Pool::builder()
+                    .max_size(size)
+                    .connection_customizer(Box::new(Synchronous(level)))
+                    .build(ConnectionManager::new(url))?;
+                on_sqlite::start(self.mode, pool, work, meter)?
+            }
+        };
+        Ok(Box::new(Polling(handle)))
+    }
+}
+
+fn pool<C: r2d2::R2D2Connection + 'static>(url: &str, size: u32) -> Result<Pool<ConnectionManager<C>>> {
+    Ok(Pool::builder().max_size(size).build(ConnectionManager::new(url))?)
+}
+
+/// How safely SQLite commits, as an application sets it on its pool.
+#[derive(Debug)]
+struct Synchronous(&'static str);
+
+impl CustomizeConnection<SqliteConnection, r2d2::Error> for Synchronous {
+    fn on_acquire(&self, connection: &mut SqliteConnection) -> Result<(), r2d2::Error> {
+        let settings = format!("PRAGMA busy_timeout = 10000; PRAGMA synchronous = {}", self.0);
+        connection.batch_execute(&settings).map_err(r2d2::Error::QueryError)
+    }
+}
+
+struct Polling(PollerHandle);
+
+impl Running for Polling {
+    fn stop(self: Box<Self>) -> Result<()> {
+        self.0.shutdown(Duration::from_secs(30));
+        Ok(())
+    }
+}
+
+/// The handlers on a type of connection: what an application writes, once for each database.
+macro_rules! handlers {
+    ($module:ident, $Connection:ty) => {
+        mod $module {
+            use super::*;
+
+            type Pooled = Pool<ConnectionManager<$Connection>>;
+
+            pub(super) fn start(mode: Mode, pool: Pooled, work: &Work, meter: &Arc<Meter>) -> Result<PollerHandle> {
+                let (meter, does) = (meter.clone(), work.handler);
+                let poller = Poller::new(pool).workers(work.workers);
+                let mut poller = match mode {
+                    Mode::Transaction => {
+                        poller.serve::<Single>(move |payment: &Single, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
+                    Mode::Group => {
+                        poller.serve::<Grouped>(move |payment: &Grouped, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
+                    Mode::Optimistic => poller.serve::<Optimistic>(
+                        move |payment: &Optimistic, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        },
+                    ),
+                    Mode::AtOnce => poller.serve::<Grouped>(AtOnce { does, meter }),
+                    Mode::Lease => poller.serve::<Leased>((
+                        move |payment: &Leased, _: &Lease| -> Result<(), Failure> {
+                            meter.handled(payment.number);
+                            Ok(())
+                        },
+                        move |payment: &Leased, (): &(), message: &mut Message<'_, $Connection>| {
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        },
+                    )),
+                };
+                if work.entities > 1 {
+                    macro_rules! serve {
+                        ($entity:ident) => {
+                            poller = poller
+                                .serve::<$entity>(|_: &$entity, _: &mut Message<'_, $Connection>| Ok(Outcome::Done));
+                        };
+                    }
+                    each_further!(serve);
+                }
+                Ok(poller.start()?)
+            }
+
+            fn book(does: Does, payment: i64, amount: i64, connection: &mut $Connection) -> HandlerResult {
+                if does == Does::Ledger {
+                    diesel::insert_into(ledger::table)
+                        .values((ledger::payment_id.eq(payment), ledger::amount_cents.eq(amount)))
+                        .execute(connection)?;
+                }
+                Ok(Outcome::Done)
+            }
+
+            struct AtOnce {
+                does: Does,
+                meter: Arc<Meter>,
+            }
+
+            impl Handler<Grouped, $Connection> for AtOnce {
+                fn handle(&self, payment: &Grouped, message: &mut Message<'_, $Connection>) -> HandlerResult {
+                    self.meter.handled(payment.number);
+                    book(self.does, payment.id, payment.amount_cents, message.connection())
+                }
+
+                fn handle_group(
+                    &self,
+                    payments: &[Grouped],
+                    group: &mut Group<'_, $Connection>,
+                ) -> Option<Vec<HandlerResult>> {
+                    self.meter.handled_all(payments.iter().map(|payment| payment.number));
+                    if self.does == Does::Ledger {
+                        let rows: Vec<_> = payments
+                            .iter()
+                            .map(|payment| {
+                                (ledger::payment_id.eq(payment.id), ledger::amount_cents.eq(payment.amount_cents))
+                            })
+                            .collect();
+                        if let Err(error) = diesel::insert_into(ledger::table).values(&rows).execute(group.connection())
+                        {
+                            return Some(vec![Err(error.into())]);
+                        }
+                    }
+                    Some(payments.iter().map(|_| Ok(Outcome::Done)).collect())
+                }
+            }
+        }
+    };
+}
+
+handlers!(on_postgres, PgConnection);
+handlers!(on_mariadb, MysqlConnection);
+handlers!(on_sqlite, SqliteConnection);

@@ -1,0 +1,106 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use contestant::Backend;
+
+use crate::limits::REFERENCE;
+
+/// Measures queueable beside hand-written SQL and beside other job frameworks, in one sitting, and prints medians and their
+/// ratios to the hand-written limit `naive` of the same run.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// What is measured. Everything, if nothing is named.
+    #[arg(value_enum)]
+    pub(crate) workloads: Vec<Workload>,
+    /// Who is measured, by their names in the tables. `naive` always is. Everybody, if nobody is named.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) contestants: Vec<String>,
+    /// On which databases. All, if none is named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) backend: Vec<Database>,
+    /// How many workers `drain` and `no-op` try.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16])]
+    pub(crate) workers: Vec<usize>,
+    /// How often everything is measured, in another order each time.
+    #[arg(long)]
+    pub(crate) repeats: Option<usize>,
+    /// Measures `naive` right before each other contestant, and divides by that. Takes twice as long, and bears a machine on
+    /// which others work too.
+    #[arg(long)]
+    pub(crate) paired: bool,
+    /// Measures each thing once and shortly: to see that it works, and in which direction a change goes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where tables, samples and plots go.
+    #[arg(long, default_value = "results")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Database {
+    Postgres,
+    Mariadb,
+    Sqlite,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// Rows already due, each handled by one insert.
+    Drain,
+    /// The same with a handler that does nothing.
+    NoOp,
+    /// How long an idle worker takes to pick a message up.
+    Latency,
+    /// Getting messages into the queue.
+    Enqueue,
+    /// A million rows that are due, or finished.
+    Backlog,
+    /// Two minutes beside a transaction that keeps everything that is dead.
+    OldSnapshot,
+    /// A process with nothing to do.
+    Idle,
+    /// Bytes of the server's log per message.
+    Wide,
+    /// A process's memory beside a million rows.
+    Memory,
+    /// 1, 2 and 4 processes on one queue.
+    Processes,
+}
+
+impl Options {
+    pub(crate) fn backends(&self) -> Vec<Backend> {
+        let of = |database: &Database| match database {
+            Database::Postgres => vec![Backend::Postgres],
+            Database::Mariadb => vec![Backend::Mariadb],
+            Database::Sqlite => vec![Backend::SqliteFull, Backend::SqliteNormal],
+        };
+        let chosen = if self.backend.is_empty() { Database::value_variants() } else { &self.backend };
+        chosen.iter().flat_map(of).collect()
+    }
+
+    /// Whether somebody with this name takes part.
+    pub(crate) fn chooses(&self, name: &str) -> bool {
+        name == REFERENCE || self.contestants.is_empty() || self.contestants.iter().any(|chosen| chosen == name)
+    }
+
+    pub(crate) fn workloads(&self) -> &[Workload] {
+        if self.workloads.is_empty() { Workload::value_variants() } else { &self.workloads }
+    }
+
+    pub(crate) fn repeats(&self) -> usize {
+        self.repeats.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    /// How long a rate is measured, after how much of a start.
+    pub(crate) fn window(&self) -> (Duration, Duration) {
+        if self.quick {
+            (Duration::from_millis(200), Duration::from_millis(1000))
+        } else {
+            (Duration::from_millis(1000), Duration::from_millis(4000))
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The table that the hand-written limits and queueable work on, made by queueable's own migration.
+
+use std::fmt::Write;
+
+use anyhow::{Error, Result};
+use contestant::{Backend, Enqueue, Fill};
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Migrations, Queueable};
+
+diesel::table! {
+    payments (id) {
+        id -> BigInt,
+        // Counts the messages, so that the benchmark knows them again.
+        number -> BigInt,
+        amount_cents -> BigInt,
+        note -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    ledger (id) {
+        id -> BigInt,
+        payment_id -> BigInt,
+        amount_cents -> BigInt,
+    }
+}
+
+macro_rules! entities {
+    ($($(#[$doc:meta])* $entity:ident $(: $mode:tt)?;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
+        #[diesel(table_name = payments)]
+        $(#[queue $mode])?
+        #[allow(dead_code, reason = "the note is loaded, as an application would")]
+        pub(crate) struct $entity {
+            pub(crate) id: i64,
+            pub(crate) number: i64,
+            pub(crate) amount_cents: i64,
+            pub(crate) note: Option<String>,
+        }
+    )*};
+}
+
+entities! {
+    /// A payment in transaction mode.
+    Single;
+    /// A payment in group mode, with a savepoint each.
+    Grouped: (group = 50);
+    /// A payment in a group with one savepoint.
+    Optimistic: (group(50, optimistic));
+    /// A payment under a lease.
+    Leased: (lease = "60s");
+}
+
+macro_rules! further_tables {
+    ($($entity:ident $table:ident;)*) => {
+        $(
+            diesel::table! {
+                $table (id) {
+                    id -> BigInt,
+                    number -> BigInt,
+                }
+            }
+
+            /// One of several kinds of jobs.
+            #[derive(Debug, Queryable, Selectable, Queueable)]
+            #[diesel(table_name = $table)]
+            #[allow(dead_code, reason = "there is no work for it")]
+            pub(crate) struct $entity {
+                pub(crate) id: i64,
+                pub(crate) number: i64,
+            }
+        )*
+
+        /// The names of the further tables.
+        pub(crate) const FURTHER: &[&str] = &[$(stringify!($table)),*];
+
+        /// Makes the further tables queues.
+        macro_rules! each_further {
+            ($do:ident) => { $($do!($entity);)* };
+        }
+        pub(crate) use each_further;
+    };
+}
+
+further_tables! {
+    Second second_payments;
+    Third third_payments;
+    Fourth fourth_payments;
+    Fifth fifth_payments;
+}
+
+/// Runs the same code on the connection of whichever database it is.
+macro_rules! on {
+    ($backend:expr, $url:expr, |$connection:ident| $body:expr) => {
+        match $backend {
+            contestant::Backend::Postgres => {
+                let mut connection = diesel::PgConnection::establish($url)?;
+                let $connection = &mut connection;
+                $body
+            }
+            contestant::Backend::Mariadb => {
+                let mut connection = diesel::MysqlConnection::establish($url)?;
+                let $connection = &mut connection;
+                $body
+            }
+            contestant::Backend::SqliteFull | contestant::Backend::SqliteNormal => {
+                let mut connection = diesel::SqliteConnection::establish($url)?;
+                diesel::connection::SimpleConnection::batch_execute(
+                    &mut connection,
+                    "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL",
+                )?;
+                let $connection = &mut connection;
+                $body
+            }
+        }
+    };
+}
+
+/// How a database counts up a key.
+fn auto_key(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Postgres => "BIGSERIAL PRIMARY KEY",
+        Backend::Mariadb => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+        Backend::SqliteFull | Backend::SqliteNormal => "INTEGER PRIMARY KEY NOT NULL",
+    }
+}
+
+/// What every handler writes to, whosever it is.
+pub(crate) fn create_ledger(backend: Backend, url: &str) -> Result<()> {
+    let key = auto_key(backend);
+    let ledger = format!("CREATE TABLE ledger (id {key}, payment_id BIGINT NOT NULL, amount_cents BIGINT NOT NULL)");
+    on!(backend, url, |connection| connection.batch_execute(&ledger)?);
+    Ok(())
+}
+
+/// Makes the table of payments and, beside it, as many further tables as there are further entities, and makes them queues.
+pub(crate) fn create(backend: Backend, url: &str, entities: usize) -> Result<()> {
+    let key = auto_key(backend);
+    let mut tables = format!(
+        "CREATE TABLE payments (id {key}, number BIGINT NOT NULL, amount_cents BIGINT NOT NULL, note TEXT NULL);"
+    );
+    for table in FURTHER {
+        write!(tables, "CREATE TABLE {table} (id {key}, number BIGINT NOT NULL);")?;
+    }
+    on!(backend, url, |connection| {
+        connection.batch_execute(&tables)?;
+        let mut migrations = Migrations::new().entity::<Single>();
+        if entities > 1 {
+            macro_rules! add {
+                ($entity:ident) => {
+                    migrations = migrations.entity::<$entity>();
+                };
+            }
+            each_further!(add);
+        }
+        connection.run_pending_migrations(migrations).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Fills the table by one statement.
+pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
+    let Fill { first, rows, bytes, finished } = fill;
+    let last = first + rows - 1;
+    // The due times are 10 microseconds apart and end with the present.
+    let (numbers, due, now) = match backend {
+        Backend::Postgres => (
+            format!("generate_series({first}, {last}) AS numbers (n)"),
+            format!("statement_timestamp() - ({last} - n) * interval '10 microseconds'"),
+            "statement_timestamp()",
+        ),
+        Backend::Mariadb => (
+            format!("(SELECT seq AS n FROM seq_{first}_to_{last}) AS numbers"),
+            format!("UTC_TIMESTAMP(6) - INTERVAL ({last} - n) * 10 MICROSECOND"),
+            "UTC_TIMESTAMP(6)",
+        ),
+        Backend::SqliteFull | Backend::SqliteNormal => (
+            format!(
+                "(WITH RECURSIVE count (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM count WHERE n < {last}) \
+                 SELECT n FROM count)"
+            ),
+            format!("strftime('%Y-%m-%d %H:%M:%f', 'now', ((n - {last}) / 100000.0) || ' seconds')"),
+            "strftime('%Y-%m-%d %H:%M:%f', 'now')",
+        ),
+    };
+    // Nothing that a database can compress.
+    let note = match backend {
+        _ if *bytes == 0 => "NULL".to_owned(),
+        Backend::Postgres => {
+            format!(
+                "(SELECT string_agg(md5(random()::text || n || part), '') FROM generate_series(1, {}) AS parts (part))",
+                bytes.div_ceil(32)
+            )
+        }
+        Backend::Mariadb => format!("REPEAT(MD5(RAND()), {})", bytes.div_ceil(32)),
+        Backend::SqliteFull | Backend::SqliteNormal => format!("hex(randomblob({}))", bytes / 2),
+    };
+    let insert = if *finished {
+        format!(
+            "INSERT INTO payments (number, amount_cents, note, status, try_count, last_attempt_time) \
+             SELECT n, 1 + n % 1000, {note}, 'SUCCESS', 1, {now} FROM {numbers}"
+        )
+    } else {
+        format!(
+            "INSERT INTO payments (number, amount_cents, note, next_attempt_time) \
+             SELECT n, 1 + n % 1000, {note}, {due} FROM {numbers}"
+        )
+    };
+    on!(backend, url, |connection| connection.batch_execute(&insert)?);
+    Ok(())
+}
+
+macro_rules! new_payment {
+    ($number:expr) => {
+        (payments::number.eq($number), payments::amount_cents.eq(1 + $number % 1000), Single::due_now())
+    };
+}
+
+/// Enqueues with Diesel, as an application that uses queueable does.
+pub(crate) fn enqueue(backend: Backend, url: &str, enqueue: &Enqueue, committed: &mut dyn FnMut(i64)) -> Result<()> {
+    let numbers = enqueue.first..enqueue.first + enqueue.count;
+    on!(backend, url, |connection| {
+        if enqueue.batch > 1 {
+            let numbers: Vec<i64> = numbers.collect();
+            for batch in numbers.chunks(enqueue.batch) {
+                let rows: Vec<_> = batch.iter().map(|&number| new_payment!(number)).collect();
+                diesel::insert_into(payments::table).values(&rows).execute(connection)?;
+                batch.iter().for_each(|&number| committed(number));
+            }
+        } else {
+            for number in numbers {
+                enqueue.pause();
+                diesel::insert_into(payments::table).values(new_payment!(number)).execute(connection)?;
+                committed(number);
+            }
+        }
+    });
+    Ok(())
+}
