@@ -13,10 +13,10 @@ use crate::failure_text::failure_text;
 use crate::gate::Gate;
 use crate::lane::{Lane, Turn};
 use crate::noise::Noise;
-use crate::poller::Tally;
 use crate::session::{Link, Session};
 use crate::settings::PollerSettings;
 use crate::slot::Slot;
+use crate::tally::Tally;
 use crate::wake::unpoisoned;
 
 /// The shared state of a poller.

@@ -20,10 +20,10 @@ use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
 use crate::noise::Noise;
 use crate::options::Options;
-use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
 use crate::statement::{Next, QueueOn};
+use crate::tally::Tally;
 use crate::verdict::Settled;
 use crate::wake::unpoisoned;
 

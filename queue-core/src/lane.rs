@@ -18,10 +18,10 @@ use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
-use crate::poller::Tally;
 use crate::session::Link;
 use crate::slot::{Held, Slot};
 use crate::statement::{ErrorText, Fence, QueueOn, Scope};
+use crate::tally::Tally;
 use crate::verdict::{Rules, Settled, tries_before};
 
 /// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.

@@ -63,6 +63,7 @@ mod stage;
 pub mod statement;
 mod status;
 mod substitute;
+mod tally;
 mod verdict;
 mod version;
 mod wake;
@@ -90,7 +91,7 @@ pub use self::options::{
     Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
     Rerun, Stages,
 };
-pub use self::poller::{Poller, PollerHandle, Shutdown, Tally};
+pub use self::poller::{Poller, PollerHandle, Shutdown};
 pub use self::priority::PrioritizeOn;
 pub use self::queue::{
     ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
@@ -112,5 +113,6 @@ pub use self::stage::Stage;
 #[doc(hidden)]
 pub use self::stage::stage_named;
 pub use self::status::{Status, UnknownStatus};
+pub use self::tally::Tally;
 pub use self::version::EnqueueByVersion;
 pub use self::window::{InvalidWindow, Window};

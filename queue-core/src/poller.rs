@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
@@ -17,7 +16,7 @@ use crate::entity::Queueable;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::heart::Heart;
-use crate::lane::{Lane, Turn};
+use crate::lane::Lane;
 use crate::mode::HandlerFor;
 use crate::options::HasStages;
 use crate::scout::Scout;
@@ -25,7 +24,7 @@ use crate::session::Session;
 use crate::settings::{ClaimStyle, PollerSettings};
 use crate::stage::Stage;
 use crate::statement::QueueOn;
-use crate::verdict::Settled;
+use crate::tally::Tally;
 use crate::wake::Bell;
 use crate::window::Window;
 use crate::worker::Worker;
@@ -339,55 +338,6 @@ fn check_tables<C: QueueConnection>(
         findings.extend(lane.check(&mut session)?);
     }
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
-}
-
-/// What a poller has done so far, as counts of rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Tally {
-    /// Rows that became `SUCCESS` or were removed by their handler.
-    pub succeeded: u64,
-    /// Rows that failed and will be retried.
-    pub retried: u64,
-    /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
-    pub failed: u64,
-    /// Rows that run again later without a failure, also because a run of their schedule came too late.
-    pub again: u64,
-    /// Rows that went on to another stage.
-    pub advanced: u64,
-    /// Rows that became `SKIPPED`.
-    pub skipped: u64,
-    /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
-    pub interrupted: u64,
-    /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
-    pub lost: u64,
-}
-
-impl Tally {
-    /// Counts what became of a row, or of the rows of a group.
-    pub(crate) fn count(&mut self, turn: Turn) {
-        match turn {
-            Turn::Settled(Settled::Succeeded | Settled::Deleted) => self.succeeded += 1,
-            Turn::Settled(Settled::Retried) => self.retried += 1,
-            Turn::Settled(Settled::Failed) => self.failed += 1,
-            Turn::Settled(Settled::Again) => self.again += 1,
-            Turn::Settled(Settled::Advanced) => self.advanced += 1,
-            Turn::Settled(Settled::Skipped) => self.skipped += 1,
-            Turn::Interrupted => self.interrupted += 1,
-            Turn::Lost => self.lost += 1,
-            Turn::Group(rows) => {
-                self.succeeded += rows.succeeded;
-                self.retried += rows.retried;
-                self.failed += rows.failed;
-                self.again += rows.again;
-                self.advanced += rows.advanced;
-                self.skipped += rows.skipped;
-                self.interrupted += rows.interrupted;
-                self.lost += rows.lost;
-            }
-            Turn::Idle | Turn::Suspect | Turn::GivenUp | Turn::Trouble => {}
-        }
-    }
 }
 
 /// What a shutdown came to.

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_row_without_a_schedule_has_none_and_one_with_a_wrong_one_says_what_is_wrong() {
-        assert!(Recurrence::of(COLUMNS, &row(None, None, Some("nowhere"))).unwrap().is_none());
+        assert!(Recurrence::of(COLUMNS, &row(None, None, Some("nowhere"))).expect("there is one").is_none());
         let text = |row| failure_text(&Recurrence::of(COLUMNS, &row).unwrap_err(), 1000);
         for (row, expected) in [
             (
@@ -128,13 +128,13 @@ mod tests {
 
     #[test]
     fn a_run_is_left_out_when_it_comes_later_than_it_may() {
-        let run = Recurrence::of(COLUMNS, &row(Some(30), None, None)).unwrap().unwrap();
+        let run = Recurrence::of(COLUMNS, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
         assert_eq!(run.next, at(1020));
         assert_eq!(run.left_out_for(at(940)), None);
         assert_eq!(run.left_out_for(at(939)), at(1020));
         assert_eq!(run.left_out_for(None), None, "the time on the schedule counts, which is 960");
         let columns = Periodic { missed: Missed::Once, ..COLUMNS };
-        let run = Recurrence::of(columns, &row(Some(30), None, None)).unwrap().unwrap();
+        let run = Recurrence::of(columns, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
         assert_eq!(run.left_out_for(at(0)), None);
     }
 }

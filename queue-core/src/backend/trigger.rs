@@ -108,7 +108,7 @@ mod tests {
     fn what_is_missing_is_created_and_what_is_stale_is_dropped() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(to_do(&[trigger("new")], &names(&["new"])), None);
-        let to_do = to_do(&[trigger("new")], &names(&["old"])).unwrap();
+        let to_do = to_do(&[trigger("new")], &names(&["old"])).expect("there is one");
         assert_eq!((to_do.create, to_do.stale), (names(&["CREATE new"]), names(&["old"])));
     }
 }

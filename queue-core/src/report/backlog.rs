@@ -226,7 +226,7 @@ mod tests {
     fn a_value_that_one_list_has_no_room_for_is_not_told_as_if_it_had_no_rows_there() {
         let told = |pending, failed| {
             let (pending, failed, left_out) = of_known(pending, failed);
-            let values = |value: Option<String>| value.unwrap();
+            let values = |value: Option<String>| value.expect("there is one");
             let pending: Vec<_> = pending.into_iter().map(|row| values(row.0)).collect();
             (pending.concat(), failed.into_iter().map(|row| values(row.0)).collect::<String>(), left_out)
         };
