@@ -66,21 +66,16 @@ fn a_run_that_could_not_begin_in_time_is_left_out() {
         let state = desk.state(1);
         assert_eq!(
             (state.status, state.try_count, state.last_attempt_time.is_some()),
-            (Status::NotAttempted, 0, mode == Mode::LeaseByUpdate || is_sqlite_lease(mode))
+            (Status::NotAttempted, 0, false),
+            "{mode:?}: nothing has been attempted"
         );
         assert_eq!((desk.next(1), desk.next(4)), (Some(late + HOUR * 11), Some(early + HOUR)), "{mode:?}");
     }
 }
 
-/// SQLite has no SKIP LOCKED, and an update marks the rows.
-fn is_sqlite_lease(mode: Mode) -> bool {
-    mode == Mode::Lease && crate::db::NAME == "sqlite"
-}
-
 #[test]
 fn a_run_that_an_operator_asks_for_is_not_left_out() {
-    // Where an update takes the rows, nobody knows any more that it was moved.
-    for mode in MODES.into_iter().filter(|mode| *mode != Mode::LeaseByUpdate && !is_sqlite_lease(*mode)) {
+    for mode in MODES {
         let desk = Desk::new();
         let tick = ago(HOUR * 10 + TimeDelta::minutes(7));
         desk.insert(1, tick, every(3600));
