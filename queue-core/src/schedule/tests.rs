@@ -8,8 +8,8 @@ fn at(time: &str) -> DateTime<Utc> {
 
 /// The runs after a time, each as the clocks of its zone show it.
 fn runs(expression: &str, zone: &str, after: &str, number: usize) -> Vec<String> {
-    let schedule = Schedule::cron(expression, zone).unwrap();
-    let zone: Tz = zone.parse().unwrap();
+    let schedule = Schedule::cron(expression, zone).expect("the test gives a sound one");
+    let zone: Tz = zone.parse().expect("the test gives a sound one");
     let runs = schedule.runs_after(at(after)).take(number);
     runs.map(|run| run.with_timezone(&zone).format("%Y-%m-%dT%H:%M:%S%:z").to_string()).collect()
 }
@@ -103,16 +103,16 @@ fn a_time_that_comes_twice_runs_once_and_one_that_is_left_out_runs_at_the_next_i
 
 #[test]
 fn a_schedule_with_years_comes_to_its_end() {
-    let schedule = Schedule::cron("0 0 0 1 1 * 2030", "UTC").unwrap();
+    let schedule = Schedule::cron("0 0 0 1 1 * 2030", "UTC").expect("the test gives a sound one");
     assert_eq!(schedule.runs_after(at("2026-01-01T00:00:00Z")).count(), 1);
     assert!(schedule.ever_ran());
 }
 
 #[test]
 fn a_period_does_not_drift_and_makes_up_for_missed_runs_as_it_is_told() {
-    let schedule = Schedule::every(Duration::from_secs(3600)).unwrap();
+    let schedule = Schedule::every(Duration::from_secs(3600)).expect("the test gives a sound one");
     let tick = at("2026-03-28T00:00:07.25Z");
-    let next = |missed, now| schedule.next_by(missed, tick, at(now)).unwrap().to_rfc3339();
+    let next = |missed, now| schedule.next_by(missed, tick, at(now)).expect("the test gives a sound one").to_rfc3339();
     // On time: all the same.
     for missed in [Missed::Once, Missed::Skip(Duration::from_secs(60)), Missed::All(3)] {
         assert_eq!(next(missed, "2026-03-28T00:00:09Z"), "2026-03-28T01:00:07.250+00:00");
@@ -132,16 +132,17 @@ fn a_period_does_not_drift_and_makes_up_for_missed_runs_as_it_is_told() {
 
 #[test]
 fn a_cron_expression_makes_up_for_missed_runs_as_it_is_told() {
-    let schedule = Schedule::cron("0 * * * *", "Europe/Berlin").unwrap();
+    let schedule = Schedule::cron("0 * * * *", "Europe/Berlin").expect("the test gives a sound one");
     let tick = at("2026-03-28T00:00:00Z");
-    let next = |missed, now| schedule.next_by(missed, tick, at(now)).unwrap().to_rfc3339();
+    let next = |missed, now| schedule.next_by(missed, tick, at(now)).expect("the test gives a sound one").to_rfc3339();
     assert_eq!(next(Missed::Once, "2026-03-28T10:30:00Z"), "2026-03-28T11:00:00+00:00");
     assert_eq!(next(Missed::All(100), "2026-03-28T10:30:00Z"), "2026-03-28T01:00:00+00:00");
     assert_eq!(next(Missed::All(3), "2026-03-28T10:30:00Z"), "2026-03-28T08:00:00+00:00");
     assert_eq!(next(Missed::All(3), "2026-03-28T00:30:00Z"), "2026-03-28T01:00:00+00:00");
     // After ten years of a run every second, the last ones are found without a look at all of them.
-    let schedule = Schedule::cron("* * * * * *", "UTC").unwrap();
-    let next = schedule.next_by(Missed::All(5000), tick, at("2036-03-28T00:00:00Z")).unwrap();
+    let schedule = Schedule::cron("* * * * * *", "UTC").expect("the test gives a sound one");
+    let next =
+        schedule.next_by(Missed::All(5000), tick, at("2036-03-28T00:00:00Z")).expect("the test gives a sound one");
     assert_eq!(next, at("2036-03-28T00:00:00Z") - TimeDelta::seconds(4999));
 }
 
@@ -161,13 +162,14 @@ fn what_is_no_schedule_says_what_is_accepted() {
     assert!(cron("* * * * *", "Europe/Berlni").contains("the time zone `Europe/Berlni` is unknown"));
     assert!(cron("* * * * *", "").contains("the time zone `` is unknown"));
     for expression in ["0 0 30 2 *", "0 0 0 30 2 * 2030"] {
-        assert!(!Schedule::cron(expression, "UTC").unwrap().ever_ran());
+        assert!(!Schedule::cron(expression, "UTC").expect("the test gives a sound one").ever_ran());
     }
 }
 
 fn instants() -> impl Strategy<Value = DateTime<Utc>> {
-    (-2_000_000_000_i64..6_000_000_000, 0_u32..1_000_000)
-        .prop_map(|(seconds, micros)| DateTime::from_timestamp(seconds, micros * 1000).unwrap())
+    (-2_000_000_000_i64..6_000_000_000, 0_u32..1_000_000).prop_map(|(seconds, micros)| {
+        DateTime::from_timestamp(seconds, micros * 1000).expect("the test gives a sound one")
+    })
 }
 
 fn zones() -> impl Strategy<Value = Tz> {
@@ -190,8 +192,8 @@ proptest! {
 
     #[test]
     fn the_next_run_is_always_later_and_none_lies_between(zone in zones(), expression in expressions(), after in instants()) {
-        let schedule = Schedule::cron(&expression, zone.name()).unwrap();
-        let run = schedule.next(after).unwrap();
+        let schedule = Schedule::cron(&expression, zone.name()).expect("the test gives a sound one");
+        let run = schedule.next(after).expect("the test gives a sound one");
         prop_assert!(run > after, "{run} after {after}");
         // Whenever one asks on the way, the answer is the same.
         for part in 1..4 {
@@ -206,10 +208,10 @@ proptest! {
 
     #[test]
     fn a_local_time_that_clocks_show_is_the_time_of_its_run(zone in zones(), hour in 0..24_u32, after in instants()) {
-        let schedule = Schedule::cron(&format!("17 {hour} * * *"), zone.name()).unwrap();
-        let run = schedule.next(after).unwrap().with_timezone(&zone);
+        let schedule = Schedule::cron(&format!("17 {hour} * * *"), zone.name()).expect("the test gives a sound one");
+        let run = schedule.next(after).expect("the test gives a sound one").with_timezone(&zone);
         let shown = run.naive_local();
-        let asked = shown.date().and_hms_opt(hour, 17, 0).unwrap();
+        let asked = shown.date().and_hms_opt(hour, 17, 0).expect("the test gives a sound one");
         // Otherwise the run's local time was left out.
         prop_assert!(shown == asked || first_instant_of(asked, zone) == Some(run.to_utc())
             || zone.from_local_datetime(&(asked - TimeDelta::days(1))).earliest().is_none(), "{run}");
@@ -221,8 +223,8 @@ proptest! {
     ) {
         let now = tick + TimeDelta::seconds(late);
         for schedule in [
-            Schedule::cron(&expression, zone.name()).unwrap(),
-            Schedule::every(Duration::from_secs(777)).unwrap(),
+            Schedule::cron(&expression, zone.name()).expect("the test gives a sound one"),
+            Schedule::every(Duration::from_secs(777)).expect("the test gives a sound one"),
         ] {
             let due: Vec<_> = schedule.runs_after(tick).take_while(|run| *run <= now).collect();
             let left_out = due.len().saturating_sub(most as usize);
