@@ -48,7 +48,7 @@ const HOURS: &[(&str, &str, bool, Option<&str>)] = &[
 #[test]
 fn a_window_is_open_at_its_hours() {
     for (window, now, is_open, change) in HOURS {
-        let (parsed, now): (Window, _) = (window.parse().unwrap(), at(now));
+        let (parsed, now): (Window, _) = (window.parse().expect("the test gives a sound one"), at(now));
         assert_eq!(parsed.is_open(now), *is_open, "{window} at {now}");
         let found = if *is_open { parsed.closes(now) } else { parsed.next_opening(now) };
         assert_eq!(found, change.map(at), "{window} at {now}");
@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn it_is_open_until_it_closes_and_closed_until_it_opens(window in windows(), seconds in 0..4_000_000_000_i64) {
-        let now = DateTime::from_timestamp(seconds, 0).unwrap();
+        let now = DateTime::from_timestamp(seconds, 0).expect("a time of this century");
         let change = if window.is_open(now) { window.closes(now) } else { window.next_opening(now) };
         if let Some(change) = change {
             prop_assert!(now < change);
