@@ -20,7 +20,7 @@ pub(super) const BAR: Bar = Bar {
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,
-    smoke_seconds: 10,
+    smoke_seconds: 9,
     run,
 };
 

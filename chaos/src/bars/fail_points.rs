@@ -50,11 +50,17 @@ const POINTS: &[&str] = &[
 /// It is no place in the library; SQLite has it not.
 const COMMIT_SENT: &str = "commit sent";
 const IN_TRANSACTION: &[&str] = &["claimed"];
+/// Where the text that ends a message locks the next row.
+const AHEAD: &[&str] = &["claimed", "next-locked"];
 const UNDER_A_LEASE: &[&str] =
     &["lease-claimed", "lease-called", "lease-locked", "lease-applied", "lease-expired", "heartbeat", "heartbeat-sent"];
 
 fn run(run: &mut Run) -> Result<()> {
-    let special = if run.asked.mode == Mode::Lease { UNDER_A_LEASE } else { IN_TRANSACTION };
+    let special = match (run.asked.mode, run.dialect()) {
+        (Mode::Lease, _) => UNDER_A_LEASE,
+        (Mode::Transaction, Dialect::Postgres) => AHEAD,
+        _ => IN_TRANSACTION,
+    };
     let mut points: Vec<_> = POINTS.iter().chain(special).copied().collect();
     let recipe = match run.asked.mode {
         Mode::Lease => run.recipe().terms(Terms::Hasty),

@@ -1,5 +1,6 @@
 //! One connection through the proxy: its two ends, and how bytes are carried between them.
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::messages::{Message, Messages, says_committed};
+use super::messages::{Import, Message, Messages, prepared, says_committed};
 use super::{Cut, PACE, Traffic, lock};
 
 /// A client and the server that it is connected with. An end that is taken out is closed as soon as nobody reads from it.
@@ -19,6 +20,10 @@ pub(super) struct Link {
     answers: Mutex<()>,
     /// How the COMMIT is cut whose answer is to come.
     cut: Mutex<Option<Cut>>,
+    /// Whether the answer to come tells the number of a prepared statement that commits.
+    prepares_commit: AtomicBool,
+    /// The numbers of the prepared statements that commit.
+    commits: Mutex<HashSet<u32>>,
     is_black: AtomicBool,
 }
 
@@ -34,6 +39,8 @@ impl Link {
             server: Mutex::new(Some(Arc::new(server))),
             answers: Mutex::new(()),
             cut: Mutex::new(None),
+            prepares_commit: AtomicBool::new(false),
+            commits: Mutex::default(),
             is_black: AtomicBool::new(false),
         })
     }
@@ -154,8 +161,16 @@ impl Traffic {
             }
             match read {
                 Ok([]) => return link.finish(&link.client),
-                Ok(bytes) if link.write(&link.client, bytes).is_ok() => {}
-                _ => return link.reset(),
+                Ok(bytes) => {
+                    // Before the client can use the number.
+                    if link.prepares_commit.swap(false, Ordering::SeqCst) {
+                        lock(&link.commits).extend(prepared(bytes));
+                    }
+                    if link.write(&link.client, bytes).is_err() {
+                        return link.reset();
+                    }
+                }
+                Err(_) => return link.reset(),
             }
             drop(turn);
         }
@@ -163,7 +178,16 @@ impl Traffic {
 
     /// Passes a message on, or cuts it. Whether the connection goes on.
     fn pass(&self, link: &Link, message: &Message) -> bool {
-        if !message.commits {
+        let commits = match message.import {
+            Import::None => false,
+            Import::Commits => true,
+            Import::PreparesCommit => {
+                link.prepares_commit.store(true, Ordering::SeqCst);
+                false
+            }
+            Import::Executes(statement) => lock(&link.commits).contains(&statement),
+        };
+        if !commits {
             return link.write(&link.server, &message.bytes).is_ok();
         }
         let (number, cut) = {

@@ -4,15 +4,29 @@ use crate::session::Dialect;
 
 /// Requests that come before a PostgreSQL session's first message: for TLS, for GSS encryption.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
-/// The command byte of MySQL that a statement's text follows.
+/// The command bytes of MySQL that a statement's text follows: to run it, and to prepare it.
 const COM_QUERY: u8 = 3;
+const COM_STMT_PREPARE: u8 = 22;
+/// The command byte of MySQL that a prepared statement's number follows.
+const COM_STMT_EXECUTE: u8 = 23;
+
+/// What a message has to do with a COMMIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Import {
+    None,
+    /// It tells the server to commit.
+    Commits,
+    /// It prepares a statement that commits. The answer tells its number.
+    PreparesCommit,
+    /// It runs the prepared statement of this number.
+    Executes(u32),
+}
 
 /// A whole message as it was sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) bytes: Vec<u8>,
-    /// Whether it tells the server to commit.
-    pub(super) commits: bool,
+    pub(super) import: Import,
 }
 
 /// The bytes of one client on their way, cut into messages. The servers offer no encryption, so all of it can be read.
@@ -48,32 +62,50 @@ impl Messages {
             return None;
         }
         let bytes: Vec<u8> = self.bytes.drain(..length).collect();
-        let commits = match self.dialect {
-            Dialect::Postgres => self.is_postgres_commit(&bytes),
-            _ => is_mysql_commit(&bytes),
+        let import = match self.dialect {
+            Dialect::Postgres => self.postgres_import(&bytes),
+            _ => mysql_import(&bytes),
         };
-        Some(Message { bytes, commits })
+        Some(Message { bytes, import })
     }
 
-    fn is_postgres_commit(&mut self, bytes: &[u8]) -> bool {
+    fn postgres_import(&mut self, bytes: &[u8]) -> Import {
         if !self.is_begun {
             let request = bytes.get(4..8).and_then(number).and_then(|request| u32::try_from(request).ok());
             self.is_begun = !request.is_some_and(|request| ENCRYPTION.contains(&request));
-            return false;
+            return Import::None;
         }
         let mut texts = bytes[5..].split(|&byte| byte == 0);
-        match bytes[0] {
-            b'Q' => texts.next().is_some_and(commits),
+        let text = match bytes[0] {
+            b'Q' => texts.next(),
             // The first text is the statement's name. Its execution follows in the same flight.
-            b'P' => texts.nth(1).is_some_and(commits),
-            _ => false,
-        }
+            b'P' => texts.nth(1),
+            _ => None,
+        };
+        if text.is_some_and(commits) { Import::Commits } else { Import::None }
     }
 }
 
 /// A command starts anew with the number 0, so nothing of the handshake looks like one.
-fn is_mysql_commit(bytes: &[u8]) -> bool {
-    bytes[3] == 0 && bytes.get(4) == Some(&COM_QUERY) && commits(&bytes[5..])
+fn mysql_import(bytes: &[u8]) -> Import {
+    let Some((&command, rest)) = bytes.get(4..).and_then(<[u8]>::split_first).filter(|_| bytes[3] == 0) else {
+        return Import::None;
+    };
+    match command {
+        COM_QUERY if commits(rest) => Import::Commits,
+        COM_STMT_PREPARE if commits(rest) => Import::PreparesCommit,
+        COM_STMT_EXECUTE => rest.get(..4).and_then(statement_number).map_or(Import::None, Import::Executes),
+        _ => Import::None,
+    }
+}
+
+/// The number of the statement that MySQL has prepared, unless it refuses to.
+pub(super) fn prepared(answer: &[u8]) -> Option<u32> {
+    statement_number(answer.get(5..9).filter(|_| answer[4] == 0)?)
+}
+
+fn statement_number(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Whether one of the statements is a COMMIT. A text value with `; COMMIT` in it would be taken for one: none has it here.
