@@ -38,6 +38,9 @@ read -r -d '' -a missing < <(missing_packages) || true
 
 # All programs into one directory: the benchmark looks for the others beside itself.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+# A build script of some frameworks asks cargo for all packages of the lock file, without the net.
+cargo fetch
+cargo fetch --manifest-path peers/Cargo.toml
 cargo build --release
 # A framework that does not build here is left out, and the benchmark says so.
 cargo build --release --manifest-path peers/Cargo.toml --keep-going ||

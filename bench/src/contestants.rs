@@ -26,8 +26,11 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     for shape in Shape::all(backend) {
         all.push(Box::new(Limit { shape, backend }));
     }
-    for mode in [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::AtOnce, Mode::Lease] {
+    for mode in [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::AtOnce, Mode::Lease, Mode::LeaseBatch] {
         all.push(Box::new(InMode { mode, backend }));
+    }
+    if backend == Backend::Postgres {
+        all.push(Box::new(InMode { mode: Mode::Notify, backend }));
     }
     all
 }

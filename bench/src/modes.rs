@@ -13,7 +13,9 @@ use diesel::prelude::*;
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use queueable::{Failure, Group, Handler, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle};
 
-use crate::table::{self, Fifth, Fourth, Grouped, Leased, Optimistic, Second, Single, Third, each_further, ledger};
+use crate::table::{
+    self, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Single, Third, each_further, ledger,
+};
 
 /// How queueable works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) enum Mode {
     Optimistic,
     AtOnce,
     Lease,
+    LeaseBatch,
+    Notify,
 }
 
 /// Queueable in one of its modes on one of its databases.
@@ -41,10 +45,20 @@ impl Contestant for InMode {
             Mode::Lease => {
                 ("queueable-lease", Pace::Single, "lease = 60s: claim and settlement commit apart, call is empty")
             }
+            Mode::LeaseBatch => {
+                ("queueable-lease-batch", Pace::Single, "lease = 60s, claim_batch(32): one claim for up to 32 messages")
+            }
+            Mode::Notify => {
+                let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";
+                ("queueable-notify", Pace::Single, settings)
+            }
         };
         let mut skills = vec![Skill::Drain, Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Waits, Skill::Scales];
         if self.mode == Mode::Transaction {
             skills.extend([Skill::Enqueue, Skill::Entities]);
+        }
+        if self.mode == Mode::Notify {
+            skills = vec![Skill::Enqueue, Skill::Waits];
         }
         if matches!(self.mode, Mode::Transaction | Mode::Group) {
             skills.push(Skill::Endures);
@@ -64,7 +78,11 @@ impl Contestant for InMode {
     }
 
     fn prepare(&self, url: &str, entities: usize) -> Result<()> {
-        table::create(self.backend, url, entities)
+        table::create(self.backend, url, entities)?;
+        if self.mode == Mode::Notify {
+            table::add_notifications(self.backend, url)?;
+        }
+        Ok(())
     }
 
     fn fill(&self, url: &str, fill: &Fill) -> Result<()> {
@@ -129,6 +147,7 @@ macro_rules! handlers {
             pub(super) fn start(mode: Mode, pool: Pooled, work: &Work, meter: &Arc<Meter>) -> Result<PollerHandle> {
                 let (meter, does) = (meter.clone(), work.handler);
                 let poller = Poller::new(pool).workers(work.workers);
+                let poller = if mode == Mode::LeaseBatch { poller.claim_batch(32) } else { poller };
                 let mut poller = match mode {
                     Mode::Transaction => {
                         poller.serve::<Single>(move |payment: &Single, message: &mut Message<'_, $Connection>| {
@@ -148,8 +167,14 @@ macro_rules! handlers {
                             book(does, payment.id, payment.amount_cents, message.connection())
                         },
                     ),
+                    Mode::Notify => {
+                        poller.serve::<Notified>(move |payment: &Notified, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
                     Mode::AtOnce => poller.serve::<Grouped>(AtOnce { does, meter }),
-                    Mode::Lease => poller.serve::<Leased>((
+                    Mode::Lease | Mode::LeaseBatch => poller.serve::<Leased>((
                         move |payment: &Leased, _: &Lease| -> Result<(), Failure> {
                             meter.handled(payment.number);
                             Ok(())

@@ -52,6 +52,8 @@ entities! {
     Optimistic: (group(50, optimistic));
     /// A payment under a lease.
     Leased: (lease = "60s");
+    /// A payment in transaction mode of which the database tells.
+    Notified: (wake = notify);
 }
 
 macro_rules! further_tables {
@@ -157,6 +159,14 @@ pub(crate) fn create(backend: Backend, url: &str, entities: usize) -> Result<()>
             each_further!(add);
         }
         connection.run_pending_migrations(migrations).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Has the database tell of payments.
+pub(crate) fn add_notifications(backend: Backend, url: &str) -> Result<()> {
+    on!(backend, url, |connection| {
+        connection.run_pending_migrations(Migrations::new().entity::<Notified>()).map_err(Error::from_boxed)?;
     });
     Ok(())
 }
