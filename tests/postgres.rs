@@ -15,8 +15,14 @@ mod attempt_only;
 mod clock;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/leased_at_once.rs"]
+mod leased_at_once;
+#[path = "only/notified.rs"]
+mod notified;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/read_ahead.rs"]
+mod read_ahead;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]

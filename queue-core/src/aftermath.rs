@@ -34,7 +34,7 @@ where
     in_transaction(connection, |connection| {
         let mut committed = false;
         let mut settled = Vec::new();
-        for Decided { key, fence, settled: state, change } in handled {
+        for Decided { key, fence, settled: state, change, .. } in handled {
             let changed = match Q::recall_mark(connection, key)? {
                 Some(text) if text == *mark => {
                     committed = true;

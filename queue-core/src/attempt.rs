@@ -8,19 +8,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
+use crate::ahead::Ahead;
+use crate::attempt_begin::begin_and_claim;
+use crate::attempt_end::{Ending, is_failure};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::details::Details;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
-use crate::planted::{leaves_out, planted};
+use crate::misfortune::Misfortune;
+use crate::planted::planted;
+use crate::rows_ahead::RowsAhead;
 use crate::session::Session;
-use crate::slot::{Revocation, Slot};
+use crate::slot::Slot;
 use crate::statement::{Change, Claimed, ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::{Rules, Settled, tries_before};
 
@@ -53,6 +58,10 @@ pub(crate) struct Plan<'a, Q: Queueable, C> {
     pub(crate) key_prefix: &'a str,
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, Q::Key>,
+    /// The keys that were read ahead, where rows are claimed by those.
+    pub(crate) ahead: Option<&'a Ahead<Q::Key>>,
+    /// The rows that were read ahead, where the next one may be locked with the end of a message.
+    pub(crate) rows_ahead: Option<&'a RowsAhead<Q>>,
 }
 
 /// How an attempt ended, and whether its session may be used on.
@@ -97,37 +106,6 @@ pub(crate) enum Rest {
     Leave,
 }
 
-/// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Misfortune {
-    #[error("the row cannot be decoded")]
-    Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("a statement of the handler failed and the handler went on as if it had not")]
-    SwallowedError(#[source] DieselError),
-    #[error(
-        "the handler ended the message's transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
-         swallowed); what it committed itself is not undone"
-    )]
-    TransactionEnded(#[source] DieselError),
-    #[error(
-        "{0}; besides, the message's transaction had ended before, and what the handler committed itself is not undone"
-    )]
-    FailedAndEnded(String),
-    #[error("the handler removed the row or changed its queue columns: answer Outcome::Delete, Again or Skip instead")]
-    RowChanged,
-    #[error("the row's new state cannot be written")]
-    NotWritten(#[source] DieselError),
-    #[error("the commit was refused")]
-    CommitRefused(#[source] DieselError),
-    #[error("the handler took longer than its budget of {0:?}")]
-    OverBudget(Duration),
-    #[error(
-        "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
-         swallowed), and the effects of this message may be committed: check them before it is sent again"
-    )]
-    InDoubt,
-}
-
 /// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
 pub(crate) fn attempt<Q, C>(
     session: &mut Session<C>,
@@ -138,8 +116,8 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Claimed { key, fence, message, details } = match begin_and_claim::<Q, C>(session, plan.scope) {
-        Ok(Some(message)) => message,
+    let (Claimed { key, fence, message, details }, is_under_savepoint) = match begin_and_claim::<Q, C>(session, plan) {
+        Ok(Some(claimed)) => claimed,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
         Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
     };
@@ -161,7 +139,7 @@ where
         }
     };
     plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence, details: details.clone() }));
-    let row = Row { key: &key, fence, before: fence, tries, kept: &kept, details: &details };
+    let row = Row { key: &key, fence, before: fence, tries, kept: &kept, details: &details, is_under_savepoint };
     let (result, session_is_sound) = settle_claimed(session, plan, row, message);
     let given_up = plan.slot.leave();
     let end = match result {
@@ -185,6 +163,8 @@ pub(crate) struct Row<'a, K> {
     /// What becomes of the row's error text when the outcome leaves it as it is.
     pub(crate) kept: &'a ErrorText,
     pub(crate) details: &'a Details,
+    /// Whether the handler's savepoint is there already.
+    pub(crate) is_under_savepoint: bool,
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
@@ -199,7 +179,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mut attempt = Attempt { session, plan, row, session_is_sound: true };
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true, finish: None };
     let result = attempt.run(message);
     let session_is_sound = attempt.session_is_sound
         && match &result {
@@ -222,33 +202,30 @@ fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> At
     Attempted { end, session_is_sound }
 }
 
-fn begin_and_claim<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    connection.begin()?;
-    let claimed = Q::claim(connection, scope)?;
-    if claimed.is_none() {
-        C::TransactionManager::rollback_transaction(connection)?;
-    }
-    Ok(claimed)
-}
-
 /// A claimed message in its transaction.
-struct Attempt<'a, Q: Queueable, C: QueueConnection> {
-    session: &'a mut Session<C>,
-    plan: &'a Plan<'a, Q, C>,
-    row: Row<'a, Q::Key>,
-    session_is_sound: bool,
+pub(crate) struct Attempt<'a, Q: Queueable, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<C>,
+    pub(crate) plan: &'a Plan<'a, Q, C>,
+    pub(crate) row: Row<'a, Q::Key>,
+    pub(crate) session_is_sound: bool,
+    /// What settles the message, if it is to end in one round trip.
+    pub(crate) finish: Option<Ending>,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
-        let (settled, mut change) = self.handle_and_decide(message)?;
+        let (mut settled, mut change) = self.handle_and_decide(message)?;
+        if let Some(ending) = self.finish.take() {
+            match self.finish_at_once(&ending, settled, &change)? {
+                Ok(settled) => return Ok(settled),
+                Err(failure) => {
+                    (settled, change) = self.plan.rules.after_failure(self.row.tries, &failure, self.row.details);
+                }
+            }
+        }
         if planted("effects are committed first") {
-            let _ = self.execute("COMMIT").and_then(|()| self.execute("BEGIN"));
+            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
         }
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
@@ -305,7 +282,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
     /// still locked.
     fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Rest> {
-        self.execute("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+        if !self.row.is_under_savepoint {
+            self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+        }
         fail_point!("sentinel");
         let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
         let mut message = Message {
@@ -334,15 +313,24 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
     fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Rest> {
         fail_point!("releasing");
-        let Err(error) = self.execute("RELEASE SAVEPOINT queueable_handler") else {
+        if let Some(finish) = self.finish(outcome) {
+            self.finish = Some(finish);
+            return Ok(Ok(outcome));
+        }
+        let Err(error) = self.control("RELEASE SAVEPOINT queueable_handler") else {
             fail_point!("released");
             return Ok(Ok(outcome));
         };
         if is_interruption::<C>(&error) {
             return Err(Rest::Postpone(error.to_string()));
         }
-        match self.execute("ROLLBACK TO SAVEPOINT queueable_handler") {
-            Ok(()) => Ok(Err(Failure::retry(Misfortune::SwallowedError(error)))),
+        self.not_released(error).map(Err)
+    }
+
+    /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
+    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Rest> {
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Failure::retry(Misfortune::SwallowedError(error))),
             Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
         }
     }
@@ -352,7 +340,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if failure.database_error().is_some_and(is_interruption::<C>) {
             return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
         }
-        match self.execute("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
             Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(error.to_string())),
             Err(_) => {
@@ -362,93 +350,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             }
         }
     }
-
-    /// Writes the row's new state: fenced, and exactly one row.
-    fn settle(&mut self, settled: Settled, change: &Change) -> Result<(), Rest> {
-        let written = match settled {
-            Settled::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
-            _ => Q::settle(self.session, self.row.key, self.row.fence, change),
-        };
-        match written {
-            Ok(1) => Ok(()),
-            Ok(_) if planted("ignored row count") => Ok(()),
-            // A failure stays what it was, also where its text could not be written at first.
-            Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
-                Err(Rest::Record(settled, Box::new(change.clone())))
-            }
-            Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
-            Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
-        }
-    }
-
-    /// Commits, unless the transaction was taken away, and looks at the answer.
-    fn commit(&mut self, settled: Settled, change: &Change) -> Result<Settled, Rest> {
-        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
-        fail_point!("committing");
-        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else {
-            fail_point!("committed");
-            tracing::debug!(outcome = ?settled, "settled");
-            return Ok(settled);
-        };
-        if planted("ignored COMMIT result") {
-            return Ok(settled);
-        }
-        if C::classify(&error) == ErrorClass::ConnectionLost {
-            let reached = match settled {
-                Settled::Deleted => None,
-                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
-            };
-            return Err(Rest::FindOut(settled, reached, error.to_string()));
-        }
-        // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
-        // after a panic in one, and releases that instead of committing ours.
-        if is_failure(settled) && !is_interruption::<C>(&error) {
-            return Err(Rest::Record(settled, Box::new(change.clone())));
-        }
-        Err(self.lost(error, Misfortune::CommitRefused))
-    }
-
-    fn execute(&mut self, sql: &str) -> QueryResult<()> {
-        if leaves_out(sql) {
-            return Ok(());
-        }
-        self.session.batch_execute(sql)
-    }
-
-    /// The rest after an error that cost us the transaction.
-    fn lost(&self, error: DieselError, misfortune: impl FnOnce(DieselError) -> Misfortune) -> Rest {
-        if is_interruption::<C>(&error) {
-            Rest::Postpone(error.to_string())
-        } else {
-            self.record(&Failure::retry(misfortune(error)))
-        }
-    }
-
-    fn revoked(&self, why: Revocation) -> Rest {
-        match why {
-            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget, self.row.details),
-            Revocation::Shutdown => Rest::Leave,
-        }
-    }
-
-    fn record(&self, failure: &Failure) -> Rest {
-        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
-        Rest::Record(settled, Box::new(change))
-    }
-}
-
-/// The rest of an attempt whose handler took longer than its budget.
-pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
-    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
-    Rest::Record(settled, Box::new(change))
 }
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
-
-fn is_failure(settled: Settled) -> bool {
-    matches!(settled, Settled::Retried | Settled::Failed)
-}
 
 pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other && !planted("an interruption uses a try")

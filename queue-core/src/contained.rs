@@ -13,6 +13,11 @@ impl<T> Contained<T> {
     pub(crate) fn new(value: T) -> Self {
         Contained(Some(value))
     }
+
+    /// The value, which is its taker's to drop.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("the value is there until it is dropped")
+    }
 }
 
 impl<T> Deref for Contained<T> {

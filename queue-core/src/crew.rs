@@ -12,8 +12,9 @@ use crate::crash::{Crashes, Recorder, alone};
 use crate::failure_text::failure_text;
 use crate::gate::Gate;
 use crate::lane::{Lane, Turn};
+use crate::link::Link;
 use crate::noise::Noise;
-use crate::session::{Link, Session};
+use crate::session::Session;
 use crate::settings::PollerSettings;
 use crate::slot::Slot;
 use crate::tally::Tally;
@@ -53,6 +54,17 @@ struct Board {
     stuck: isize,
     /// The lane that a worker looks at first, so that a busy lane starves no other.
     next: usize,
+}
+
+impl Board {
+    /// Gives leave for a turn on the next hot lane.
+    fn hot_lane(&mut self) -> Option<Leave> {
+        let lanes = self.lanes.len();
+        let lane = (0..lanes).map(|i| (self.next + i) % lanes).find(|lane| self.lanes[*lane].hot)?;
+        self.next = (lane + 1) % lanes;
+        self.running += 1;
+        Some(Leave { lane, sparks: self.lanes[lane].sparks })
+    }
 }
 
 #[derive(Clone, Default)]
@@ -181,6 +193,11 @@ impl<C: QueueConnection> Crew<C> {
         self.work.notify_one();
     }
 
+    /// Finds a hot lane. `None`: there is none, or the poller stops.
+    pub(crate) fn find_work(&self) -> Option<Leave> {
+        if self.is_stopping() { None } else { unpoisoned(self.board.lock()).hot_lane() }
+    }
+
     /// Waits for a hot lane. `None`: the poller stops.
     pub(crate) fn wait_for_work(&self) -> Option<Leave> {
         let mut board = unpoisoned(self.board.lock());
@@ -188,12 +205,9 @@ impl<C: QueueConnection> Crew<C> {
             if self.is_stopping() {
                 return None;
             }
-            let lanes = board.lanes.len();
-            let first = board.next;
-            if let Some(lane) = (0..lanes).map(|i| (first + i) % lanes).find(|lane| board.lanes[*lane].hot) {
-                board.next = (lane + 1) % lanes;
-                board.running += 1;
-                return Some(Leave { lane, sparks: board.lanes[lane].sparks });
+            let found = board.hot_lane();
+            if found.is_some() {
+                return found;
             }
             board = self.work.wait(board).unwrap_or_else(PoisonError::into_inner);
         }
@@ -244,6 +258,12 @@ impl<C: QueueConnection> Crew<C> {
     pub(crate) fn heat_of(&self, lane: usize) -> (bool, u32) {
         let board = unpoisoned(self.board.lock());
         (board.lanes[lane].hot, board.lanes[lane].fruitless)
+    }
+
+    /// Whether no other lane has work, as far as is known.
+    pub(crate) fn is_only_work(&self, lane: usize) -> bool {
+        let board = unpoisoned(self.board.lock());
+        board.lanes.iter().enumerate().all(|(other, heat)| other == lane || !heat.hot)
     }
 
     /// Whether no lane is hot and no turn is taken.

@@ -162,6 +162,10 @@ pub trait Queueable: Sized {
     /// The settings that the attributes gave.
     const SETTINGS: Settings;
 
+    /// Whether all that is selected is columns of the row, so that what was read is as the row is for as long as that is the same.
+    #[doc(hidden)]
+    const IS_ITS_ROW: bool = false;
+
     /// Returns the condition that picks the row with this key.
     fn is_key(key: Self::Key) -> Self::IsKey;
 

@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::attempt::{Misfortune, Plan, Rest, is_interruption};
-use crate::backend::{ErrorClass, QueueConnection};
+use crate::attempt::{Plan, Rest, is_interruption};
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
 use crate::group_handle::{Entities, discard};
 use crate::handler::{Failure, Outcome};
+use crate::misfortune::Misfortune;
+use crate::options::Fate;
+use crate::reserve::reserve;
 use crate::session::Session;
 use crate::slot::Revocation;
-use crate::statement::{Change, Claimed, ErrorText, Next, QueueOn, Scope};
+use crate::statement::{Change, Claimed, QueueOn};
 use crate::verdict::{Settled, tries_before};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
@@ -28,14 +31,7 @@ use crate::verdict::{Settled, tries_before};
 const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
-const SETTLED_AT_ONCE: usize = 400;
-
-/// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
-/// handler's, also while the database is away for a moment.
-const RESERVED: Duration = Duration::from_secs(60);
-
-/// What the text begins with that a group leaves on its rows while it holds them.
-pub(crate) const RESERVING: &str = "in the group ";
+pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
 pub(crate) fn work_group<Q, C>(
@@ -48,11 +44,10 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let lock_wait = session.lock_wait();
     let ended =
         |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
-    let rows = match begin_and_claim::<Q, C>(session, lock_wait, size, plan.scope) {
-        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, session.restore_patience(lock_wait).is_ok()),
+    let rows = match begin_and_claim::<Q, C>(session, size, plan) {
+        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, true),
         Ok(rows) => rows,
         Err(error) => return ended(GroupEnd::NotClaimed(error), false),
     };
@@ -77,6 +72,7 @@ where
         goes_on,
         started: Instant::now(),
         mark: None,
+        settles_in_turn: false,
         begun: 0,
         decided: Vec::new(),
         session_is_sound: true,
@@ -94,8 +90,7 @@ where
         _ => false,
     };
     let given_up = plan.slot.leave();
-    let session_is_sound =
-        session_is_sound && !given_up && transaction_is_over && session.restore_patience(lock_wait).is_ok();
+    let session_is_sound = session_is_sound && !given_up && transaction_is_over;
     Grouped { end, claimed, begun, session_is_sound, given_up, remark }
 }
 
@@ -105,22 +100,24 @@ fn allows_company<Q: Queueable, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> b
     plan.slot.recorder().allows_company(plan.key_prefix, &row.key, row.fence, text)
 }
 
-fn begin_and_claim<Q, C>(
-    connection: &mut C,
-    lock_wait: Duration,
-    size: u32,
-    scope: Scope<'_, Q::Key>,
-) -> QueryResult<Vec<Claimed<Q>>>
+fn begin_and_claim<Q, C>(session: &mut Session<C>, size: u32, plan: &Plan<'_, Q, C>) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    connection.begin_impatiently(lock_wait.min(LOCK_WAIT))?;
-    let rows = Q::claim_some(connection, size, scope)?;
+    session.begin_group(lock_wait(session))?;
+    let rows = match plan.ahead {
+        Some(ahead) => ahead.claim_some::<Q, C>(session, size, plan.scope)?,
+        None => Q::claim_some(session, size, plan.scope)?,
+    };
     if rows.is_empty() {
-        C::TransactionManager::rollback_transaction(connection)?;
+        C::TransactionManager::rollback_transaction(&mut **session)?;
     }
     Ok(rows)
+}
+
+fn lock_wait<C: QueueConnection>(session: &Session<C>) -> Duration {
+    session.lock_wait().min(LOCK_WAIT)
 }
 
 /// Rolls back, and returns whether no transaction is left open: a handler may have opened one inside ours.
@@ -136,7 +133,9 @@ pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, Q, C>,
     goes_on: &'a dyn Fn() -> bool,
     started: Instant,
-    mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
+    /// Whether each success is settled before the next handler runs.
+    pub(crate) settles_in_turn: bool,
     pub(crate) begun: usize,
     pub(crate) decided: Vec<Decided<Q::Key>>,
     pub(crate) session_is_sound: bool,
@@ -172,8 +171,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             [] => {}
             [_] => self.handle_in_turn(entities, rows)?,
             _ => {
-                self.reserve(rows)?;
-                match self.plan.rules.settings.optimistic {
+                let optimistic = self.plan.rules.settings.optimistic;
+                // A row that leaves its table does so together with the others.
+                let stays = self.plan.rules.options.on_success == Fate::Keep;
+                self.settles_in_turn = !C::Backend::REFUSES_COMMITS && !optimistic && stays;
+                if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
+                    self.mark = Some(reserve::<Q, C>(self.session, rows, self.plan.budget)?);
+                }
+                match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
                     false => self.handle_in_turn(entities, rows)?,
                 }
@@ -183,7 +188,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         self.decided.extend(unhandled);
         self.settle()?;
         fail_point!("settled");
-        self.leave(&rows[self.begun..])?;
+        if self.mark.is_some() {
+            self.leave(&rows[self.begun..])?;
+        }
         self.commit()
     }
 
@@ -199,7 +206,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     let due = state.next_attempt_time;
                     if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
                         discard(entity);
-                        unhandled.push(Decided { key, fence, settled, change });
+                        unhandled.push(Decided { key, fence, settled, change, written: false });
                         continue;
                     }
                     let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
@@ -211,7 +218,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
-                    unhandled.push(Decided { key, fence, settled, change });
+                    unhandled.push(Decided { key, fence, settled, change, written: false });
                 }
             }
         }
@@ -223,21 +230,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         }
         let (entities, rows) = messages.into_iter().unzip();
         (Entities::new(entities), rows, unhandled)
-    }
-
-    fn reserve(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
-        let mark = format!("{RESERVING}{:032x}", fastrand::u128(..));
-        let change = Change {
-            next: Some(Next::In(self.plan.budget.saturating_add(RESERVED))),
-            error: ErrorText::Set(mark.clone()),
-            ..Change::default()
-        };
-        let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
-        for fenced in fenced.chunks(SETTLED_AT_ONCE) {
-            expect_rows::<Q, C>(Q::settle_many(self.session, fenced, &change), fenced.len())?;
-        }
-        self.mark = Some(Mark(mark));
-        Ok(())
     }
 
     /// Makes the rows what they were that the group did not come to.
@@ -256,15 +248,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if settled == Settled::Again {
-            // The text stays as it was claimed; the mark may stand there now.
+        if settled == Settled::Again && self.mark.is_some() {
+            // The text stays as it was claimed; the mark stands there now.
             change.error = row.text();
         }
         self.push(row, settled, change);
     }
 
     pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
-        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change });
+        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change, written: false });
     }
 
     /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
@@ -273,7 +265,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         // What is written then differs from row to row.
         let needs_details = <Q::Queue as QueueTable>::OPTIONS.needs_details();
         let (alike, others): (Vec<_>, Vec<_>) =
-            self.decided.iter().partition(|row| row.is_plain_success() && !needs_details);
+            self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
@@ -286,11 +278,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             if failed {
                 fail_point!("recording");
             }
-            let written = match row.settled {
-                Settled::Deleted => Q::remove(self.session, &row.key, row.fence),
-                _ => Q::settle(self.session, &row.key, row.fence, &row.change),
-            };
-            expect_rows::<Q, C>(written, 1)?;
+            write::<Q, C>(self.session, row)?;
             if failed {
                 fail_point!("recorded");
             }
@@ -302,12 +290,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point!("committing");
-        let Err(error) = C::TransactionManager::commit_transaction(&mut **self.session) else {
+        let Err(error) = self.session.commit_group(lock_wait(self.session)) else {
             fail_point!("committed");
             return Ok(());
         };
         if C::classify(&error) == ErrorClass::ConnectionLost {
             return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
+        }
+        if C::Backend::REFUSES_COMMITS && error.to_string().contains("queueable_group") {
+            let what = "a handler has closed a cursor that is not its own (by CLOSE ALL or DISCARD ALL), without which its group \
+                        is not committed: its messages run one by one";
+            self.remark = Some(what.to_owned());
         }
         Err(undone::<Q, C>(error))
     }
@@ -345,8 +338,20 @@ pub(crate) fn undone<Q: Queueable, C: QueueConnection>(error: DieselError) -> Gr
     GroupEnd::Undone(if is_interruption::<C>(&error) { Why::Conflict(cause) } else { Why::Alone(cause) })
 }
 
+/// Writes what became of one row: fenced, and exactly one row.
+pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    row: &Decided<Q::Key>,
+) -> Result<(), GroupEnd<Q::Key>> {
+    let written = match row.settled {
+        Settled::Deleted => Q::remove(connection, &row.key, row.fence),
+        _ => Q::settle(connection, &row.key, row.fence, &row.change),
+    };
+    expect_rows::<Q, C>(written, 1)
+}
+
 /// A row that cannot be written, or that its handler has changed, is found out when it runs alone.
-fn expect_rows<Q: Queueable, C: QueueConnection>(
+pub(crate) fn expect_rows<Q: Queueable, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,
 ) -> Result<(), GroupEnd<Q::Key>> {

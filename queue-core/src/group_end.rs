@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 
 use diesel::result::Error as DieselError;
 
-use crate::attempt::{Misfortune, Rest};
+use crate::attempt::Rest;
 use crate::column::QueueState;
 use crate::details::Details;
 use crate::handler::Failure;
+use crate::misfortune::Misfortune;
 use crate::options::Options;
 use crate::statement::{Change, ErrorText, Fence, Next};
 use crate::verdict::{Rules, Settled, tries_before};
@@ -68,6 +69,8 @@ pub(crate) struct Decided<K> {
     pub(crate) fence: Fence,
     pub(crate) settled: Settled,
     pub(crate) change: Change,
+    /// Whether it stands in the group's transaction already.
+    pub(crate) written: bool,
 }
 
 /// A row whose handler may have ended the transaction, and what is left to do for it.
@@ -83,8 +86,8 @@ pub(crate) struct Left<K> {
     pub(crate) change: Change,
 }
 
-/// What a group of several writes on its rows before any handler runs, in place of the last failure's text, while it
-/// makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
+/// What a [reserved](crate::reserve) group writes on its rows before any handler runs, in place of the last failure's text,
+/// while it makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
 /// a COMMIT. Then the rows tell so by the mark, which is like no other text; and those of the messages before, whose effects
 /// are there to stay, are not due for anybody else before they are settled.
 #[derive(Debug, Clone)]
@@ -122,7 +125,7 @@ impl<K> Decided<K> {
     pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence, details: &Details) -> Self {
         let (settled, change) =
             rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt), details);
-        Decided { key, fence, settled, change }
+        Decided { key, fence, settled, change, written: false }
     }
 
     /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.

@@ -3,26 +3,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
-use crate::attempt::{Misfortune, Rest, is_interruption};
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::attempt::{Rest, is_interruption};
+use crate::backend::QueueConnection;
 use crate::details::Details;
 use crate::entity::Queueable;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::group::{Work, undone};
 use crate::group_end::{GroupEnd, Row, Why};
+use crate::group_release::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked};
-use crate::planted::leaves_out;
+use crate::misfortune::Misfortune;
+use crate::reserve::reserve;
 use crate::slot::Revocation;
-use crate::statement::{Change, ErrorText, QueueOn};
+use crate::statement::{Change, QueueOn};
 use crate::verdict::Settled;
-
-const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
-const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
-const RELEASE_AND_SAVEPOINT: &str = "RELEASE SAVEPOINT queueable_handler; SAVEPOINT queueable_handler";
-const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 /// The entities of a group that are yet to be handled.
 pub(crate) struct Entities<Q>(std::vec::IntoIter<Q>);
@@ -46,7 +43,7 @@ pub(crate) fn discard<T>(value: T) {
     }
 }
 
-type Handled<Q> = Result<(), GroupEnd<<Q as Queueable>::Key>>;
+pub(crate) type Handled<Q> = Result<(), GroupEnd<<Q as Queueable>::Key>>;
 
 impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
@@ -95,6 +92,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 let why = self.revoked(why);
                 return Err(self.untold(rows, Some(why)));
             }
+            // What the next one writes would be committed by itself, and its row is due for everybody.
+            if self.session.is_in_no_transaction() {
+                match answer {
+                    Ok(outcome) => self.release(row, outcome, false)?,
+                    Err(failure) => self.undo(row, failure)?,
+                }
+                return Err(GroupEnd::Undone(Why::Alone("a handler ended the transaction".to_owned())));
+            }
             match answer {
                 Ok(outcome) => self.decide(row, outcome),
                 Err(failure) => {
@@ -129,15 +134,42 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 idempotency_key,
             })
             .collect();
-        let mut group = Group { connection: &mut **self.session, messages };
-        let handler = self.plan.handler;
+        let (handler, budget) = (self.plan.handler, self.plan.budget);
+        let (mut is_used, mut reserved) = (false, None);
+        let settles_in_turn = self.settles_in_turn;
+        let mut before = |connection: &mut C| {
+            is_used = true;
+            reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, budget));
+        };
+        let mut group = Group { connection: &mut **self.session, before: Some(&mut before), messages };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
+        match reserved {
+            Some(Ok(mark)) => self.mark = Some(mark),
+            // Nothing that was written after that can stay.
+            Some(Err(end)) => {
+                discard(answer);
+                return Err(end);
+            }
+            None => {}
+        }
         if let Some(why) = self.plan.slot.revoked() {
             discard(answer);
             let why = self.revoked(why);
             return Err(self.untold(rows, Some(why)));
         }
+        if self.session.is_in_no_transaction() && self.execute(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
+        {
+            discard(answer);
+            let what =
+                "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
+            self.remark = Some(what.to_owned());
+            return Err(GroupEnd::Undone(Why::Alone(what.to_owned())));
+        }
         let outcomes = match answer {
+            Ok(None) if !is_used => {
+                self.begun = 0;
+                return Ok(false);
+            }
             Ok(None) => None,
             Ok(Some(results)) if results.len() == rows.len() => match self.outcomes(rows, results) {
                 Err(cause) => return Err(self.undo_all(rows, Why::Conflict(cause))),
@@ -171,6 +203,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         match self.execute(ROLLBACK_TO) {
             Ok(()) => {
                 self.begun = 0;
+                // A reservation that was made since the savepoint is undone too.
+                self.mark = self.mark.take().filter(|_| !settles_in_turn);
                 Ok(false)
             }
             Err(error) => Err(self.untold(rows, conflict::<C>(&error))),
@@ -219,66 +253,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         }
     }
 
-    /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
-    fn release(&mut self, row: &Row<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
-        fail_point!("releasing");
-        let released = match goes_on {
-            true if C::Backend::STATEMENTS_TRAVEL_TOGETHER => self.execute(RELEASE_AND_SAVEPOINT),
-            true => self.execute(RELEASE).and_then(|()| self.execute(SAVEPOINT)),
-            false => self.execute(RELEASE),
-        };
-        let Err(error) = released else {
-            fail_point!("released");
-            self.decide(row, outcome);
-            return Ok(());
-        };
-        if is_interruption::<C>(&error) {
-            return Err(self.ended_by(row, Rest::Postpone(error.to_string())));
-        }
-        if self.execute(ROLLBACK_TO).is_ok() {
-            // The savepoint is still there, for the next message.
-            let (settled, change) = self.after(row, Misfortune::SwallowedError(error));
-            self.push(row, settled, change);
-            return Ok(());
-        }
-        let (settled, change) = self.after(row, Misfortune::TransactionEnded(error));
-        Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
-    }
-
-    /// Undoes what the handler wrote. The savepoint stays, for the next message.
-    fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
-        let judged = self.judge(row.tries, failure, &row.details);
-        match (judged, self.execute(ROLLBACK_TO)) {
-            (Ok((settled, change)), Ok(())) => {
-                self.push(row, settled, change);
-                Ok(())
-            }
-            // The sentinel was there: nobody has ended the transaction, and nothing of it will be committed.
-            (Err(cause), Ok(())) => Err(GroupEnd::Undone(Why::Conflict(cause))),
-            (Err(cause), Err(_)) => Err(self.ended_by(row, Rest::Postpone(cause))),
-            (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
-                Err(self.ended_by(row, Rest::Postpone(error.to_string())))
-            }
-            (Ok((settled, mut change)), Err(_)) => {
-                if let ErrorText::Set(text) = change.error {
-                    let misfortune = Misfortune::FailedAndEnded(text);
-                    change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
-                }
-                Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
-            }
-        }
-    }
-
-    /// Undoes all that the handlers wrote, if the transaction is still ours.
-    fn undo_all(&mut self, rows: &[Row<Q::Key>], why: Why) -> GroupEnd<Q::Key> {
-        match (self.execute(ROLLBACK_TO), why) {
-            (Ok(()), why) => GroupEnd::Undone(why),
-            // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
-            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(Why::Conflict(cause))),
-            (Err(error), _) => self.untold(rows, conflict::<C>(&error)),
-        }
-    }
-
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
     /// user's code.
     pub(crate) fn judge(
@@ -304,10 +278,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         })
     }
 
-    fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
-        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune), &row.details)
-    }
-
     /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.
     fn rest_of_revoked(&self, row: &Row<Q::Key>, why: Revocation) -> Rest {
         match why {
@@ -322,15 +292,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn span(&self, row: &Row<Q::Key>) -> tracing::span::EnteredSpan {
         tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries).entered()
     }
-
-    fn execute(&mut self, sql: &str) -> QueryResult<()> {
-        if leaves_out(sql) {
-            return Ok(());
-        }
-        self.session.batch_execute(sql)
-    }
 }
 
-fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Why> {
+pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Why> {
     is_interruption::<C>(error).then(|| Why::Conflict(error.to_string()))
 }

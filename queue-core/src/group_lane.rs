@@ -18,9 +18,9 @@ use crate::group::work_group;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Why};
 use crate::group_size::{Came, GroupSize};
 use crate::lane::{CONCLUSIONS, Lane, Served, Turn};
+use crate::link::Link;
 use crate::noise::Noise;
 use crate::options::Options;
-use crate::session::Link;
 use crate::slot::{Held, Slot};
 use crate::statement::{Next, QueueOn};
 use crate::tally::Tally;
@@ -33,7 +33,7 @@ pub(crate) struct GroupLane<Q: QueueOn<C>, C: QueueConnection> {
     size: Mutex<GroupSize>,
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
     pub(crate) fn new(served: Served<Q, C>) -> Self {
         let settings = &served.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
@@ -122,7 +122,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
         let is_recorded = matches!(rest, Rest::Record(..));
         // A culprit that is not recorded runs again, like those that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
-        let fate = mark.and_then(|mark| self.fate(link, noise, &mark, &before, &left));
+        let Some(mark) = mark else {
+            self.count_if_committed(link, noise, before, why_ended(&rest), tally);
+            tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+            return;
+        };
+        let fate = self.fate(link, noise, &mark, &before, &left);
         let rest = match (fate, rest) {
             (Some(Fate::Committed(settled)), Rest::Record(state, change)) => {
                 self.count_committed(tally, noise, &before, settled);
@@ -138,6 +143,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
             }
         };
         tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+    }
+
+    /// Counts the rows of a transaction that a handler ended: those that were settled in it are so now, if it was committed.
+    /// The others are as they were, and due.
+    fn count_if_committed(
+        &self,
+        link: &mut Link<C>,
+        noise: &Noise,
+        rows: Vec<Decided<Q::Key>>,
+        cause: String,
+        tally: &mut Tally,
+    ) {
+        let (written, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.written);
+        self.find_out(link, noise, written, cause, tally);
+        others.iter().for_each(|_| tally.count(Turn::Interrupted));
     }
 
     /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
@@ -183,7 +203,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
 
     /// Records each row in a transaction of its own.
     fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
-        for Decided { key, fence, settled, change } in rows {
+        for Decided { key, fence, settled, change, .. } in rows {
             tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, Box::new(change))));
         }
     }
@@ -207,6 +227,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> GroupLane<Q, C> {
             return self.count(tally, &rows);
         }
         rows.iter().for_each(|_| tally.count(Turn::Interrupted));
+    }
+}
+
+/// Why a group ended at its culprit.
+fn why_ended(rest: &Rest) -> String {
+    match rest {
+        Rest::Postpone(cause) | Rest::FindOut(_, _, cause) => cause.clone(),
+        Rest::Leave => "the poller took the transaction away".to_owned(),
+        Rest::Record(..) | Rest::RecordReserved(..) => "a handler has ended its group's transaction".to_owned(),
     }
 }
 
@@ -236,7 +265,7 @@ fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<Came> {
     })
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
     fn entity(&self) -> &'static str {
         self.served.entity()
     }
@@ -257,8 +286,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         self.served.check(connection)
     }
 
-    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        self.served.look(connection)
+    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.served.look(connection, thorough)
+    }
+
+    fn sound(&self, connection: &mut C) -> QueryResult<()> {
+        self.served.sound(connection)
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
@@ -267,9 +300,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
             return self.turn_alone(link, slot, noise, claimed);
         }
-        let passed_over = self.served.pauses.passed_over();
-        let plan = self.served.plan(slot, &passed_over);
-        let grouped = match link.session() {
+        let (passed_over, reach) = (self.served.pauses.passed_over(), self.served.low_water.reach());
+        let plan = self.served.plan(slot, false, &passed_over, &reach);
+        let grouped = match link.session_as_it_is() {
             Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
             Err(error) => {
                 noise.warn(Q::ENTITY, &failure_text(&error, 500));
@@ -285,6 +318,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         if let Some(remark) = &grouped.remark {
             noise.warn(Q::ENTITY, remark);
         }
+        if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
+            // Its rows run next, one by one.
+            self.served.ahead.forget();
+        }
+        // Of a group that was closed early, some rows were given back.
+        if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
+            reach.keep();
+        }
         if let Some(came) = lesson(&grouped, size) {
             self.learn(came);
         }
@@ -298,6 +339,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         };
         // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
         self.learn(Came::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
+        self.served.ahead.forget();
         Ok(Turn::Interrupted)
     }
 
@@ -305,8 +347,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         self.served.window()
     }
 
+    fn channel(&self) -> QueryResult<Option<String>> {
+        self.served.channel()
+    }
+
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
         self.served.present(connection)
+    }
+
+    fn use_low_water_at_once(&mut self) {
+        self.served.use_low_water_at_once();
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
@@ -326,7 +376,7 @@ mod tests {
 
     fn decided(key: u32, settled: Settled, status: Status, next: Next) -> Decided<u32> {
         let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
-        Decided { key, fence: Fence::new(Status::NotAttempted, 0), settled, change }
+        Decided { key, fence: Fence::new(Status::NotAttempted, 0), settled, change, written: false }
     }
 
     #[test]

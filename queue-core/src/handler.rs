@@ -229,6 +229,9 @@ impl<C> Message<'_, C> {
     ///
     /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`, advisory
     /// locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
+    ///
+    /// On PostgreSQL the transaction may have begun with the end of the message before: `now()` is that moment, which may lie
+    /// before this message was enqueued. `clock_timestamp()` is the present.
     pub fn connection(&mut self) -> &mut C {
         self.connection
     }
@@ -272,6 +275,8 @@ impl<C> Message<'_, C> {
 /// messages are counted from 0, in the order of the entities.
 pub struct Group<'a, C> {
     pub(crate) connection: &'a mut C,
+    /// What is to be done before the connection is used.
+    pub(crate) before: Option<&'a mut (dyn FnMut(&mut C) + Send)>,
     pub(crate) messages: Vec<GroupedMessage<'a>>,
 }
 
@@ -286,6 +291,9 @@ pub(crate) struct GroupedMessage<'a> {
 impl<C> Group<'_, C> {
     /// Returns the connection, inside the group's transaction. What [`Message::connection`] says holds here too.
     pub fn connection(&mut self) -> &mut C {
+        if let Some(before) = self.before.take() {
+            before(self.connection);
+        }
         self.connection
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crew::{Crew, Presence};
 use crate::lane::Lane;
-use crate::session::Link;
+use crate::link::Link;
 
 /// The shortest rest: a twentieth of the shortest lease.
 const SHORTEST: Duration = Duration::from_millis(5);

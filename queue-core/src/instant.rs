@@ -100,15 +100,16 @@ impl<DB> QueryFragment<DB> for NowPlus
 where
     DB: QueueBackend,
 {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_now_plus(out, self.0)
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        push_now_plus(&mut out, self.0);
+        Ok(())
     }
 }
 
 /// Writes `now + delay`. The number is written out, not bound: it is made of digits, and a bound one would have to
-/// outlive the query.
-pub(crate) fn push_now_plus<DB: QueueBackend>(mut out: AstPass<'_, '_, DB>, delay: Duration) -> QueryResult<()> {
-    out.unsafe_to_cache_prepared();
+/// outlive the query. Where it is another one each time, the statement is not to be kept.
+pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, delay: Duration) {
     let before = DB::NOW_PLUS_MICROSECONDS.0;
     if planted("now() in backoff") {
         out.push_sql(&before.replace("clock_timestamp", "now"));
@@ -117,7 +118,6 @@ pub(crate) fn push_now_plus<DB: QueueBackend>(mut out: AstPass<'_, '_, DB>, dela
     }
     out.push_sql(&microseconds(delay).to_string());
     out.push_sql(DB::NOW_PLUS_MICROSECONDS.1);
-    Ok(())
 }
 
 macro_rules! time_expression {

@@ -8,7 +8,9 @@ use chrono::{DateTime, Utc};
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt, over_budget};
+use crate::ahead::Ahead;
+use crate::attempt::{Attempted, End, HeldRow, Plan, Rest, attempt};
+use crate::attempt_end::over_budget;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::conclude::{Conclusion, conclude};
 use crate::crash::strict::{Mark, unmark};
@@ -16,11 +18,13 @@ use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::failure_text::failure_text;
 use crate::handler::Handler;
+use crate::link::Link;
+use crate::low_water::LowWater;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
-use crate::session::Link;
+use crate::rows_ahead::RowsAhead;
 use crate::slot::{Held, Slot};
-use crate::statement::{ErrorText, Fence, QueueOn, Scope};
+use crate::statement::{ErrorText, Fence, QueueOn, Reach, Scope};
 use crate::tally::Tally;
 use crate::verdict::{Rules, Settled, tries_before};
 
@@ -73,11 +77,20 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// Compares the live table with what the queue needs.
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
 
-    /// Looks how long it is until the next row is due.
-    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
+    /// Looks how long it is until the next row is due, `thorough`ly if nothing may be overlooked that is due earlier than
+    /// what was claimed last.
+    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;
+
+    /// Looks, while workers are at it, whether their claims walk over what was settled long ago.
+    fn sound(&self, _connection: &mut C) -> QueryResult<()> {
+        Ok(())
+    }
 
     /// The window in which its messages may be worked, as its attributes say.
     fn window(&self) -> Option<&'static str>;
+
+    /// The channel on which the database tells of its rows that become due, if it does.
+    fn channel(&self) -> QueryResult<Option<String>>;
 
     /// Reads the database's present.
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
@@ -99,6 +112,12 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn has_more_claimed(&self) -> bool {
         false
     }
+
+    /// Has claims begin at the low-water mark from the first on.
+    fn use_low_water_at_once(&mut self);
+
+    /// Reads rows ahead however slowly messages come.
+    fn read_ahead_at_once(&mut self) {}
 
     /// Serves rows in these stages only.
     fn serve_stages(&mut self, stages: Vec<&'static str>);
@@ -175,6 +194,12 @@ pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Str
     Ok(format!("{schema}{}.{}", table.name, Q::Queue::COLUMNS.status))
 }
 
+/// The channel on which the database tells of a queue's rows that become due, if it does.
+pub(crate) fn channel<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Option<String>> {
+    let is_told = Q::Queue::OPTIONS.notifies && <C::Backend as QueueBackend>::NOTIFIES;
+    is_told.then(|| Ok(Q::target()?.channel())).transpose()
+}
+
 /// A lane on its way into a poller.
 #[doc(hidden)]
 pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
@@ -185,11 +210,14 @@ pub(crate) struct Served<Q: QueueOn<C>, C: QueueConnection> {
     pub(crate) rules: Rules,
     key_prefix: String,
     pub(crate) pauses: Pauses<Q::Key>,
+    pub(crate) low_water: LowWater,
+    pub(crate) ahead: Ahead<Q::Key>,
+    pub(crate) rows_ahead: RowsAhead<Q>,
     /// The stages that are served, if not all.
     stages: Option<Vec<&'static str>>,
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> Served<Q, C> {
     pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
         Ok(Served {
             handler,
@@ -202,19 +230,35 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
             },
             key_prefix: key_prefix::<Q, C>()?,
             pauses: Pauses::new(),
+            low_water: LowWater::of::<Q, C>(),
+            ahead: Ahead::new(),
+            rows_ahead: RowsAhead::new(),
             stages: None,
         })
     }
 
-    /// How its messages are attempted in this slot.
-    pub(crate) fn plan<'a>(&'a self, slot: &'a Slot, passed_over: &'a [Q::Key]) -> Plan<'a, Q, C> {
+    /// How its messages are attempted in this slot. `stays`: the worker's next turn is most likely on this lane too.
+    pub(crate) fn plan<'a>(
+        &'a self,
+        slot: &'a Slot,
+        stays: bool,
+        passed_over: &'a [Q::Key],
+        reach: &'a Reach<'a>,
+    ) -> Plan<'a, Q, C> {
+        let scope = Scope { except: passed_over, stages: self.stages.as_deref(), reach: Some(reach) };
+        // Who is alone in the process is so for a row that is due longest.
+        let is_alone = slot.recorder().is_alone();
+        // A strict account commits its mark before the handler runs, in a transaction of its own.
+        let is_read_ahead = Q::is_read_ahead(scope) && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
             handler: &self.handler,
             rules: &self.rules,
             budget: self.budget(),
             slot,
             key_prefix: &self.key_prefix,
-            scope: Scope { except: passed_over, stages: self.stages.as_deref() },
+            scope,
+            ahead: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.ahead),
+            rows_ahead: is_read_ahead.then_some(&self.rows_ahead),
         }
     }
 
@@ -272,7 +316,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Served<Q, C> {
     }
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for Served<Q, C> {
     fn entity(&self) -> &'static str {
         Q::ENTITY
     }
@@ -297,14 +341,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         check_claim::<Q, C>(connection)
     }
 
-    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::look(connection, self.stages.as_deref())
+    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.low_water.look::<Q, C>(connection, self.stages.as_deref(), thorough)
+    }
+
+    fn sound(&self, connection: &mut C) -> QueryResult<()> {
+        self.low_water.sound::<Q, C>(connection, self.stages.as_deref())
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
-        let passed_over = self.pauses.passed_over();
-        let plan = self.plan(slot, &passed_over);
-        let Attempted { end, session_is_sound } = match link.session() {
+        let (passed_over, reach) = (self.pauses.passed_over(), self.low_water.reach());
+        let plan = self.plan(slot, link.stays(), &passed_over, &reach);
+        let Attempted { end, session_is_sound } = match link.session_as_it_is() {
             Ok(session) => {
                 let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
                 // Of a session in doubt the lock ends with it.
@@ -318,17 +366,28 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         if !session_is_sound {
             link.close();
         }
+        if plan.rows_ahead.is_some() {
+            self.rows_ahead.ends();
+        }
         match end {
-            End::Idle => Turn::Idle,
+            End::Idle => {
+                self.rows_ahead.forget();
+                Turn::Idle
+            }
             End::NotClaimed(error) => {
                 noise.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
                 Turn::Trouble
             }
             End::Settled(key, settled) => {
+                reach.keep();
                 self.pauses.end(&key);
                 Turn::Settled(settled)
             }
-            End::Suspect => Turn::Suspect,
+            End::Suspect => {
+                self.ahead.forget();
+                self.rows_ahead.forget();
+                Turn::Suspect
+            }
             End::GivenUp => Turn::GivenUp,
             End::Unsettled(key, fence, rest) => {
                 if let Some(mark) = slot.recorder().take_mark() {
@@ -344,6 +403,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         if let Some(mark) = slot.recorder().take_mark() {
             self.unmark(link, noise, &key, fence, &mark);
         }
+        self.rows_ahead.is_given_up(&key);
         let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget(), &details);
         Ok(self.conclude(link, noise, key, fence, rest))
     }
@@ -356,8 +416,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Lane<C> for Served<Q, C> {
         Q::Queue::OPTIONS.window
     }
 
+    fn channel(&self) -> QueryResult<Option<String>> {
+        channel::<Q, C>()
+    }
+
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
         Q::present(connection).map(DateTime::from)
+    }
+
+    fn use_low_water_at_once(&mut self) {
+        self.low_water.use_at_once();
+    }
+
+    fn read_ahead_at_once(&mut self) {
+        self.rows_ahead.use_at_once();
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use crate::attempt::{Misfortune, Plan, Rest, Row, Work, settle_claimed};
+use crate::attempt::{Plan, Rest, Row, Work, settle_claimed};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
@@ -21,13 +21,16 @@ use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::hold::{Ended, Held};
 use crate::lane::{Lane, Turn};
 use crate::lease::{Lease, LeaseHandler};
-use crate::lease_claim::Leased;
+use crate::lease_claim::{Decided, Leased};
 use crate::lease_lane::LeaseLane;
+use crate::link::Link;
+use crate::literal::{literal, time_literal};
+use crate::misfortune::Misfortune;
 use crate::noise::Noise;
 use crate::retry::{Retry, RetryPolicy, jittered};
-use crate::session::Link;
+use crate::session::{HOLD, Session};
 use crate::slot::Slot;
-use crate::statement::{Change, ErrorText, QueueOn, Scope};
+use crate::statement::{Change, ErrorText, Fence, QueueOn, Scope};
 use crate::verdict::Settled;
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -104,6 +107,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         turn
     }
 
+    /// Settles a leased row without its handler.
+    pub(crate) fn settle_decided(&self, link: &mut Link<C>, noise: &Noise, decided: &Decided<Q>) -> Turn {
+        let Decided { held, settled, change } = decided;
+        tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
+        let mut record = || self.record(link, held, *settled, change).inspect_err(|_| link.close());
+        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(noise, held, &mut record)));
+        self.holds.remove(held);
+        turn.unwrap_or_else(|panic| {
+            // The driver's. The row becomes due when its lease ends.
+            std::mem::forget(panic);
+            link.close();
+            Turn::Trouble
+        })
+    }
+
     fn call_and_settle(
         &self,
         link: &mut Link<C>,
@@ -119,6 +137,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             try_number: held.tries,
             idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
         };
+        // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
+        link.rest();
         held.hold.begin(self.time_to_call());
         slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(self.late_row(held, self.time_to_call())));
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
@@ -239,11 +259,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         answer: &H::Answer,
     ) -> Result<Written, Error> {
         let session = link.session()?;
-        session.begin()?;
-        if let Some(written) = self.hindrance(session, held)? {
-            C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(written);
-        }
+        // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
+        session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
+        let is_under_savepoint = match self.hold_at_once(session, held)? {
+            Some(true) => true,
+            Some(false) => return Ok(Written::Overtaken),
+            None => {
+                session.begin()?;
+                if let Some(written) = self.hindrance(session, held)? {
+                    C::TransactionManager::rollback_transaction(&mut **session)?;
+                    return Ok(written);
+                }
+                false
+            }
+        };
         fail_point!("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.budget());
         slot.hold(Box::new(self.late_row(held, self.budget())));
@@ -259,9 +288,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             slot,
             key_prefix: &self.key_prefix,
             scope: Scope::ALL,
+            ahead: None,
+            rows_ahead: None,
         };
         let Held { key, fence, before, tries, details, .. } = &**held;
-        let row = Row { key, fence: *fence, before: *before, tries: *tries, kept: &ErrorText::Keep, details };
+        let (fence, before, tries) = (*fence, *before, *tries);
+        let row = Row { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
         let given_up = slot.leave();
         if given_up || !session_is_sound {
@@ -287,6 +319,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 })
             }
         }
+    }
+
+    /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:
+    /// the row is no longer as it was claimed.
+    fn hold_at_once(&self, session: &mut Session<C>, held: &Held<Q::Key>) -> QueryResult<Option<bool>> {
+        let Fence { status, try_count, began: Some(began), change_count: None } = held.fence else { return Ok(None) };
+        if cfg!(queueable_planted) {
+            return Ok(None);
+        }
+        let (Some(number), Some(key)) = (session.prepare_lease::<Q::Queue>(Q::finish_lease)?, literal(&held.key))
+        else {
+            return Ok(None);
+        };
+        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began));
+        session.begin_holding(&hold, "queueable_handler").map(Some)
     }
 
     /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is

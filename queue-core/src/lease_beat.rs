@@ -14,9 +14,9 @@ use crate::hold::{Ended, Held};
 use crate::lane::Lane;
 use crate::lease::LeaseHandler;
 use crate::lease_lane::LeaseLane;
+use crate::link::Link;
 use crate::noise::Noise;
 use crate::planted::planted;
-use crate::session::Link;
 use crate::statement::{Change, Next, QueueOn};
 
 /// How many leases one statement extends at most.
@@ -129,11 +129,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.holds.remove(held);
     }
 
-    /// Gives a row back as it was before it was claimed: due, with no try used.
-    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) {
+    /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
+    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> bool {
         if held.hold.ended() == Some(Ended::Overtaken) {
             // It is somebody else's to give.
-            return self.holds.remove(held);
+            self.holds.remove(held);
+            return true;
         }
         let change = Change {
             status: Some(held.before.status),
@@ -147,11 +148,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
             Ok(in_transaction(&mut **session, settle)?)
         });
-        if let Err(error) = given {
+        if let (Ok(_), Some(due)) = (&given, held.due) {
+            // It may have been due below the mark.
+            self.low_water.fall(due);
+        }
+        if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(&error, 500)));
+            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
             link.close();
         }
         self.holds.remove(held);
+        given.is_ok()
     }
 }

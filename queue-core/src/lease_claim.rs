@@ -1,4 +1,5 @@
-//! Claims due rows under a lease: one short transaction, after which they are `IN_PROGRESS` and their attempt is counted.
+//! Claims due rows under a lease: one short transaction, or one statement, after which they are `IN_PROGRESS` and their attempt
+//! is counted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +7,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::attempt::Misfortune;
-use crate::backend::{ErrorClass, QueueConnection};
+use crate::backend::{ErrorClass, QueueConnection, refused};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::details::Details;
@@ -15,7 +15,9 @@ use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
+use crate::misfortune::Misfortune;
 use crate::options::Missed;
+use crate::session::Session;
 use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored, tries_before};
@@ -32,6 +34,8 @@ pub(crate) struct Terms<'a, K> {
     pub(crate) skips_locked_rows: bool,
     /// Whether the database could pass over locked rows, or has one writer.
     pub(crate) can_lock: bool,
+    /// Whether one statement claims, as its own transaction.
+    pub(crate) at_once: bool,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
 }
@@ -42,18 +46,32 @@ pub(crate) struct Leased<Q: Queueable> {
     pub(crate) message: Contained<(Q, QueueState)>,
 }
 
+/// A leased row whose handler is not to run, and what becomes of it instead.
+pub(crate) struct Decided<Q: Queueable> {
+    pub(crate) held: Arc<Held<Q::Key>>,
+    pub(crate) settled: Settled,
+    pub(crate) change: Change,
+}
+
 /// What a claim came to.
 pub(crate) struct Harvest<Q: Queueable> {
     pub(crate) leased: Vec<Leased<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
     pub(crate) settled: Vec<(Q::Key, Settled)>,
-    /// A row that cannot be written, and the error if there is one: a trigger may keep a row as it is without.
-    pub(crate) unwritable: Option<(Q::Key, Option<DieselError>)>,
+    /// Such rows where the claim had written the lease on them before it knew.
+    pub(crate) decided: Vec<Decided<Q>>,
+    /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without.
+    pub(crate) unwritable: Vec<(Q::Key, Option<DieselError>)>,
 }
 
 impl<Q: Queueable> Harvest<Q> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.leased.is_empty() && self.settled.is_empty() && self.unwritable.is_none()
+        self.rows() == 0
+    }
+
+    /// How many rows the claim has found.
+    pub(crate) fn rows(&self) -> usize {
+        self.leased.len() + self.settled.len() + self.decided.len() + self.unwritable.len()
     }
 }
 
@@ -61,7 +79,7 @@ impl<Q: Queueable> Harvest<Q> {
 ///
 /// An answer to COMMIT that is lost leaves them to their lease's end: nobody can tell such a row from one that another
 /// worker has claimed as the same attempt.
-pub(crate) fn claim_leases<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
+pub(crate) fn claim_leases<Q, C>(session: &mut Session<C>, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -71,22 +89,37 @@ where
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
     let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
-    let claim = if locks { lock_and_lease::<Q, C> } else { take::<Q, C> };
-    match in_one_commit(connection, terms, claim) {
+    let claimed = if terms.at_once {
+        lease_at_once(session, terms).map(Some)
+    } else {
+        in_one_commit(session, terms, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> })
+    };
+    match claimed {
         Ok(Some(harvest)) => return Ok(harvest),
+        // The rows are leased, and nobody knows which ones.
+        Err(error @ DieselError::DeserializationError(_)) if terms.at_once => return Err(error),
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
         // Perhaps one of the rows cannot be written: alone it is found out, and its neighbours' turn comes.
         Ok(None) | Err(_) => {}
     }
     let alone = Terms { limit: 1, ..*terms };
-    Ok(in_one_commit(connection, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
+    Ok(in_one_commit(session, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
+}
+
+/// Whether rows are leased by one statement: its own transaction, for which none has to begin.
+pub(crate) fn leases_at_once<Q, C>(skips_locked_rows: bool, scope: Scope<'_, Q::Key>) -> bool
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    skips_locked_rows && Q::is_leased_at_once(scope)
 }
 
 type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Queueable>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
 
 /// Runs a claim in a transaction. `None`: it was given up, and nothing is changed.
 fn in_one_commit<Q, C>(
-    connection: &mut C,
+    session: &mut Session<C>,
     terms: &Terms<'_, Q::Key>,
     claim: ClaimIn<Q, C>,
 ) -> QueryResult<Option<Harvest<Q>>>
@@ -95,7 +128,8 @@ where
     Q: QueueOn<C>,
 {
     let sent = Instant::now();
-    connection.begin()?;
+    session.begin_claim()?;
+    let connection = &mut **session;
     let harvest = claim(connection, terms, sent).inspect_err(|_| {
         // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
         let _ = C::TransactionManager::rollback_transaction(connection);
@@ -110,7 +144,7 @@ where
 }
 
 fn nothing<Q: Queueable>() -> Harvest<Q> {
-    Harvest { leased: Vec::new(), settled: Vec::new(), unwritable: None }
+    Harvest { leased: Vec::new(), settled: Vec::new(), decided: Vec::new(), unwritable: Vec::new() }
 }
 
 /// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
@@ -119,7 +153,7 @@ fn not_written<Q: Queueable>(
     key: Q::Key,
     written: QueryResult<usize>,
 ) -> QueryResult<Option<Harvest<Q>>> {
-    Ok((terms.limit == 1).then(|| Harvest { unwritable: Some((key, written.err())), ..nothing() }))
+    Ok((terms.limit == 1).then(|| Harvest { unwritable: vec![(key, written.err())], ..nothing() }))
 }
 
 /// Whether a write took no effect on one of the rows, and that is the row's own fault.
@@ -128,6 +162,43 @@ fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool 
         Ok(changed) => *changed != rows,
         Err(error) => C::classify(error) == ErrorClass::Other,
     }
+}
+
+/// Writes the lease on rows by one statement. What it finds out about them comes afterwards, and is left to the workers.
+fn lease_at_once<Q, C>(session: &mut Session<C>, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    session.rest()?;
+    if !session.is_in_no_transaction() {
+        return Err(refused("a claim under a lease is no part of another transaction".to_owned()));
+    }
+    let sent = Instant::now();
+    let mut harvest = nothing();
+    let leased = Q::lease_at_once(session, terms.lease, terms.limit, terms.scope)?;
+    let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
+    for ((key, fence, message, details), began) in contained(rows).into_iter().zip(began) {
+        if began.is_none() {
+            harvest.unwritable.push((key, None));
+            continue;
+        }
+        if fence.status == Status::InProgress {
+            fail_point!("lease-expired");
+        }
+        let hold = Arc::new(Hold::new(sent, terms.lease));
+        match decided(terms.rules, fence, message, &details) {
+            Ok(message) => harvest.leased.push(leased_from(key, fence, message, details, began, hold)),
+            Err((settled, change)) => {
+                let tries = tries_before(fence) + 1;
+                // Given back it is in the state in which it was, so that the next claim decides the same.
+                let held =
+                    Held { key, before: fence, due: None, fence: held_as(fence, tries, began), tries, details, hold };
+                harvest.decided.push(Decided { held: Arc::new(held), settled, change });
+            }
+        }
+    }
+    Ok(harvest)
 }
 
 /// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
@@ -163,17 +234,7 @@ where
             began,
             ..Change::default()
         };
-        let decided = match message {
-            _ if expired && before >= terms.rules.settings.max_tries => Err(given_up(terms.rules, before, &details)),
-            Ok(message) => {
-                let due = message.1.next_attempt_time;
-                terms.rules.instead_of_handling(fence, before + 1, due, &details).map_or(Ok(message), Err)
-            }
-            Err(error) => {
-                Err(terms.rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), &details))
-            }
-        };
-        match decided {
+        match decided(terms.rules, fence, message, &details) {
             Err((settled, change)) => {
                 let written = Q::settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
@@ -182,7 +243,7 @@ where
                 written?;
                 harvest.settled.push((key, settled));
             }
-            Ok(mut message) => {
+            Ok(message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
                 if !is_plain {
                     let written = Q::settle(connection, &key, fence, &leased);
@@ -191,23 +252,11 @@ where
                     }
                     written?;
                 }
-                let due = message.1.next_attempt_time.map(Into::into);
-                let state = &mut message.1;
-                state.status = Status::InProgress;
-                state.next_attempt_time = None;
-                state.try_count = stored(before + 1);
-                if let ErrorText::Set(text) = leased.error {
-                    state.last_attempt_error_message = Some(text);
-                }
                 if is_plain {
                     plain.push((key.clone(), fence));
                 }
-                // Given back as it was, it would be one whose lease has expired, once more.
-                let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
-                let fence = held_as(fence, before + 1, began);
                 let hold = Arc::new(Hold::new(sent, terms.lease));
-                let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
-                harvest.leased.push(Leased { held: Arc::new(held), message });
+                harvest.leased.push(leased_from(key, fence, message, details, began, hold));
             }
         }
     }
@@ -294,15 +343,57 @@ where
     rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
-type ContainedRow<Q> = (
-    <Q as Queueable>::Key,
-    Fence,
-    Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>,
-    Details,
-);
+type Message<Q> = Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
+type ContainedRow<Q> = (<Q as Queueable>::Key, Fence, Message<Q>, Details);
 
 fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
+}
+
+/// The message of a row that was claimed in this state, or what becomes of it instead of an attempt.
+fn decided<Q: Queueable>(
+    rules: &Rules,
+    fence: Fence,
+    message: Message<Q>,
+    details: &Details,
+) -> Result<Contained<(Q, QueueState)>, (Settled, Change)> {
+    let before = tries_before(fence);
+    match message {
+        _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
+            Err(given_up(rules, before, details))
+        }
+        Ok(message) => {
+            let due = message.1.next_attempt_time;
+            rules.instead_of_handling(fence, before + 1, due, details).map_or(Ok(message), Err)
+        }
+        Err(error) => Err(rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), details)),
+    }
+}
+
+/// A row that was claimed in this state, and its message as it is under the lease.
+fn leased_from<Q: Queueable>(
+    key: Q::Key,
+    fence: Fence,
+    mut message: Contained<(Q, QueueState)>,
+    details: Details,
+    began: Option<crate::instant::Instant>,
+    hold: Arc<Hold>,
+) -> Leased<Q> {
+    let before = tries_before(fence);
+    let expired = fence.status == Status::InProgress;
+    let due = message.1.next_attempt_time.map(Into::into);
+    let state = &mut message.1;
+    state.status = Status::InProgress;
+    state.next_attempt_time = None;
+    state.try_count = stored(before + 1);
+    if expired {
+        state.last_attempt_error_message = Some(expired_in(before));
+    }
+    // Given back as it was, it would be one whose lease has expired, once more.
+    let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
+    let fence = held_as(fence, before + 1, began);
+    let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
+    Leased { held: Arc::new(held), message }
 }
 
 /// The state of a claimed row under its lease.

@@ -5,26 +5,28 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{QueueBackend, QueueConnection};
+use crate::claim_size::ClaimSize;
 use crate::entity::{QueueTable, Queueable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::hold::{Ended, Held, Holds};
-use crate::lane::{Lane, Turn, check_claim, check_stages, key_prefix};
+use crate::lane::{Lane, Turn, channel, check_claim, check_stages, key_prefix};
 use crate::lease::LeaseHandler;
 use crate::lease_attempt::LateRow;
-use crate::lease_claim::{Leased, Terms, claim_leases};
+use crate::lease_claim::{Decided, Leased, Terms, claim_leases, leases_at_once};
+use crate::link::Link;
+use crate::low_water::LowWater;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
 use crate::planted::planted;
-use crate::session::Link;
 use crate::settings::{ClaimStyle, PollerSettings};
 use crate::slot::{self, Slot};
 use crate::statement::{QueueOn, Scope};
@@ -42,13 +44,16 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     pub(crate) key_prefix: String,
     pub(crate) holds: Holds<Q::Key>,
     pub(crate) pauses: Pauses<Q::Key>,
-    batch: u32,
+    pub(crate) low_water: LowWater,
+    size: ClaimSize,
     style: ClaimStyle,
     /// The stages that are served, if not all.
     stages: Option<Vec<&'static str>>,
     skips_locked_rows: AtomicBool,
     can_lock: AtomicBool,
-    ready: Mutex<VecDeque<Ready<Q>>>,
+    /// Whether the answer of a claim by one statement could not be read: its rows are leased to nobody then.
+    claims_in_steps: AtomicBool,
+    ready: Mutex<VecDeque<(Instant, Ready<Q>)>>,
     writer: Arc<Mutex<()>>,
     connection: PhantomData<fn(C)>,
 }
@@ -56,8 +61,19 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
 /// What a claim has brought and no worker has taken yet.
 enum Ready<Q: Queueable> {
     Leased(Leased<Q>),
+    /// It is under its lease, and settled without its handler.
+    Decided(Decided<Q>),
     /// The claim has settled the row already: it is only to be counted.
     Settled(Settled),
+}
+
+/// Unless it is forgotten, the claims of an entity are made in steps from now on: a key could not be read, or that panicked.
+struct ReadsAll<'a>(&'a AtomicBool);
+
+impl Drop for ReadsAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
@@ -74,11 +90,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             key_prefix: key_prefix::<Q, C>()?,
             holds: Holds::new(),
             pauses: Pauses::new(),
-            batch: settings.claim_batch,
+            low_water: LowWater::of::<Q, C>(),
+            size: ClaimSize::of(settings.claim_batch, Q::SETTINGS),
             style: settings.claim_style,
             stages: None,
             skips_locked_rows: AtomicBool::new(false),
             can_lock: AtomicBool::new(false),
+            claims_in_steps: AtomicBool::new(false),
             ready: Mutex::default(),
             writer: Arc::default(),
             connection: PhantomData,
@@ -108,45 +126,74 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         !<C::Backend as QueueBackend>::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
     }
 
-    /// Gives back the rows that no worker has begun.
-    fn give_back_unstarted(&self, link: &mut Link<C>, noise: &Noise) {
-        let unstarted: Vec<Arc<Held<Q::Key>>> = {
-            let mut ready = unpoisoned(self.ready.lock());
-            let held = |ready| if let Ready::Leased(leased) = ready { Some(leased.held) } else { None };
-            ready.drain(..).filter_map(held).collect()
-        };
-        for held in unstarted {
-            self.give_back(link, noise, &held);
+    /// Gives back the rows that no worker has begun for so long.
+    fn give_back_unstarted(&self, link: &mut Link<C>, noise: &Noise, since: Duration) {
+        // What a database in trouble refuses now has to wait: the leases of running calls have not.
+        while let Some(held) = self.take_unstarted(since)
+            && self.give_back(link, noise, &held)
+        {}
+    }
+
+    /// Takes a row that was claimed so long ago, and that no worker has begun.
+    fn take_unstarted(&self, since: Duration) -> Option<Arc<Held<Q::Key>>> {
+        let mut ready = unpoisoned(self.ready.lock());
+        let is_old =
+            |(claimed, ready): &(Instant, Ready<Q>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
+        let place = ready.iter().position(is_old)?;
+        match ready.remove(place)?.1 {
+            Ready::Leased(Leased { held, .. }) | Ready::Decided(Decided { held, .. }) => Some(held),
+            Ready::Settled(_) => None,
         }
+    }
+
+    /// Whether the next claim begins no transaction.
+    pub(crate) fn claims_at_once(&self) -> bool {
+        let scope = Scope { stages: self.stages.as_deref(), ..Scope::ALL };
+        !self.claims_in_steps.load(Ordering::Relaxed)
+            && leases_at_once::<Q, C>(self.skips_locked_rows.load(Ordering::Relaxed), scope)
     }
 
     /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
     fn next(&self, link: &mut Link<C>, noise: &Noise) -> Result<Ready<Q>, Turn> {
-        if let Some(ready) = unpoisoned(self.ready.lock()).pop_front() {
+        if let Some((claimed, ready)) = unpoisoned(self.ready.lock()).pop_front() {
+            self.size.has_waited(claimed.elapsed());
             return Ok(ready);
         }
+        let limit = if self.is_exclusive() { 1 } else { self.size.next() };
+        let (passed_over, reach) = (self.pauses.passed_over(), self.low_water.reach());
         let terms = Terms {
             rules: &self.rules,
             lease: self.length(),
-            limit: if self.is_exclusive() { 1 } else { self.batch },
+            limit,
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
             can_lock: self.can_lock.load(Ordering::Relaxed),
-            scope: Scope { except: &self.pauses.passed_over(), stages: self.stages.as_deref() },
+            at_once: self.claims_at_once(),
+            scope: Scope { except: &passed_over, stages: self.stages.as_deref(), reach: Some(&reach) },
         };
         let writing = self.turn_to_write();
-        let claimed = link.session().and_then(|session| Ok(claim_leases::<Q, C>(session, &terms)?));
+        let reads_all = terms.at_once.then(|| ReadsAll(&self.claims_in_steps));
+        let claimed = link.session_as_it_is().and_then(|session| Ok(claim_leases::<Q, C>(session, &terms)?));
+        if let (Some(reads_all), false) =
+            (reads_all, matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_)))))
+        {
+            std::mem::forget(reads_all);
+        }
         drop(writing);
         let harvest = claimed.map_err(|error| {
             noise.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(&error, 500)));
             link.close();
             Turn::Trouble
         })?;
+        self.size.has_claimed(limit, harvest.rows());
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }
+        if harvest.unwritable.is_empty() {
+            reach.keep();
+        }
         fail_point!("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
-        if let Some((key, error)) = harvest.unwritable {
+        for (key, error) in harvest.unwritable {
             // Whatever refused this row may refuse the others too: the worker waits a little.
             let cause = error.map(|error| {
                 nothing_left = Turn::Trouble;
@@ -156,16 +203,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             noise.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: {cause}"));
             self.pauses.set_aside(&key);
         }
-        let mut ready = unpoisoned(self.ready.lock());
+        let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
         for (key, settled) in harvest.settled {
             tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled by the claim");
-            ready.push_back(Ready::Settled(settled));
+            ready.push_back((now, Ready::Settled(settled)));
+        }
+        for decided in harvest.decided {
+            self.holds.add(decided.held.clone());
+            ready.push_back((now, Ready::Decided(decided)));
         }
         for leased in harvest.leased {
             self.holds.add(leased.held.clone());
-            ready.push_back(Ready::Leased(leased));
+            ready.push_back((now, Ready::Leased(leased)));
         }
-        ready.pop_front().ok_or(nothing_left)
+        ready.pop_front().map(|(_, ready)| ready).ok_or(nothing_left)
     }
 }
 
@@ -202,8 +253,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         Ok(findings)
     }
 
-    fn look(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::look(connection, self.stages.as_deref())
+    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.low_water.look::<Q, C>(connection, self.stages.as_deref(), thorough)
+    }
+
+    fn sound(&self, connection: &mut C) -> QueryResult<()> {
+        self.low_water.sound::<Q, C>(connection, self.stages.as_deref())
     }
 
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
@@ -214,11 +269,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         let goes_on = claimed();
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::Leased(leased) if goes_on => self.work(link, slot, noise, leased),
-            Ready::Leased(leased) => {
+            Ready::Leased(leased) if goes_on => {
+                let _at_work = self.size.begins();
+                self.work(link, slot, noise, leased)
+            }
+            Ready::Decided(decided) if goes_on => self.settle_decided(link, noise, &decided),
+            Ready::Leased(Leased { held, .. }) | Ready::Decided(Decided { held, .. }) => {
                 // The heart may have looked already, and may have left.
-                self.give_back(link, noise, &leased.held);
-                self.give_back_unstarted(link, noise);
+                self.give_back(link, noise, &held);
+                self.give_back_unstarted(link, noise, Duration::ZERO);
                 Turn::Idle
             }
         }
@@ -241,8 +300,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
         Q::Queue::OPTIONS.window
     }
 
+    fn channel(&self) -> QueryResult<Option<String>> {
+        channel::<Q, C>()
+    }
+
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
         Q::present(connection).map(DateTime::from)
+    }
+
+    fn use_low_water_at_once(&mut self) {
+        self.low_water.use_at_once();
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
@@ -258,10 +325,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
     }
 
     fn beat(&self, link: &mut Link<C>, noise: &Noise, is_stopping: bool) {
-        if is_stopping {
-            self.give_back_unstarted(link, noise);
-        }
         self.extend_leases(link, noise);
+        if is_stopping {
+            self.give_back_unstarted(link, noise, Duration::ZERO);
+        } else if self.size.is_free() {
+            // Nobody has asked for them to wait behind slow calls.
+            self.give_back_unstarted(link, noise, self.length() / BEATS);
+        }
     }
 
     fn revoke_leases(&self) {

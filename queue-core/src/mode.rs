@@ -42,8 +42,16 @@ pub enum TransactionMode {}
 ///
 /// A handler that ends the group's transaction, by `COMMIT` or by DDL on MySQL, is found out: its message fails, and the
 /// messages before it succeed if it has committed their effects, and run again if not. Where nobody can tell which handler it
-/// was, in an optimistic group or in `handle_group`, every message that was handled becomes `FAILED` with a text that says
-/// that its effects may be committed.
+/// was, in `handle_group`, or in an optimistic group on MySQL and SQLite, every message that was handled becomes `FAILED` with a
+/// text that says that its effects may be committed.
+///
+/// PostgreSQL refuses the `COMMIT` of a group's handler, rolls the group back and ends the session: a handler that ignores the
+/// error writes nothing more, and all messages but its own run again. Its own fails with a text that says so, or, if the handler
+/// has used the connection again, runs again alone, as in [`TransactionMode`]. This takes a cursor that is open while the group
+/// runs. `CLOSE ALL` and `DISCARD ALL` in a handler close it: the group is then not committed, its messages run one by one, and
+/// the log says why. After a `ROLLBACK` of a handler's nothing is guarded any more: what it writes then, or commits after a
+/// `BEGIN` of its own, stays. Where the right to call `pg_terminate_backend` was revoked, which everybody has otherwise, the
+/// session does not end with a refusal, and what is written after it stays, too.
 #[derive(Debug, Clone, Copy)]
 pub enum GroupMode {}
 
@@ -71,7 +79,7 @@ pub trait HandlerFor<Q: Queueable, C: QueueConnection, M = <Q as Queueable>::Mod
 
 impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
 where
-    Q: QueueOn<C>,
+    Q: QueueOn<C> + Send,
     C: QueueConnection,
     H: Handler<Q, C> + 'static,
 {
@@ -82,7 +90,7 @@ where
 
 impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
 where
-    Q: QueueOn<C>,
+    Q: QueueOn<C> + Send,
     C: QueueConnection,
     H: Handler<Q, C> + 'static,
 {

@@ -47,6 +47,9 @@ pub struct Options {
     /// second on PostgreSQL and SQLite and up to a second on MariaDB. Where many wait for long, better make them due when the
     /// condition becomes true.
     pub guarded: bool,
+    /// Whether the database tells the pollers of every process when a row has become due, instead of leaving it to their poll
+    /// interval: PostgreSQL does, by triggers that `NOTIFY`. On MySQL, MariaDB and SQLite it changes nothing.
+    pub notifies: bool,
 }
 
 /// The order in which due rows are claimed: by a column, lower first, then by their due times. Rows that are not due are
@@ -155,6 +158,7 @@ impl Options {
         window: None,
         exclusive: false,
         guarded: false,
+        notifies: false,
     };
 
     /// Claims due rows in the order of a column.
@@ -217,6 +221,11 @@ impl Options {
         Options { guarded: true, ..self }
     }
 
+    /// Has the database tell pollers of rows that become due.
+    pub const fn notify(self) -> Self {
+        Options { notifies: true, ..self }
+    }
+
     /// What the migration makes of the options, as words: another list is another migration, and an empty one is that of an
     /// entity that asks for nothing.
     pub(crate) fn shape(&self) -> Vec<&'static str> {
@@ -240,7 +249,17 @@ impl Options {
         say("successes", archive(self.on_success));
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
+        say("wake", self.notifies.then_some("notify"));
         words
+    }
+
+    /// Whether a success writes the five columns and nothing else, and nothing happens to its row besides.
+    pub(crate) const fn ends_plainly(&self) -> bool {
+        !self.needs_details()
+            && matches!(self.on_success, Fate::Keep)
+            && self.metrics.updated.is_none()
+            && self.metrics.end.is_none()
+            && !self.exclusive
     }
 
     /// Whether an attempt has to know more of its row than a claim reads.

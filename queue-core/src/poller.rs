@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use crate::backend::{QueueConnection, SessionLimits};
+use crate::before_start::{check_entities, check_pool, check_tables, gates};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
 use crate::entity::Queueable;
 use crate::error::Error;
-use crate::gate::Gate;
 use crate::heart::Heart;
 use crate::lane::Lane;
+use crate::listener::Listener;
 use crate::mode::HandlerFor;
 use crate::options::HasStages;
 use crate::scout::Scout;
-use crate::session::Session;
 use crate::settings::{ClaimStyle, PollerSettings};
 use crate::stage::Stage;
 use crate::statement::QueueOn;
@@ -154,9 +154,10 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how many rows one claim takes at most in lease mode. The default is 1.
+    /// Sets how many rows one claim takes at most in lease mode. By default that follows from how long messages take, see
+    /// [`PollerSettings::claim_batch`].
     pub fn claim_batch(mut self, rows: u32) -> Self {
-        self.settings.claim_batch = rows;
+        self.settings.claim_batch = Some(rows);
         self
     }
 
@@ -190,6 +191,20 @@ impl<C: QueueConnection> Poller<C> {
     /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
     pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.crash_directory = directory.into();
+        self
+    }
+
+    /// Reads rows ahead however slowly messages come: for tests.
+    #[doc(hidden)]
+    pub fn read_ahead_at_once(mut self) -> Self {
+        self.settings.read_ahead_at_once = true;
+        self
+    }
+
+    /// Has claims begin at the low-water mark from the first on, as they do once a full look is slow: for tests.
+    #[doc(hidden)]
+    pub fn low_water_at_once(mut self) -> Self {
+        self.settings.low_water_at_once = true;
         self
     }
 
@@ -230,7 +245,13 @@ impl<C: QueueConnection> Poller<C> {
             return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
         }
         settings.check()?;
-        let lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        let mut lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        if settings.low_water_at_once {
+            lanes.iter_mut().for_each(|lane| lane.use_low_water_at_once());
+        }
+        if settings.read_ahead_at_once {
+            lanes.iter_mut().for_each(|lane| lane.read_ahead_at_once());
+        }
         check_entities(&lanes)?;
         check_pool(&settings, &lanes, pool.max_size())?;
         let gates = gates(&lanes, &settings)?;
@@ -245,7 +266,7 @@ impl<C: QueueConnection> Poller<C> {
         let bell = Bell::new();
         let mut handle =
             PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
-        let scout = Scout::new(crew.clone(), bell.clone(), purpose == Purpose::UntilIdle);
+        let scout = Scout::new(crew.clone(), bell.clone(), Listener::new(&crew)?, purpose == Purpose::UntilIdle);
         handle.threads.push(spawn(&crew, "queueable-scout".to_owned(), move || scout.run())?);
         if let Some(heart) = Heart::new(&crew) {
             handle.threads.push(spawn(&crew, "queueable-heart".to_owned(), move || heart.run())?);
@@ -284,60 +305,6 @@ pub(crate) fn spawn<C: QueueConnection>(
         crew.thread_left();
         Error::Thread(error)
     })
-}
-
-fn check_pool<C: QueueConnection>(
-    settings: &PollerSettings,
-    lanes: &[Box<dyn Lane<C>>],
-    pool_size: u32,
-) -> Result<(), Error> {
-    let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
-    let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
-    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
-        let expected = if has_leases {
-            "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
-        } else {
-            "more than the number of workers: each keeps a connection, and the poller one more"
-        };
-        return Err(Error::Setting { setting: "the pool's max_size", found: pool_size.to_string(), expected });
-    }
-    Ok(())
-}
-
-fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), Error> {
-    for (i, lane) in lanes.iter().enumerate() {
-        if lanes[..i].iter().any(|other| other.queue() == lane.queue()) {
-            let (setting, found) = ("an entity that is served twice", lane.entity().to_owned());
-            return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
-        }
-    }
-    Ok(())
-}
-
-/// Reads the windows of the entities.
-fn gates<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>], settings: &PollerSettings) -> Result<Vec<Gate>, Error> {
-    let gates = lanes.iter().map(|lane| Gate::new(lane.entity(), lane.window(), settings.window.as_ref()));
-    let (mut open, mut findings) = (Vec::new(), Vec::new());
-    gates.for_each(|gate| match gate {
-        Ok(gate) => open.push(gate),
-        Err(finding) => findings.push(finding),
-    });
-    if findings.is_empty() { Ok(open) } else { Err(Error::Unsafe(findings)) }
-}
-
-/// Returns the database's name.
-fn check_tables<C: QueueConnection>(
-    pool: &Pool<ConnectionManager<C>>,
-    settings: &PollerSettings,
-    limits: SessionLimits,
-    lanes: &[Box<dyn Lane<C>>],
-) -> Result<String, Error> {
-    let mut session = Session::open(pool, settings.pool_wait, limits)?;
-    let mut findings = Vec::new();
-    for lane in lanes {
-        findings.extend(lane.check(&mut session)?);
-    }
-    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }
 
 /// What a shutdown came to.

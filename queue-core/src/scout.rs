@@ -1,21 +1,21 @@
 //! The scout: the one thread of a poller that looks for due rows while the workers sleep, and keeps their budgets.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::QueueConnection;
 use crate::crew::{Crew, Presence};
-use crate::error::Error;
+use crate::error::{Error, panic_text};
 use crate::failure_text::failure_text;
+use crate::link::Link;
+use crate::listener::Listener;
+use crate::low_water::SOUNDING;
 use crate::retry::{Retry, RetryPolicy, jittered};
-use crate::session::Link;
+use crate::statement::HORIZON;
 use crate::substitute::substitute;
 use crate::wake::{Bell, Rung};
-
-/// After an announced enqueue the scout looks after 1, 2, 4, .. milliseconds, up to half a second: whoever announced it
-/// has yet to insert and to commit.
-const FIRST_GLANCE: Duration = Duration::from_millis(1);
-const LAST_GLANCE: Duration = Duration::from_millis(512);
+use crate::watch::Watch;
 
 /// How long the scout leaves a lane alone whose due rows nobody could claim; it doubles up to the poll interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
@@ -29,45 +29,44 @@ const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(100)).max(Duration::from_secs(2));
 
+/// How long the scout rests after a panic of its own.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// What a look at a lane has seen.
+enum Seen {
+    /// Its window is closed for so long.
+    Closed(Duration),
+    /// The next row is due after this time; `None`: none is that anybody knows of.
+    Due(Option<Duration>),
+}
+
 /// The scout before it starts.
 pub(crate) struct Scout<C: QueueConnection> {
     crew: Arc<Crew<C>>,
     bell: Arc<Bell>,
+    listener: Listener,
     until_idle: bool,
 }
 
-/// When a lane is looked at next.
-struct Watch {
-    next_look: Instant,
-    /// The time until the glance after the next, while an announced enqueue is awaited.
-    glance: Option<Duration>,
-    troubles: u32,
-    /// Whether the last look found nothing due, and how many turns had ended before it.
-    nothing_due: bool,
-    turns_seen: u64,
-}
-
-impl Watch {
-    /// Sets the next look; an announced enqueue may want it earlier.
-    fn look_again_in(&mut self, wait: Duration) {
-        let wait = self.glance.map_or(wait, |glance| wait.min(glance));
-        self.next_look = Instant::now() + wait;
-        self.glance = self.glance.filter(|glance| *glance < LAST_GLANCE).map(|glance| glance * 2);
-    }
-}
-
 impl<C: QueueConnection> Scout<C> {
-    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, until_idle: bool) -> Self {
-        Scout { crew, bell, until_idle }
+    pub(crate) fn new(crew: Arc<Crew<C>>, bell: Arc<Bell>, listener: Listener, until_idle: bool) -> Self {
+        Scout { crew, bell, listener, until_idle }
     }
 
     /// Looks until the poller stops, or, if that was asked for, until nothing is due.
-    pub(crate) fn run(self) {
-        let crew = &*self.crew;
-        let _presence = Presence(crew);
+    pub(crate) fn run(mut self) {
+        let crew = self.crew.clone();
+        let _presence = Presence(&*crew);
+        // A panic is ours or the driver's. Without a scout nothing that becomes due would be worked.
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&crew))) {
+            crew.noise.warn("poller", &format!("the scout panicked, and begins anew: {}", panic_text(panic)));
+            crew.pause(RESTART);
+        }
+    }
+
+    fn watch(&mut self, crew: &Crew<C>) {
         let now = Instant::now();
-        let new = |_| Watch { next_look: now, glance: None, troubles: 0, nothing_due: false, turns_seen: 0 };
-        let mut watches: Vec<_> = crew.lanes.iter().map(new).collect();
+        let mut watches: Vec<_> = crew.lanes.iter().map(|_| Watch::new(now)).collect();
         let mut link = crew.scouts_link();
         let mut next_adoption = now;
         while !crew.is_stopping() {
@@ -77,7 +76,7 @@ impl<C: QueueConnection> Scout<C> {
             }
             for (lane, watch) in watches.iter_mut().enumerate() {
                 if watch.next_look <= Instant::now() {
-                    watch.nothing_due = self.look(&mut link, lane, watch);
+                    watch.nothing_due = self.look_safely(&mut link, lane, watch);
                 }
             }
             self.keep_budgets(&mut link);
@@ -86,7 +85,7 @@ impl<C: QueueConnection> Scout<C> {
                 let mut stale = watches.iter_mut().filter(|watch| watch.turns_seen != turns).peekable();
                 if stale.peek().is_some() {
                     // A handler may have made rows of another queue due.
-                    stale.for_each(|watch| watch.next_look = Instant::now());
+                    stale.for_each(|watch| watch.look_now(Instant::now()));
                     continue;
                 }
                 if watches.iter().all(|watch| watch.nothing_due)
@@ -95,57 +94,110 @@ impl<C: QueueConnection> Scout<C> {
                     return;
                 }
             }
-            let rung = self.bell.wait(self.next_event(&watches));
+            let rung = self.rest(&mut link, &mut watches);
             self.answer(rung, &mut watches);
         }
     }
 
+    /// Looks at one lane as [`look`](Self::look) does. A condition of the user's that panics must not keep the scout from the other
+    /// lanes.
+    fn look_safely(&mut self, link: &mut Link<C>, lane: usize, watch: &mut Watch) -> bool {
+        catch_unwind(AssertUnwindSafe(|| self.look(link, lane, watch))).unwrap_or_else(|panic| {
+            self.back_off(link, lane, watch, &format!("looking for due rows panicked: {}", panic_text(panic)));
+            false
+        })
+    }
+
     /// Looks at one lane and decides when to look again. Returns whether nothing is due.
-    fn look(&self, link: &mut Link<C>, lane: usize, watch: &mut Watch) -> bool {
+    fn look(&mut self, link: &mut Link<C>, lane: usize, watch: &mut Watch) -> bool {
         let crew = &*self.crew;
-        let interval = jittered(crew.settings.poll_interval, 0.1, fastrand::f64());
+        // Before the look: what is announced from here on may not be seen by it.
+        self.bell.looks(crew.lanes[lane].queue());
+        let is_routine = watch.looks(Instant::now());
+        let interval = jittered(crew.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
         let (hot, fruitless) = crew.heat_of(lane);
         if hot {
             // The workers are at it; they say when they find nothing more.
-            if let Err(error) = self.ask_whether_open(link, lane) {
-                crew.noise
-                    .warn(crew.lanes[lane].entity(), &format!("cannot ask the time: {}", failure_text(&error, 500)));
-                link.close();
+            match self.sound(link, lane, watch) {
+                Ok(()) => {
+                    let until_sounding = watch.next_sounding.saturating_duration_since(Instant::now());
+                    watch.look_beside_the_workers_in(interval.min(until_sounding));
+                }
+                Err(error) => self.back_off(link, lane, watch, &format!("cannot look beside the workers: {error}")),
             }
-            watch.look_again_in(interval);
             return false;
         }
         watch.turns_seen = crew.turns();
         let looked = self.ask_whether_open(link, lane).and_then(|closed_for| match closed_for {
-            Some(closed_for) => Ok(Some(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(crew.lanes[lane].look(link.session()?)?),
+            Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
+            None => Ok(Seen::Due(crew.lanes[lane].look(link.session()?, self.until_idle)?)),
         });
-        let due_in = match looked {
-            Ok(due_in) => due_in,
+        let seen = match looked {
+            Ok(seen) => seen,
             Err(error) => {
-                crew.noise.warn(
-                    crew.lanes[lane].entity(),
-                    &format!("cannot look for due rows: {}", failure_text(&error, 500)),
-                );
-                link.close();
-                watch.troubles += 1;
-                let pause = BACKOFF.delay(watch.troubles).unwrap_or(interval);
-                watch.next_look = Instant::now() + jittered(pause, 1.0, fastrand::f64());
+                let error = failure_text(&error, 500);
+                self.back_off(link, lane, watch, &format!("cannot look for due rows: {error}"));
                 return false;
             }
         };
         watch.troubles = 0;
-        let wait = match due_in {
-            Some(Duration::ZERO) => {
+        match seen {
+            Seen::Due(Some(Duration::ZERO)) => {
                 crew.heat(lane);
-                // If nobody can claim what is due, others hold it: do not hammer.
-                HELD_PAUSE.saturating_mul(1 << fruitless.min(10)).min(interval)
+                watch.found(Instant::now());
+                if is_routine && fruitless <= 1 {
+                    self.listener.has_missed(lane, link, crew);
+                }
+                // If nobody can claim what is due, others hold it: do not hammer, whatever is heard of new rows.
+                let wait = HELD_PAUSE.saturating_mul(1 << fruitless.min(10)).min(interval);
+                // One turn that finds nothing more is how work ends.
+                let is_held = fruitless > 1;
+                watch.look_again_in(wait, if is_held { HELD_PAUSE } else { Duration::ZERO }, false);
+                return false;
             }
-            Some(due_in) => due_in.min(interval),
-            None => interval,
-        };
-        watch.look_again_in(wait);
-        due_in != Some(Duration::ZERO)
+            Seen::Due(Some(due_in)) => watch.look_again_in(due_in.min(interval), Duration::ZERO, false),
+            Seen::Due(None) => watch.look_again_in(interval, Duration::ZERO, true),
+            Seen::Closed(closed_for) => watch.rest(closed_for.min(interval)),
+        }
+        true
+    }
+
+    /// Looks beside the workers, if its time has come.
+    fn sound(&self, link: &mut Link<C>, lane: usize, watch: &mut Watch) -> Result<(), String> {
+        let now = Instant::now();
+        if now < watch.next_sounding {
+            return Ok(());
+        }
+        let asked = self.ask_whether_open(link, lane);
+        let sounded = asked.and_then(|_| Ok(self.crew.lanes[lane].sound(link.session()?)?));
+        sounded.map_err(|error| failure_text(&error, 500))?;
+        (watch.troubles, watch.next_sounding) = (0, now + SOUNDING);
+        Ok(())
+    }
+
+    /// Leaves a database in trouble alone for a while.
+    fn back_off(&self, link: &mut Link<C>, lane: usize, watch: &mut Watch, trouble: &str) {
+        self.crew.noise.warn(self.crew.lanes[lane].entity(), trouble);
+        link.close();
+        watch.troubles += 1;
+        let pause = BACKOFF.delay(watch.troubles).unwrap_or(self.crew.settings.poll_interval);
+        watch.rest(jittered(pause, 1.0, fastrand::f64()));
+    }
+
+    /// Sleeps until something is to be done or the bell rings; where notifications are listened for, listening for them.
+    fn rest(&mut self, link: &mut Link<C>, watches: &mut [Watch]) -> Rung {
+        let next_event = self.next_event(watches);
+        loop {
+            if self.listener.hear(link, &self.crew, watches) {
+                return Rung::default();
+            }
+            let listens = self.listener.listens(link, &self.crew);
+            let pause = listens.then(|| Instant::now() + self.listener.pause());
+            let rung = self.bell.wait(pause.map_or(next_event, |pause| pause.min(next_event)));
+            if rung.is_any() || next_event <= Instant::now() {
+                return rung;
+            }
+        }
     }
 
     /// Tells a lane's window the database's time. Returns how long it stays closed, if it is.
@@ -162,14 +214,19 @@ impl<C: QueueConnection> Scout<C> {
     fn answer(&self, rung: Rung, watches: &mut [Watch]) {
         let now = Instant::now();
         for (lane, watch) in watches.iter_mut().enumerate() {
-            if rung.announced.contains(&self.crew.lanes[lane].queue()) {
-                watch.glance = Some(FIRST_GLANCE);
-                watch.next_look = watch.next_look.min(now + FIRST_GLANCE);
+            let (hot, fruitless) = self.crew.heat_of(lane);
+            let (is_announced, has_cooled) =
+                (rung.announced.contains(&self.crew.lanes[lane].queue()), rung.cooled.contains(&lane));
+            match (is_announced, hot) {
+                (true, true) => watch.remember(now),
+                (true, false) => watch.await_enqueue(now),
+                (false, false) if has_cooled => watch.recall(now),
+                (false, _) => {}
             }
             // A lane that cools for the first time is looked at for the time of its next row; one whose due rows are
             // held keeps its pause.
-            if rung.all || (rung.cooled.contains(&lane) && self.crew.heat_of(lane).1 <= 1) {
-                watch.next_look = now;
+            if rung.all || (has_cooled && fruitless <= 1) {
+                watch.look_now(now);
             }
         }
     }

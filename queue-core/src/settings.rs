@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crash::{CrashAccounting, default_directory};
 use crate::error::Error;
+use crate::statement::HORIZON;
 use crate::window::Window;
 
 /// The poller's settings, with every default in one place.
@@ -27,7 +28,8 @@ pub struct PollerSettings {
     pub workers: usize,
     /// How long an idle poller waits between two looks for due rows; a tenth of it is added at random, so that many
     /// processes do not look in step. Default 1 second. Rows that were enqueued through this process, and rows whose
-    /// time is known to come earlier, are found earlier.
+    /// time is known to come earlier, are found earlier; on PostgreSQL, where an entity asks for it by
+    /// `#[queue(wake = notify)]`, so are all others.
     pub poll_interval: Duration,
     /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
     pub lock_wait: Duration,
@@ -37,10 +39,16 @@ pub struct PollerSettings {
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
-    /// Lease mode: how many rows one claim takes at most. The rows that its worker cannot begin at once wait for the other
-    /// workers of this poller, and are given back at shutdown. Default 1: more saves transactions, but rows may wait here
-    /// while another process is idle, and a process that is killed costs each of them a try.
-    pub claim_batch: u32,
+    /// Lease mode: how many rows one claim takes at most, 1 to 1000. The rows that its worker cannot begin at once wait for the
+    /// other workers of this poller, and are given back at shutdown. More saves transactions, but rows may wait here while
+    /// another process is idle, and a process that is killed costs each of them a try.
+    ///
+    /// Default none: as many as the workers begin within some 5 milliseconds, and no more than 16. That is 1 as long as little is
+    /// due, where a row has fewer than 10 tries, and wherever a message takes longer than these milliseconds, so that nothing waits
+    /// behind it. If one takes
+    /// longer without warning, the next claim takes 1, and rows that have waited for an eighth of the lease are given back soon. Say 1
+    /// where a process that is killed is to cost no more tries than it has workers.
+    pub claim_batch: Option<u32>,
     /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
     pub claim_style: ClaimStyle,
     /// At which hours messages are worked, by the database's clock. Default none: always. Outside the window nothing is
@@ -60,6 +68,12 @@ pub struct PollerSettings {
     /// a container may not. Several applications may share it: they are told apart by the names of their databases, on
     /// SQLite by its file. Where databases on several servers have one name and the same tables, give each a directory.
     pub crash_directory: PathBuf,
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub low_water_at_once: bool,
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub read_ahead_at_once: bool,
 }
 
 /// How lease mode claims its rows.
@@ -85,12 +99,14 @@ impl Default for PollerSettings {
             pool_wait: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
-            claim_batch: 1,
+            claim_batch: None,
             claim_style: ClaimStyle::Auto,
             window: None,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: default_directory(),
+            low_water_at_once: false,
+            read_ahead_at_once: false,
         }
     }
 }
@@ -102,7 +118,7 @@ impl PollerSettings {
         if self.workers == 0 {
             return wrong("workers", "0".to_owned(), "at least 1");
         }
-        if self.poll_interval.is_zero() || self.poll_interval > Duration::from_secs(600) {
+        if self.poll_interval.is_zero() || self.poll_interval > HORIZON {
             return wrong("poll_interval", format!("{:?}", self.poll_interval), "more than 0 and at most 10 minutes");
         }
         if self.lock_wait < Duration::from_millis(1) || self.lock_wait > Duration::from_secs(3600) {
@@ -115,8 +131,8 @@ impl PollerSettings {
         if self.error_text_limit > 1 << 20 {
             return wrong("error_text_limit", self.error_text_limit.to_string(), "at most 1 MiB");
         }
-        if !(1..=1000).contains(&self.claim_batch) {
-            return wrong("claim_batch", self.claim_batch.to_string(), "1 to 1000");
+        if let Some(rows) = self.claim_batch.filter(|rows| !(1..=1000).contains(rows)) {
+            return wrong("claim_batch", rows.to_string(), "1 to 1000");
         }
         Ok(())
     }

@@ -33,6 +33,13 @@ struct Run {
     lease: Option<Arc<Hold>>,
 }
 
+impl Run {
+    fn new(entity: &'static str, session: Option<i64>, budget: Duration) -> Self {
+        let (started, phase) = (Instant::now(), Phase::Running);
+        Run { entity, session, started, budget, phase, held: None, given_up: false, lease: None }
+    }
+}
+
 /// The row of an attempt, as its lane knows it.
 pub(crate) type Held = Box<dyn Any + Send>;
 
@@ -68,16 +75,13 @@ impl Slot {
 
     /// Says that an attempt begins on this session.
     pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
-        let (started, phase) = (Instant::now(), Phase::Running);
-        *self.lock() = Some(Run { entity, session, started, budget, phase, held: None, given_up: false, lease: None });
+        *self.lock() = Some(Run::new(entity, session, budget));
     }
 
     /// Says that a handler runs under a lease, without a session.
     pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<Hold>, row: Held) {
-        self.enter(entity, None, Duration::MAX);
-        if let Some(run) = &mut *self.lock() {
-            (run.held, run.lease) = (Some(row), Some(lease));
-        }
+        // At once: the scout must not meet a run without an end.
+        *self.lock() = Some(Run { held: Some(row), lease: Some(lease), ..Run::new(entity, None, Duration::MAX) });
     }
 
     /// Whether the handler runs under a lease, and holds no lock and no session.
@@ -177,9 +181,9 @@ impl Slot {
 
     /// When the running attempt's budget ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.lock().as_ref().filter(|run| run.phase == Phase::Running).map(|run| match &run.lease {
-            Some(lease) => lease.deadline(),
-            None => run.started + run.budget,
+        self.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
+            Some(lease) => Some(lease.deadline()),
+            None => run.started.checked_add(run.budget),
         })
     }
 
@@ -190,7 +194,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, thread};
 
     use super::*;
     use crate::crash::Crashes;
@@ -219,6 +223,26 @@ mod tests {
         while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
         assert_eq!(slot.revoked(), Some(Revocation::OverBudget));
         assert_eq!(slot.commit(), Err(Revocation::OverBudget));
+    }
+
+    #[test]
+    fn the_end_of_a_run_can_be_asked_for_at_any_moment() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::MAX);
+        assert_eq!(slot.deadline(), None);
+        let lease = Arc::new(Hold::new(Instant::now(), Duration::from_secs(60)));
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                for _ in 0..10_000 {
+                    slot.enter_leased("Payment", lease.clone(), Box::new(42));
+                }
+            });
+            while !worker.is_finished() {
+                slot.revoke_if_over_budget(Instant::now());
+                assert!(slot.deadline().is_none_or(|deadline| deadline > Instant::now()));
+            }
+        });
+        assert_eq!(slot.deadline(), Some(lease.deadline()));
     }
 
     #[test]

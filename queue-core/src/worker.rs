@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::backend::QueueConnection;
 use crate::crash::alone;
-use crate::crew::{Crew, Presence};
+use crate::crew::{Crew, Leave, Presence};
 use crate::lane::Turn;
+use crate::link::Link;
 use crate::retry::{Retry, RetryPolicy, jittered};
-use crate::session::Link;
 use crate::slot::Slot;
 use crate::wake::Bell;
 
@@ -37,7 +37,7 @@ impl<C: QueueConnection> Worker<C> {
         let _presence = Presence(crew);
         let mut link = crew.link();
         let mut troubles = 0;
-        while let Some(leave) = crew.wait_for_work() {
+        while let Some(leave) = self.next_turn(&mut link) {
             let mut turn = self.take_turn(&mut link, leave.lane, false);
             while turn == Turn::Suspect {
                 turn = self.take_turn(&mut link, leave.lane, true);
@@ -59,12 +59,25 @@ impl<C: QueueConnection> Worker<C> {
         crew.remove_slot(&self.slot);
     }
 
+    /// Waits for a turn, in no transaction: the next one may have begun with the end of the last message.
+    fn next_turn(&self, link: &mut Link<C>) -> Option<Leave> {
+        let at_once = self.crew.find_work();
+        if at_once.is_some() {
+            return at_once;
+        }
+        link.rest();
+        self.crew.wait_for_work()
+    }
+
     /// Takes one turn on a lane, alone in the process if that is asked for.
     fn take_turn(&self, link: &mut Link<C>, lane: usize, alone: bool) -> Turn {
         let (crew, slot) = (&*self.crew, &*self.slot);
         // In this order: whoever waits to write is inside already.
         // A call under a lease may take long, and a crash in it is told by the lease's end: nobody waits for it to be alone.
         let _inside = if crew.lanes[lane].recorded_as().is_some() {
+            if alone::has_to_wait(alone) {
+                link.rest();
+            }
             let Some(place) = alone::enter(alone, || crew.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_company(place.company());
             slot.set_place(place.number());
@@ -76,6 +89,7 @@ impl<C: QueueConnection> Worker<C> {
         if crew.is_stopping() || (!crew.gates[lane].is_open() && !crew.lanes[lane].has_more_claimed()) {
             return Turn::Idle;
         }
+        link.stay(!alone && crew.is_only_work(lane));
         let claimed = || {
             crew.found_work(lane);
             !crew.is_stopping() && crew.gates[lane].is_open()

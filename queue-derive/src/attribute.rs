@@ -22,7 +22,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 20] = [
+const SETTINGS: [&str; 21] = [
     "prefix",
     "module",
     "retry",
@@ -43,6 +43,7 @@ const SETTINGS: [&str; 20] = [
     "archive",
     "window",
     "exclusive",
+    "wake",
 ];
 
 /// What the `#[queue(..)]` attributes of a struct say.
@@ -141,6 +142,7 @@ impl Attributes {
                 kinds.archive = Some(Archive { span, success, failed });
             }
             "window" => kinds.window = Some(item.parse(kinds::window)?),
+            "wake" => kinds.notify = item.parse(kinds::wake)?,
             "exclusive" if item.is_flag() => kinds.exclusive = Some(span),
             "exclusive" => return Err(Error::new(span, "`exclusive` stands alone, without a value")),
             _ => {
@@ -253,6 +255,7 @@ fn example(key: &str) -> String {
         "stage" => "InvoiceStage",
         "version" => "content_version",
         "on_success" => "delete",
+        "wake" => "notify",
         "window" => r#""Mon-Fri 22:00-06:00 Europe/Berlin""#,
         "periodic" => return "periodic(missed = once)".to_owned(),
         "rerun_on" => return "rerun_on(title, body)".to_owned(),

@@ -163,6 +163,8 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
         (None, None) => quote!(TransactionMode),
     };
     let retry_policy = model.attributes.retry.as_ref().map(retry_policy);
+    // An expression may read other tables, or the time; an embedded struct may have one.
+    let is_its_row = model.fields.iter().all(|field| field.select_expression.is_none() && !field.embed);
     let compare_in_group = model.group_by_field().map(compare_in_group);
     quote! {
         #[automatically_derived]
@@ -175,6 +177,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             const ENTITY: &'static str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget #lease #group;
+            const IS_ITS_ROW: bool = #is_its_row;
             fn is_key(__key: Self::Key) -> Self::IsKey {
                 #comparison
             }

@@ -166,6 +166,9 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if kinds.exclusive.is_some() {
         calls.push(quote!(.exclusive()));
     }
+    if kinds.notify {
+        calls.push(quote!(.notify()));
+    }
     if kinds.when.is_some() {
         calls.push(quote!(.guarded()));
     }

@@ -40,6 +40,7 @@ pub(crate) struct Kinds {
     pub(crate) archive: Option<Archive>,
     pub(crate) window: Option<LitStr>,
     pub(crate) exclusive: Option<Span>,
+    pub(crate) notify: bool,
     /// The names that were given, in the order of [`OPTIONAL_COLUMNS`].
     pub(crate) columns: [Option<Written<String>>; 10],
 }
@@ -242,6 +243,20 @@ pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Option<Span>> {
         "delete" => Ok(Some(word.span())),
         "keep" => Ok(None),
         _ => Err(unknown("word", &word, &["delete", "keep"])),
+    }
+}
+
+/// Reads `notify` or `poll`.
+pub(crate) fn wake(input: ParseStream<'_>) -> Result<bool> {
+    const WAYS: [&str; 2] = ["notify", "poll"];
+
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, &one_of(&WAYS)));
+    }
+    let way = input.call(Ident::parse_any)?;
+    match WAYS.iter().position(|name| way == name) {
+        Some(place) => Ok(place == 0),
+        None => Err(unknown("way", &way, &WAYS)),
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) type Conn = MysqlConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "mysql";
 
+/// Whether a COMMIT of a handler's is refused in a group.
+pub(crate) const REFUSES_COMMITS: bool = false;
+
 /// A key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
 /// A column of 64-bit integers.

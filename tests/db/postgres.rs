@@ -19,6 +19,9 @@ pub(crate) type Conn = PgConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "postgres";
 
+/// Whether a COMMIT of a handler's is refused in a group.
+pub(crate) const REFUSES_COMMITS: bool = true;
+
 /// A key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "BIGSERIAL PRIMARY KEY";
 /// A column of 64-bit integers.

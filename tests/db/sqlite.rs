@@ -13,6 +13,9 @@ pub(crate) type Conn = SqliteConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "sqlite";
 
+/// Whether a COMMIT of a handler's is refused in a group.
+pub(crate) const REFUSES_COMMITS: bool = false;
+
 /// A key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "INTEGER PRIMARY KEY AUTOINCREMENT";
 /// A column of 64-bit integers.

@@ -60,7 +60,7 @@ struct Checked {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(on_success = delete, order_by(content_version, age = "1d"), module = once_queue)]
+#[queue(on_success = delete, order_by(content_version, age = "1d"), module = once_queue, wake = notify)]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Once {
     id: i64,
@@ -95,7 +95,7 @@ fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
     let kept = Metrics { begin: Some("index_begin_time"), end: Some("index_end_time"), ..Metrics::default() };
     assert_eq!(options.metrics, kept);
     assert_eq!(options.window, Some("Mon-Fri 22:00-06:00 Europe/Berlin"));
-    assert!(options.guarded && !options.exclusive);
+    assert!(options.guarded && !options.exclusive && !options.notifies);
 }
 
 #[test]
@@ -107,6 +107,8 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!(options.on_failure, Fate::Archive("documents_failed"));
     assert_eq!(options.order.unwrap().column, "content");
     assert!(options.exclusive);
+    let options = once_queue::Queue::OPTIONS;
+    assert!(options.notifies);
 
     let options = checked_queue::Queue::OPTIONS;
     let periodic = options.periodic.unwrap();

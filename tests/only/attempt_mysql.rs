@@ -219,3 +219,55 @@ fn a_worker_that_is_frozen_in_its_transaction_does_not_hold_its_row_for_hours() 
     other.batch_execute("SET innodb_lock_wait_timeout = 20").unwrap();
     assert_eq!(diesel::delete(payments::table.find(id)).execute(&mut other), Ok(1));
 }
+
+#[test]
+fn a_row_that_is_no_longer_due_when_its_turn_comes_is_not_locked_while_another_is_handled() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(0..16);
+    // Its key was read by then.
+    let (postponed, next) = (ids[5], ids[6]);
+    let url = bank.database.url().to_owned();
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if payment.id == ids[2] {
+            diesel::update(payments::table.find(postponed))
+                .set(payment_queue::next_attempt_time.eq(None::<queueable::Instant>))
+                .execute(message.connection())?;
+        }
+        if payment.id == next {
+            let mut application = Conn::establish(&url)?;
+            let row = payments::table.find(postponed).select(payments::id);
+            let free: Vec<i64> = row.for_update().skip_locked().load(&mut application)?;
+            assert_eq!(free, [postponed]);
+        }
+        book(payment, message)
+    });
+    assert_eq!((tally.succeeded, tally.retried), (15, 0));
+}
+
+#[test]
+fn rows_that_the_application_locks_for_a_while_hold_up_no_other_and_run_afterwards() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(0..64);
+    let mut holder = bank.connect();
+    holder.batch_execute("BEGIN").unwrap();
+    let (held, free): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| id % 3 == 0);
+    // By its key each: an update of several would lock every row that it looks at.
+    for id in &held {
+        diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(1)).execute(&mut holder).unwrap();
+    }
+    let (done, order) = mpsc::channel();
+    let handler = move |payment: &Payment, _: &mut Message<'_, Conn>| {
+        done.send(payment.id).unwrap();
+        Ok(Outcome::Done)
+    };
+    let poll = Duration::from_millis(20);
+    let poller = Payment::poller(bank.pool(4), handler).workers(4).poll_interval(poll).start().unwrap();
+    let mut handled: Vec<i64> = free.iter().map(|_| order.recv_timeout(PATIENCE).unwrap()).collect();
+    handled.sort_unstable();
+    assert_eq!(handled, free);
+    holder.batch_execute("COMMIT").unwrap();
+    let mut handled: Vec<i64> = held.iter().map(|_| order.recv_timeout(PATIENCE).unwrap()).collect();
+    handled.sort_unstable();
+    assert_eq!(handled, held);
+    assert_eq!(poller.shutdown(PATIENCE).tally.succeeded, 64);
+}

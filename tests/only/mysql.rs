@@ -4,6 +4,7 @@ mod busy_table;
 #[path = "chinook_pascal.rs"]
 mod chinook;
 mod group_locks;
+mod low_water;
 mod row_locks;
 
 use std::time::Duration;

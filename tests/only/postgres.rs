@@ -4,6 +4,8 @@ mod busy_table;
 #[path = "chinook_snake.rs"]
 mod chinook;
 mod group_locks;
+mod low_water;
+mod old_snapshot;
 mod returning;
 mod row_locks;
 mod transactional_ddl;

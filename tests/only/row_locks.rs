@@ -1,13 +1,17 @@
 //! What the databases with row locks do: PostgreSQL and MySQL. SQLite has one lock for all.
 
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::{Lease, Message, Outcome, Queueable};
+use queueable::statement::{QueueOn, Scope};
+use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, LOCK_WAITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
+use crate::suite::low_water::due_at;
+use crate::suite::modes::Grouped;
 
 /// The session's settings that an operation changes for itself.
 fn lock_waits(connection: &mut crate::db::Conn) -> Vec<String> {
@@ -166,4 +170,45 @@ fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
     );
     let tally = Brief::poller(bank.pool(4), handler).workers(4).run_until_idle().unwrap();
     assert_eq!(tally.retried, 0);
+}
+
+/// A poller for payments with one worker, in a transaction for each or in groups.
+type InMode = fn(&Bank, Handle) -> Poller<Conn>;
+type Handle = Box<dyn Fn(i64) -> HandlerResult + Send + Sync>;
+
+#[test]
+fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
+    let in_modes: [InMode; 2] = [
+        |bank, handle| {
+            Payment::poller(bank.pool(1), move |row: &Payment, _: &mut Message<'_, Conn>| handle(row.amount_cents))
+        },
+        |bank, handle| {
+            Grouped::poller(bank.pool(1), move |row: &Grouped, _: &mut Message<'_, Conn>| handle(row.amount_cents))
+        },
+    ];
+    for in_mode in in_modes {
+        let bank = Bank::new();
+        let held = due_at(&bank, 10);
+        due_at(&bank, 20);
+        let mut holder = bank.connect();
+        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        let claimed = Payment::claim_keys(&mut holder, &[held], 1, Scope::ALL).unwrap();
+        assert_eq!(claimed.len(), 1);
+        let (say, said) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        let (say, may_go) = (Mutex::new(say), Mutex::new(may_go));
+        let handle: Handle = Box::new(move |amount| {
+            say.lock().unwrap().send(amount).unwrap();
+            // It is dropped when all may go.
+            let _ = may_go.lock().unwrap().recv();
+            Ok(Outcome::Done)
+        });
+        let running = in_mode(&bank, handle).workers(1).start().unwrap();
+        assert_eq!(said.recv(), Ok(20));
+        let settled = payment_queue::next_attempt_time.eq(None::<queueable::Instant>);
+        assert_eq!(diesel::update(payments::table.find(held)).set(settled).execute(&mut holder), Ok(1));
+        AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+        drop::<mpsc::Sender<()>>(go);
+        assert_eq!(running.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
+    }
 }

@@ -161,8 +161,11 @@ impl Program {
 
     fn ended(&mut self) -> Ended {
         let status = self.child.wait().expect("it is a child of this process");
-        let stderr = fs::read_to_string(self.output.path().join("stderr")).expect("the program writes text");
-        Ended { status, stdout: self.said(), stderr }
+        Ended { status, stdout: self.said(), stderr: self.complaints() }
+    }
+
+    fn complaints(&self) -> String {
+        fs::read_to_string(self.output.path().join("stderr")).expect("the program writes text")
     }
 
     /// Asks until there is an answer. A channel on which nothing comes is the pace.
@@ -173,7 +176,9 @@ impl Program {
             if let Some(answer) = ask(self) {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            if Instant::now() >= deadline {
+                panic!("not within {PATIENCE:?}: {what}; the program said:\n{}{}", self.said(), self.complaints());
+            }
             let _ = pace.recv_timeout(Duration::from_millis(5));
         }
     }

@@ -118,7 +118,8 @@ impl Bank {
     }
 
     pub(crate) fn poller(&self, handler: impl queueable::Handler<Payment, Conn> + 'static) -> Poller<Conn> {
-        Payment::poller(self.pool(1), handler).workers(1)
+        // A few messages are too slow for it, and it is the way that most messages take.
+        Payment::poller(self.pool(1), handler).workers(1).read_ahead_at_once()
     }
 
     pub(crate) fn state(&self, id: i64) -> QueueState {

@@ -10,7 +10,7 @@ use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use queueable::{Failure, Group, Handler, HandlerResult, Message, Outcome, Queueable, Status};
 
 use super::group::{booked, enqueue_group, entity, run};
-use crate::db::Conn;
+use crate::db::{Conn, REFUSES_COMMITS};
 use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 
 entity!(Ended, ended_queue, group = 50);
@@ -52,11 +52,16 @@ fn a_handler_that_ends_its_groups_transaction_is_reported_and_its_neighbours_are
                     let expected = if i == culprit { Status::Error } else { Status::Success };
                     assert_eq!((state.status, state.try_count), (expected, 1), "{statement} by {culprit}: {i}");
                     let text = state.last_attempt_error_message.unwrap_or_default();
-                    let said = "what the handler committed itself is not undone";
-                    let ended = text.contains("ended the message's transaction") || text.contains(said);
-                    assert_eq!(ended, i == culprit, "{text}");
+                    if i != culprit {
+                        assert_eq!(text, "", "{statement} by {culprit}: {i}");
+                    } else if statement == "COMMIT" && REFUSES_COMMITS {
+                        assert_eq!(text, REFUSED);
+                    } else {
+                        let said = "what the handler committed itself is not undone";
+                        assert!(text.contains("ended the message's transaction") || text.contains(said), "{text}");
+                    }
                 }
-                let culprits_effects = statement == "COMMIT";
+                let culprits_effects = statement == "COMMIT" && !REFUSES_COMMITS;
                 let expected: Vec<_> = ids
                     .iter()
                     .enumerate()
@@ -67,6 +72,43 @@ fn a_handler_that_ends_its_groups_transaction_is_reported_and_its_neighbours_are
             }
         }
     }
+}
+
+/// What the row of a handler says whose COMMIT of its group PostgreSQL has refused.
+const REFUSED: &str = "the handler tried to commit the transaction of its group, which was refused; what another attempt has \
+                       committed meanwhile is not undone";
+
+#[test]
+fn a_handler_that_ignores_that_its_commit_was_refused_fails_with_its_own_words_or_ours() {
+    for (answer, says) in
+        [(done as fn() -> HandlerResult, REFUSED), (failed, "and failed; besides, the handler had tried")]
+    {
+        let bank = Bank::new();
+        let ids = enqueue_group(&bank, 8, [1; 5]);
+        let culprit = ids[2];
+        run::<Ended>(&bank, move |ended: &Ended, message: &mut Message<'_, Conn>| {
+            book(&ended.payment(), message)?;
+            if ended.id == culprit {
+                assert_eq!(message.connection().batch_execute("COMMIT").is_err(), REFUSES_COMMITS);
+                return answer();
+            }
+            Ok(Outcome::Done)
+        });
+        let state = bank.state(culprit);
+        assert_eq!((state.status, state.try_count), (Status::Error, 1));
+        let text = state.last_attempt_error_message.unwrap_or_default();
+        assert_eq!(text.contains(says), REFUSES_COMMITS, "{text}");
+        let booked = booked(&bank);
+        assert!(ids.iter().all(|id| booked.contains(id) != (*id == culprit && REFUSES_COMMITS)), "{booked:?}");
+        assert!(booked.is_sorted_by(|one, other| one < other), "none twice: {booked:?}");
+    }
+}
+
+#[test]
+fn a_handler_that_closes_all_cursors_costs_its_group_a_turn_and_nothing_else() {
+    let (bank, ids) = one_says(if REFUSES_COMMITS { "CLOSE ALL" } else { "SELECT 1" }, 2, done);
+    assert_eq!(booked(&bank), ids, "each once");
+    assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
 }
 
 #[test]
@@ -99,7 +141,9 @@ fn other_outcomes_and_failures_before_a_commit_by_a_handler_stand_too() {
             _ => Ok(Outcome::Done),
         }
     });
-    assert_eq!(booked(&bank), [ids[0], ids[1], ids[2], ids[4], ids[5]]);
+    let expected: Vec<_> =
+        [0, 1, 2, 4, 5].into_iter().filter(|i| *i != 4 || !REFUSES_COMMITS).map(|i| ids[i]).collect();
+    assert_eq!(booked(&bank), expected);
     let statuses: Vec<_> = [0, 2, 3, 4, 5].map(|i| bank.state(ids[i]).status).into();
     let expected = [Status::NotAttempted, Status::Skipped, Status::Failed, Status::Error, Status::Success];
     assert_eq!(statuses, expected);
@@ -110,16 +154,22 @@ fn other_outcomes_and_failures_before_a_commit_by_a_handler_stand_too() {
 
 #[test]
 fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
-    for optimistic in [false, true] {
+    for (optimistic, ignores) in [(false, false), (true, false), (false, true), (true, true)] {
         let bank = Bank::new();
         let ids = enqueue_group(&bank, 8, 1..=8);
         let pool = bank.pool(1);
         let commit_and_let_others_work = move |payment: Payment, message: &mut Message<'_, Conn>| {
             book(&payment, message)?;
             if payment.amount_cents == 4 {
-                message.connection().batch_execute("COMMIT")?;
+                let committed = message.connection().batch_execute("COMMIT");
+                if !ignores {
+                    committed?;
+                }
                 // Another process, whose worker comes at the worst moment.
                 Payment::poller(pool.clone(), book).workers(1).run_until_idle()?;
+                if ignores && REFUSES_COMMITS {
+                    assert!(book(&payment, message).is_err(), "nothing is written beside the group");
+                }
             }
             Ok(Outcome::Done)
         };
@@ -131,11 +181,20 @@ fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
             run::<Ended>(&bank, move |row: &Ended, message: &mut Message<'_, Conn>| {
                 commit_and_let_others_work(row.payment(), message)
             });
-            assert!(ids.iter().all(|id| (*id == ids[3]) != (bank.state(*id).status == Status::Success)));
+            assert!(ids.iter().all(|id| *id == ids[3] || bank.state(*id).status == Status::Success));
         }
-        let booked = booked(&bank);
+        let mut booked = booked(&bank);
+        if !optimistic && !REFUSES_COMMITS {
+            // Its own lock is gone with the COMMIT, as in transaction mode.
+            booked.retain(|id| *id != ids[3]);
+        }
         assert!(booked.is_sorted_by(|one, other| one < other), "none twice: {booked:?}");
         assert!(ids.iter().all(|id| bank.state(*id).next_attempt_time.is_none() || *id == ids[3]));
+        if ignores && REFUSES_COMMITS {
+            // The rows were free again, and the other worker has done all that was to be done.
+            assert_eq!(booked, ids);
+            assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
+        }
     }
 }
 
@@ -151,13 +210,20 @@ fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again
             }
             Ok(Outcome::Done)
         });
-        for id in &ids[..8] {
+        // Where the end of the transaction is seen at once, it is known whose handler it was.
+        let (seen, ended) = (&ids[3..4], if REFUSES_COMMITS { &ids[..0] } else { &ids[..8] });
+        for id in ended {
             let state = bank.state(*id);
             assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 1, None));
             let text = state.last_attempt_error_message.unwrap_or_default();
             assert!(text.contains("may be committed: check them"), "{text}");
         }
-        assert!(ids[8..].iter().all(|id| bank.state(*id).status == Status::Success));
+        let expected = |id| match REFUSES_COMMITS {
+            true if seen.contains(id) => Status::Error,
+            false if ended.contains(id) => Status::Failed,
+            _ => Status::Success,
+        };
+        assert!(ids.iter().all(|id| bank.state(*id).status == expected(id)));
         let booked = booked(&bank);
         assert!(booked.is_sorted_by(|one, other| one < other), "none twice: {booked:?}");
     }
@@ -165,7 +231,7 @@ fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again
 
 #[test]
 fn a_group_handled_at_once_whose_transaction_was_ended_is_reported_and_not_run_again() {
-    struct Commits;
+    struct Commits(Pool<ConnectionManager<Conn>>, bool);
 
     impl Handler<Ended, Conn> for Commits {
         fn handle(&self, ended: &Ended, message: &mut Message<'_, Conn>) -> HandlerResult {
@@ -174,21 +240,33 @@ fn a_group_handled_at_once_whose_transaction_was_ended_is_reported_and_not_run_a
 
         fn handle_group(&self, entities: &[Ended], group: &mut Group<'_, Conn>) -> Option<Vec<HandlerResult>> {
             let row = |ended: &Ended| (ledger::payment_id.eq(ended.id), ledger::amount_cents.eq(ended.amount_cents));
-            let rows: Vec<_> = entities.iter().map(row).collect();
-            diesel::insert_into(ledger::table).values(rows).execute(group.connection()).unwrap();
+            let book_all = |connection: &mut Conn| {
+                let rows: Vec<_> = entities.iter().map(row).collect();
+                diesel::insert_into(ledger::table).values(rows).execute(connection)
+            };
+            book_all(group.connection()).unwrap();
             if entities.iter().any(|ended| ended.amount_cents == 4) {
-                group.connection().batch_execute("COMMIT").unwrap();
+                let committed = group.connection().batch_execute("COMMIT");
+                assert_eq!(committed.is_err(), REFUSES_COMMITS);
+                if REFUSES_COMMITS && self.1 {
+                    Payment::poller(self.0.clone(), book).workers(1).run_until_idle().unwrap();
+                    assert!(book_all(group.connection()).is_err(), "nothing is written beside the group");
+                }
             }
             Some(entities.iter().map(|_| done()).collect())
         }
     }
 
-    let bank = Bank::new();
-    let ids = enqueue_group(&bank, 8, 1..=12);
-    run::<Ended>(&bank, Commits);
-    assert!(ids[..8].iter().all(|id| bank.state(*id).status == Status::Failed));
-    assert!(ids[8..].iter().all(|id| bank.state(*id).status == Status::Success));
-    assert_eq!(booked(&bank), ids, "each once");
+    for goes_on in [false, true] {
+        let bank = Bank::new();
+        let ids = enqueue_group(&bank, 8, 1..=12);
+        run::<Ended>(&bank, Commits(bank.pool(1), goes_on));
+        // What is refused is undone, and there is no doubt about it.
+        let of_the_group = if REFUSES_COMMITS { Status::Success } else { Status::Failed };
+        assert!(ids[..8].iter().all(|id| bank.state(*id).status == of_the_group));
+        assert!(ids[8..].iter().all(|id| bank.state(*id).status == Status::Success));
+        assert_eq!(booked(&bank), ids, "each once");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
 //! on every backend.
 
+mod ahead;
 pub(crate) mod attempt;
 pub(crate) mod bank;
 mod check;
@@ -19,7 +20,9 @@ mod heartbeat;
 mod held;
 mod keys;
 pub(crate) mod lease;
+mod lease_batch;
 mod lease_trouble;
+pub(crate) mod low_water;
 pub(crate) mod main_job;
 mod metrics;
 mod migration;

@@ -7,9 +7,10 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
-    And, Archive, Change, ChangeAll, ChangeKeys, Claim, Condition, CopyRows, Count, CountAmong, CountByStatus,
-    ErrorText, Fence, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark, Remove, RemoveAll,
-    RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
+    And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
+    CountByStatus, DueKeys, ErrorText, Fence, FinishBlock, Keys, Load, Look, Next, Present, QueueOn, ReadDetails,
+    Recall, RecallMark, Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
+    UnknownStages,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -65,7 +66,17 @@ fn the_sql_of_an_attempt() {
     let mut listing = Listing::default();
     listing.add("look", &Look::<Payment, Backend>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
+    let mark = Instant::from(DateTime::UNIX_EPOCH);
+    listing.add("look from the mark", &Look::<Payment, Backend>::new().from(mark));
+    listing.add("claim from the mark", &Claim::<Payment, Backend>::new().from(mark));
+    let some = Claim::<Payment, Backend>::new().some(50, &[]);
+    listing.add("claim some from the mark", &some.not_below(Some(mark)));
     listing.add("claim another", &Claim::<Payment, Backend>::new().some(1, &[7, 8]));
+    listing.add("read keys ahead", &DueKeys::<Payment>::new(16));
+    listing.add("claim by a key", &ClaimKey::<Payment, Backend>::new(&7));
+    listing.add("claim by keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]));
+    listing.add("claim one of some keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]).at_most(1));
+    listing.add("end in a block", &FinishBlock::<Payment>::new(&7, FENCE, 3));
     listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
     listing.add("settle a failure", &Settle::<Payment>::new(&7, FENCE, &failure()));
     listing.add("settle for a later time", &Settle::<Payment>::new(&7, FENCE, &again));
@@ -89,6 +100,8 @@ fn the_sql_of_a_lease() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Payment, Backend>::new().some(10, &[]));
+    let due = || Claim::<Payment, Backend>::new().some(10, &[7]).not_below(Some(began));
+    listing.add("at once, where the database can", &due().leased(Duration::from_secs(60)));
     listing.add("lease", &SettleMany::<Payment>::new(rows, &leased));
     let held = rows.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
     listing.add("extend", &SettleMany::<Payment>::new(held, &extended));

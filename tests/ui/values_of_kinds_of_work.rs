@@ -220,4 +220,32 @@ struct Entity31 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(wake = notifi)]
+struct Entity32 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(wake = "notify")]
+struct Entity33 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(wake)]
+struct Entity34 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(wake = notify, wake = poll)]
+struct Entity35 {
+    id: i64,
+}
+
 fn main() {}

@@ -20,7 +20,7 @@ mod trigger;
 use std::time::Duration;
 
 use diesel::backend::Backend;
-use diesel::connection::LoadConnection;
+use diesel::connection::{LoadConnection, TransactionManager};
 use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
@@ -32,6 +32,9 @@ use crate::entity::{ColumnNames, QueueTable, Queueable};
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
 use crate::options::Options;
+
+/// What the error says by which a handler's COMMIT of its group is refused.
+pub(crate) const COMMIT_REFUSED: &str = "queueable: a handler cannot commit its group";
 
 /// The SQL that differs between databases.
 pub trait QueueBackend:
@@ -81,6 +84,19 @@ pub trait QueueBackend:
     /// MariaDB's do where an index is walked. The application could not change such a row, and make the condition true, as
     /// long as the handler of another one runs. So where rows are passed, their keys are read first and locked then.
     const LOCKS_WHAT_IT_PASSES: bool;
+
+    /// Whether one statement leases rows: it locks them, writes on them, and returns them as they were, in their order.
+    const LEASES_AT_ONCE: bool;
+
+    /// Whether rows are locked by keys that are read before, many at once, instead of along the index.
+    ///
+    /// InnoDB keeps the entries of finished rows in the index until they are purged, and a claim along it passes them all. It
+    /// also keeps the locks of the entries whose rows others hold, who would wait for them when they settle.
+    const READS_AHEAD: bool;
+
+    /// The system columns that tell one version of a row from every other, if there are such: where it lies, and which
+    /// transaction wrote it. Whole rows are read ahead where there are, and locked by their versions.
+    const ROW_VERSION: Option<(&'static str, &'static str)>;
 
     /// What stands before and after the index's name to keep a change of many rows off it.
     ///
@@ -139,6 +155,21 @@ pub trait QueueBackend:
     /// first has to be told that there are several.
     const STATEMENTS_TRAVEL_TOGETHER: bool;
 
+    /// Whether a message can end in one round trip.
+    const FINISHES_AT_ONCE: bool;
+
+    /// Whether it does so by a [`FinishBlock`](crate::statement::FinishBlock), and not by [`QueueConnection::finish`].
+    const FINISHES_IN_A_BLOCK: bool;
+
+    /// Whether [`QueueConnection::commit_and_begin`] is cheaper than a COMMIT and a BEGIN.
+    const COMMITS_AND_BEGINS: bool;
+
+    /// Whether the server refuses a COMMIT of a handler's in the transaction of a group.
+    const REFUSES_COMMITS: bool;
+
+    /// Whether a commit can tell other sessions that a row has become due.
+    const NOTIFIES: bool;
+
     /// How long a handler may hold the message's transaction when nothing else is said.
     const DEFAULT_BUDGET: Duration;
 }
@@ -153,6 +184,32 @@ pub enum ErrorClass {
     Conflict,
     /// Anything else.
     Other,
+}
+
+/// How far the end of a message came that was to be one round trip.
+#[derive(Debug)]
+pub enum Unfinished {
+    /// The savepoint could not be released.
+    Savepoint(Error),
+    /// The row was not as it was claimed: no row was changed, or several.
+    RowChanged(Error),
+    /// The row could not be written.
+    NotWritten(Error),
+    /// The commit was refused, or its answer was lost.
+    NotCommitted(Error),
+}
+
+/// What begins with the end of a message.
+#[derive(Debug, Clone, Copy)]
+pub enum AfterFinish<'a> {
+    /// Nothing.
+    Rest,
+    /// The next transaction.
+    Begin,
+    /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion) and its
+    /// arguments. If the row can be locked, the savepoint is set anew as well. The number is another one for each message of
+    /// the session.
+    Lock(&'a str, u64),
 }
 
 /// A connection on which a queue can be worked.
@@ -182,12 +239,75 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// Begins the message's transaction: READ COMMITTED stated where the database has it, `BEGIN IMMEDIATE` on SQLite.
     fn begin(&mut self) -> QueryResult<()>;
 
-    /// Begins the transaction of a group, in which no statement waits longer than `wait` for a lock.
+    /// Begins the transaction of a group, in which no statement waits longer than `wait` for a lock. Where the server
+    /// [can](QueueBackend::REFUSES_COMMITS), it is [`commit_group`](Self::commit_group) alone that commits it.
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()>;
+
+    /// Commits the transaction of a group. Where `wait` is given, the next group's may have begun with it: `true`. Diesel
+    /// knows nothing of that: it is to it as if the first went on.
+    fn commit_group(&mut self, _wait: Option<Duration>) -> QueryResult<bool> {
+        <Self::TransactionManager as TransactionManager<Self>>::commit_transaction(self).map(|()| false)
+    }
 
     /// Puts the session's own lock wait back after [`begin_impatiently`](Self::begin_impatiently) and the end of its
     /// transaction. After an error the session is of no further use.
     fn restore_patience(&mut self, wait: Duration) -> QueryResult<()>;
+
+    /// Runs a statement that controls the transaction, in as few round trips as there can be.
+    fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        self.batch_execute(statement)
+    }
+
+    /// Whether the server runs several statements as one outside of routines, as MariaDB does. `refused` is what it has
+    /// answered to that.
+    fn has_compounds(_refused: Option<&Error>) -> bool {
+        false
+    }
+
+    /// Commits the transaction and begins the next one, of which Diesel knows nothing: it is to it as if the first went on.
+    fn commit_and_begin(&mut self) -> QueryResult<()>;
+
+    /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle` is the
+    /// name of a prepared [`Finish`](crate::statement::Finish) and its arguments. Returns whether the next row is locked, if
+    /// that was asked for; if it is not, the transaction has begun all the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfinished`] says how far it came. Nothing is committed, unless the connection was lost or the
+    /// statement was cancelled.
+    fn finish(&mut self, _savepoint: &str, _settle: &str, _next: AfterFinish<'_>) -> Result<bool, Unfinished> {
+        Err(Unfinished::NotWritten(refused("this database does not end a message at once".to_owned())))
+    }
+
+    /// Begins a transaction, locks a row and sets the savepoint in one round trip. `hold` is the name of a prepared
+    /// [`Hold`](crate::statement::Hold) and its arguments. `false`: there is no such row, and no transaction.
+    fn begin_holding(&mut self, _hold: &str, _savepoint: &str) -> QueryResult<bool> {
+        Err(refused("this database does not begin a transaction by locking".to_owned()))
+    }
+
+    /// Says how far a [`FinishBlock`](crate::statement::FinishBlock) came that has failed. `not_one_row` is in the message if
+    /// the row was not as it was claimed.
+    fn unfinished(error: Error, _not_one_row: &str) -> Unfinished {
+        Unfinished::NotWritten(error)
+    }
+
+    /// Locks a row in the transaction that has begun and sets the savepoint, in one round trip. `lock` is the name of a prepared
+    /// [`LockVersion`](crate::statement::LockVersion) and its arguments. `false`: it cannot be locked; the transaction has
+    /// begun anew.
+    fn lock_next(&mut self, _lock: &str, _savepoint: &str) -> QueryResult<bool> {
+        Ok(false)
+    }
+
+    /// Prepares a [`LockVersion`](crate::statement::LockVersion) under a name.
+    fn prepare_lock(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
+        Ok(())
+    }
+
+    /// Prepares a [`Finish`](crate::statement::Finish) or a [`Hold`](crate::statement::Hold) under a name. An error where the
+    /// server cannot end a message at once.
+    fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
+        Ok(())
+    }
 
     /// Says what an error means.
     fn classify(error: &Error) -> ErrorClass;
@@ -203,6 +323,20 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
 
     /// Gives that lock back once the transaction has ended, where it outlives the transaction.
     fn end_exclusion(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Listens on a channel of the database's.
+    fn listen(&mut self, _channel: &str) -> QueryResult<()> {
+        Ok(())
+    }
+
+    /// Returns the channels of which was notified since the last call, once each, without asking the server.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is lost.
+    fn notified(&mut self) -> QueryResult<Vec<String>> {
+        Ok(Vec::new())
+    }
 
     /// Runs `change` in a transaction of its own (a savepoint inside an open one) in which no statement waits longer
     /// than `wait` for a lock. `change` is told whether the transaction is its own.
@@ -292,6 +426,12 @@ impl Target {
     /// the one of `payments_x`.
     pub fn index(&self) -> String {
         index_of(&self.table, self.columns)
+    }
+
+    /// Returns the name of the channel on which is notified of rows that become due: `queueable_<table>_<hash of table and
+    /// column>`. The schema is no part of it, because one program may name it and another not.
+    pub fn channel(&self) -> String {
+        table_name::with_fingerprint("queueable_", &self.table.name, self.columns.status)
     }
 }
 

@@ -4,21 +4,24 @@ mod archive;
 mod schema;
 mod trigger;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{Datelike, NaiveDateTime};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
 use diesel::prelude::*;
+use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, fingerprint, refused};
+use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished, fingerprint, refused};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::planted;
+use crate::statement::Control;
 
 impl QueueBackend for Mysql {
     type Connection = MysqlConnection;
@@ -38,6 +41,9 @@ impl QueueBackend for Mysql {
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const LOCKS_WHAT_IT_PASSES: bool = true;
+    const LEASES_AT_ONCE: bool = false;
+    const READS_AHEAD: bool = true;
+    const ROW_VERSION: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
     const NULLS_FIRST: &'static str = "";
@@ -52,6 +58,11 @@ impl QueueBackend for Mysql {
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;
+    const FINISHES_AT_ONCE: bool = true;
+    const FINISHES_IN_A_BLOCK: bool = true;
+    const COMMITS_AND_BEGINS: bool = true;
+    const REFUSES_COMMITS: bool = false;
+    const NOTIFIES: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -132,8 +143,65 @@ impl QueueConnection for MysqlConnection {
         self.begin()
     }
 
+    fn commit_group(&mut self, wait: Option<Duration>) -> QueryResult<bool> {
+        match wait {
+            // The session waits as briefly as before.
+            Some(_) => self.commit_and_begin().map(|()| true),
+            None => AnsiTransactionManager::commit_transaction(self).map(|()| false),
+        }
+    }
+
     fn restore_patience(&mut self, wait: Duration) -> QueryResult<()> {
         set_row_lock_wait(self, wait)
+    }
+
+    fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        // As text each would be three round trips, because the client first has to be told that there may be several.
+        if PREPARES_CONTROLS.load(Ordering::Relaxed) {
+            match ExecuteDsl::execute(Control(statement), self) {
+                // MySQL prepares no savepoints, MariaDB does.
+                Err(Error::DatabaseError(_, information)) if information.message().contains(NOT_PREPARED) => {
+                    PREPARES_CONTROLS.store(false, Ordering::Relaxed);
+                }
+                done => return done.map(drop),
+            }
+        }
+        self.batch_execute(statement)
+    }
+
+    fn has_compounds(refused: Option<&Error>) -> bool {
+        if let Some(Error::DatabaseError(_, information)) = refused
+            && (information.message().contains(NOT_PREPARED) || information.message().contains(NOT_UNDERSTOOD))
+        {
+            HAS_COMPOUNDS.store(false, Ordering::Relaxed);
+        }
+        HAS_COMPOUNDS.load(Ordering::Relaxed)
+    }
+
+    fn commit_and_begin(&mut self) -> QueryResult<()> {
+        // Without autocommit the next statement begins a transaction.
+        self.control("COMMIT")
+    }
+
+    fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
+        if Self::classify(&error) == ErrorClass::ConnectionLost {
+            return Unfinished::NotCommitted(error);
+        }
+        let says =
+            |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message().contains(text));
+        if says(not_one_row) {
+            Unfinished::RowChanged(error)
+        } else if says(NO_SAVEPOINT) {
+            Unfinished::Savepoint(error)
+        } else {
+            // No constraint waits for the COMMIT, and a conflict that a cluster finds there is one wherever it is found.
+            Unfinished::NotWritten(error)
+        }
+    }
+
+    fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
+        // MySQL has no such blocks outside of procedures. A message ends by several statements there.
+        ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -210,6 +278,20 @@ struct Answer {
     #[diesel(sql_type = Nullable<BigInt>)]
     answer: Option<i64>,
 }
+/// Whether the server prepares statements that control a transaction.
+static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
+
+/// Whether the server runs compound statements: MariaDB does.
+static HAS_COMPOUNDS: AtomicBool = AtomicBool::new(true);
+
+/// What the servers say of a text that they do not understand (1064).
+const NOT_UNDERSTOOD: &str = "You have an error in your SQL syntax";
+
+/// What the servers say when they do not (1295).
+const NOT_PREPARED: &str = "not supported in the prepared statement protocol";
+
+/// What they say when the sentinel is gone (1305).
+const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
 
 /// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2002, 2003, 2006, 2013, 4031), or
 /// no new one can be had (1040).

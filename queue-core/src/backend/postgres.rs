@@ -1,9 +1,11 @@
 //! PostgreSQL's answers.
 
 mod archive;
+mod notify;
 mod schema;
 mod trigger;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,7 +18,10 @@ use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, fingerprint, refused};
+use super::{
+    AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished,
+    fingerprint, refused,
+};
 use crate::instant::{Instant, TimestampUtc};
 
 impl QueueBackend for Pg {
@@ -41,6 +46,9 @@ impl QueueBackend for Pg {
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
+    const LEASES_AT_ONCE: bool = true;
+    const READS_AHEAD: bool = false;
+    const ROW_VERSION: Option<(&'static str, &'static str)> = Some(("ctid", "xmin"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const NULLS_FIRST: &'static str = " NULLS FIRST";
@@ -55,6 +63,11 @@ impl QueueBackend for Pg {
     const ONE_WRITER: bool = false;
     const MOST_SAVEPOINTS: u32 = 60;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;
+    const FINISHES_AT_ONCE: bool = true;
+    const FINISHES_IN_A_BLOCK: bool = false;
+    const COMMITS_AND_BEGINS: bool = true;
+    const REFUSES_COMMITS: bool = true;
+    const NOTIFIES: bool = true;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
 }
 
@@ -65,6 +78,9 @@ impl QueueConnection for PgConnection {
             ("idle_in_transaction_session_timeout", timeout(limits.budget)),
             ("statement_timeout", timeout(limits.budget)),
             ("TimeZone", "UTC".to_owned()),
+            // Of what is a transaction by itself, as the claim under a lease is. A begin states the same.
+            ("default_transaction_isolation", "read committed".to_owned()),
+            ("default_transaction_read_only", "off".to_owned()),
         ];
         // Errors are told apart by their English words. Only a superuser may ask for them; the check at start finds out.
         let _ = self.batch_execute("SET lc_messages = 'C'");
@@ -99,13 +115,109 @@ impl QueueConnection for PgConnection {
     }
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
-        // LOCAL: the setting ends with the transaction, however that ends.
-        let wait = timeout(wait);
-        AnsiTransactionManager::begin_transaction_sql(self, &format!("{BEGIN}; SET LOCAL lock_timeout = {wait}"))
+        match AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait)) {
+            Err(Error::DatabaseError(_, information))
+                if information.message().contains(MAY_NOT_END) && ENDS_ITS_SESSION.swap(false, Ordering::Relaxed) =>
+            {
+                self.batch_execute("ROLLBACK")?;
+                AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait))
+            }
+            begun => begun,
+        }
+    }
+
+    fn commit_group(&mut self, wait: Option<Duration>) -> QueryResult<bool> {
+        let next = wait.map_or(String::new(), |wait| format!("; {}", begin_group(wait)));
+        self.batch_execute(&format!("CLOSE queueable_group; COMMIT{next}"))?;
+        Ok(wait.is_some())
     }
 
     fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
         Ok(())
+    }
+
+    fn commit_and_begin(&mut self) -> QueryResult<()> {
+        // The next one has the isolation level of this one.
+        self.batch_execute("COMMIT AND CHAIN")
+    }
+
+    fn prepare_finish(&mut self, name: &str, statement: &str) -> QueryResult<()> {
+        // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
+        // is evaluated in that case only, and its error bears the text.
+        self.batch_execute(&format!(
+            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
+             ELSE CAST('{NOT_ONE_ROW}' || count(*) AS integer) END FROM settled"
+        ))
+    }
+
+    fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
+        self.batch_execute(&format!(
+            "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
+             ELSE CAST('{NOT_LOCKED}' || count(*) AS integer) END FROM locked"
+        ))
+    }
+
+    fn lock_next(&mut self, lock: &str, savepoint: &str) -> QueryResult<bool> {
+        match self.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
+            Ok(()) => Ok(true),
+            Err(Error::DatabaseError(_, information)) if information.message().contains(NOT_LOCKED) => {
+                self.batch_execute("ROLLBACK AND CHAIN").map(|()| false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn finish(&mut self, savepoint: &str, settle: &str, next: AfterFinish<'_>) -> Result<bool, Unfinished> {
+        // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
+        let (commit, locks) = match next {
+            AfterFinish::Rest => ("COMMIT".to_owned(), None),
+            AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
+            AfterFinish::Lock(lock, number) => {
+                let mark =
+                    format!("SET {COMMITTED} = '{number}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
+                (mark, Some(number))
+            }
+        };
+        let text = format!("RELEASE SAVEPOINT {savepoint}; EXECUTE {settle}; {commit}");
+        let Err(error) = self.batch_execute(&text) else { return Ok(locks.is_some()) };
+        if Self::classify(&error) == ErrorClass::ConnectionLost {
+            return Err(Unfinished::NotCommitted(error));
+        }
+        let says =
+            |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message().contains(text));
+        if says(NOT_ONE_ROW) {
+            return Err(Unfinished::RowChanged(error));
+        }
+        if let Some(number) = locks
+            && is_committed(self, savepoint, number)
+        {
+            if !says(NOT_LOCKED) {
+                tracing::warn!(%error, "the next row cannot be locked");
+            }
+            return Ok(false);
+        }
+        // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
+        let probed = self.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
+        Err(match probed {
+            Ok(()) => Unfinished::Savepoint(error),
+            Err(Error::DatabaseError(_, probe)) if probe.message().contains("does not exist") => {
+                // The transaction is there, without the savepoint: it was released, or the handler has begun another.
+                if says("savepoint") { Unfinished::Savepoint(error) } else { Unfinished::NotWritten(error) }
+            }
+            Err(_) if says("RELEASE SAVEPOINT") => Unfinished::Savepoint(error),
+            Err(_) => Unfinished::NotCommitted(error),
+        })
+    }
+
+    fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
+        let text = format!("{BEGIN}; EXECUTE {hold}; SAVEPOINT {savepoint}");
+        let Err(error) = AnsiTransactionManager::begin_transaction_sql(self, &text) else { return Ok(true) };
+        // Diesel counts no transaction that was not begun.
+        self.batch_execute("ROLLBACK")?;
+        match &error {
+            Error::DatabaseError(_, information) if information.message().contains(NOT_ONE_ROW) => Ok(false),
+            _ => Err(error),
+        }
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -166,6 +278,22 @@ impl QueueConnection for PgConnection {
         Ok(())
     }
 
+    fn listen(&mut self, channel: &str) -> QueryResult<()> {
+        self.batch_execute(&format!("LISTEN {}", notify::quoted(channel)))
+    }
+
+    fn notified(&mut self) -> QueryResult<Vec<String>> {
+        let mut channels = Vec::new();
+        for notification in self.notifications_iter() {
+            let channel = notification?.channel;
+            // There may be thousands of the same.
+            if !channels.contains(&channel) {
+                channels.push(channel);
+            }
+        }
+        Ok(channels)
+    }
+
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
@@ -183,7 +311,61 @@ impl QueueConnection for PgConnection {
     }
 }
 
+/// What the error says of a settlement that has not changed exactly one row.
+const NOT_ONE_ROW: &str = "queueable: rows changed: ";
+
+/// The session's setting that bears the number of the message that was committed last, of those whose text goes on after it.
+const COMMITTED: &str = "queueable.committed";
+
+/// Whether the message with this number is committed, after its text has failed. If it is, the next transaction has begun anew;
+/// if not, nothing was done.
+///
+/// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
+/// subtransaction, and its settlement by another would need a multixact.
+fn is_committed(connection: &mut PgConnection, savepoint: &str, number: u64) -> bool {
+    // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
+    // Where the handler's savepoint is still there, it was not even released.
+    if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
+        return false;
+    }
+    let set: QueryResult<Option<String>> = match connection.batch_execute("ROLLBACK AND CHAIN") {
+        Ok(()) => diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection),
+        Err(error) => Err(error),
+    };
+    set.is_ok_and(|set| set == Some(number.to_string()))
+}
+
+/// What the error says of a row that was read ahead and cannot be locked as it was read.
+const NOT_LOCKED: &str = "queueable: rows locked: ";
+
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// What is said at the begin of a group.
+///
+/// The server reads a cursor that outlives its transaction to the end when that is committed, before anything of it is
+/// durable, and this one cannot be read: so nobody commits the group who does not close the cursor first. Reading it ends
+/// the session too, once the refusal has been sent: what a handler that ignores the refusal goes on to write would be
+/// committed statement by statement, beside whoever works the rows meanwhile. It costs no row and no snapshot beyond what the
+/// claim costs, and no right but one that everybody has: to end sessions of one's own. Where that was revoked, the COMMIT is
+/// refused all the same.
+fn begin_group(wait: Duration) -> String {
+    let end = match ENDS_ITS_SESSION.load(Ordering::Relaxed) {
+        true => "pg_terminate_backend(pg_backend_pid())",
+        false => "clock_timestamp()",
+    };
+    // LOCAL: the setting ends with the transaction, however that ends.
+    format!(
+        "{BEGIN}; SET LOCAL lock_timeout = {}; DECLARE queueable_group NO SCROLL CURSOR WITH HOLD FOR \
+         SELECT CAST('{COMMIT_REFUSED}: ' || CAST({end} AS text) AS integer)",
+        timeout(wait)
+    )
+}
+
+/// Whether this process's role may end its own sessions, as far as is known.
+static ENDS_ITS_SESSION: AtomicBool = AtomicBool::new(true);
+
+/// What the server says if it may not.
+const MAY_NOT_END: &str = "permission denied for function pg_terminate_backend";
 
 /// A time as PostgreSQL takes it: 0 would mean for ever, and more than this is refused.
 fn timeout(time: Duration) -> String {
@@ -194,6 +376,8 @@ fn timeout(time: Duration) -> String {
 extern "SQL" {
     fn set_config(name: Text, value: Text, is_local: diesel::sql_types::Bool) -> Text;
     fn current_setting(name: Text) -> Text;
+    #[sql_name = "current_setting"]
+    fn current_setting_or_null(name: Text, missing_ok: diesel::sql_types::Bool) -> diesel::sql_types::Nullable<Text>;
     fn pg_backend_pid() -> diesel::sql_types::Integer;
     fn pg_terminate_backend(pid: diesel::sql_types::Integer) -> diesel::sql_types::Bool;
 }

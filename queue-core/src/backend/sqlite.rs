@@ -45,6 +45,9 @@ impl QueueBackend for Sqlite {
     const ROW_LOCK: &'static str = "";
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
+    const LEASES_AT_ONCE: bool = false;
+    const READS_AHEAD: bool = false;
+    const ROW_VERSION: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
     const NULLS_FIRST: &'static str = "";
@@ -59,6 +62,11 @@ impl QueueBackend for Sqlite {
     const ONE_WRITER: bool = true;
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;
+    const FINISHES_AT_ONCE: bool = false;
+    const FINISHES_IN_A_BLOCK: bool = false;
+    const COMMITS_AND_BEGINS: bool = false;
+    const REFUSES_COMMITS: bool = false;
+    const NOTIFIES: bool = false;
     const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
 }
 
@@ -105,6 +113,11 @@ impl QueueConnection for SqliteConnection {
 
     fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
         Ok(())
+    }
+
+    fn commit_and_begin(&mut self) -> QueryResult<()> {
+        // The next transaction would take the only write lock, whether there is work for it or not.
+        Err(refused("SQLite commits and begins one by one".to_owned()))
     }
 
     fn classify(error: &Error) -> ErrorClass {

@@ -9,7 +9,7 @@ use super::schema::{finding, until_done};
 use super::{Target, fingerprint};
 use crate::crash::suspicion::PRESUMED;
 use crate::error::Finding;
-use crate::group::RESERVING;
+use crate::reserve::RESERVING;
 
 /// What the name of every trigger of ours begins with. Where triggers fire in the order of their names, ours fires behind
 /// the application's, and sees what those have made of the row.

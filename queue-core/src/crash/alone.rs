@@ -46,6 +46,13 @@ pub(crate) enum Company {
     Nobody,
 }
 
+impl Room {
+    /// Whether there is place for one more, or for one alone who has said that it waits.
+    fn is_free(&self, alone: bool) -> bool {
+        !self.alone && if alone { self.inside.is_empty() } else { self.waiting == 0 }
+    }
+}
+
 impl Place {
     /// What runs in the process besides.
     pub(crate) fn company(&self) -> Company {
@@ -69,6 +76,11 @@ pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<Place> {
     DOOR.enter(alone, gives_up)
 }
 
+/// Whether whoever goes in now has to wait, so that it had better keep no transaction open.
+pub(crate) fn has_to_wait(alone: bool) -> bool {
+    !DOOR.room().is_free(alone)
+}
+
 /// Says that a handler is over its budget: nobody waits for its end.
 pub(crate) fn is_stuck(number: u64) {
     DOOR.is_stuck(number);
@@ -89,7 +101,7 @@ impl Door {
     fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<Place> {
         let mut room = self.room();
         room.waiting += usize::from(alone);
-        let free = |room: &Room| !room.alone && if alone { room.inside.is_empty() } else { room.waiting == 0 };
+        let free = |room: &Room| room.is_free(alone);
         while !free(&room) && !gives_up() {
             room = self.changed.wait(room).unwrap_or_else(PoisonError::into_inner);
         }

@@ -7,6 +7,7 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
+use super::claim::Fence;
 use crate::backend::QueueBackend;
 use crate::details::Details;
 use crate::entity::{ColumnNames, QueueTable};
@@ -136,7 +137,12 @@ impl Change {
                     let due = chrono::Utc::now() + *delay;
                     out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
                 }
-                Next::In(delay) => push_now_plus(out.reborrow(), *delay)?,
+                // A lease has one length, so that its statement is prepared once.
+                Next::In(lease) if self.began.is_some() => push_now_plus(&mut out, *lease),
+                Next::In(delay) => {
+                    out.unsafe_to_cache_prepared();
+                    push_now_plus(&mut out, *delay);
+                }
                 Next::InStage(_) => out.push_sql(DB::NOW),
                 Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }
@@ -202,6 +208,11 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Whether a change that changed nothing may have found new content in the row.
+pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+    change.of_content && fence.change_count.is_some()
 }
 
 /// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that

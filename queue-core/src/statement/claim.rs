@@ -14,7 +14,7 @@ use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{push_claimable, push_column};
-use super::scope::push_stages;
+use super::scope::{push_floor, push_stages};
 use super::walk::{Walk, push_named_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
@@ -52,6 +52,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
             walk: Walk::of::<Q::Queue>(),
             age: None,
             only: Vec::new(),
+            floor: None,
         }
     }
 
@@ -71,12 +72,18 @@ pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     walk: Walk,
     age: Option<Duration>,
     only: Vec<Q::IsKey>,
+    floor: Option<Instant>,
 }
 
 impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     /// Reads the rows and locks none.
     pub fn without_lock(self) -> Self {
         ClaimSome { locks: false, ..self }
+    }
+
+    /// Claims rows that are due at this time or later, where they are claimed by their due times.
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
+        ClaimSome { floor: floor.filter(|_| self.walk == Walk::Oldest), ..self }
     }
 
     /// Claims rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
@@ -163,6 +170,11 @@ impl<T> Captured<T> {
         self.0.ok()
     }
 
+    /// What was decoded, to read.
+    pub(crate) fn read(&self) -> Option<&T> {
+        self.0.as_ref().ok()
+    }
+
     /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
     pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
         Captured(
@@ -219,10 +231,14 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let until = self.age.map(time_ago::<DB>);
         self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
+        if let Some(floor) = &self.floor {
+            push_floor::<Q::Queue, DB>(&mut out, floor)?;
+        }
         let mut separator = " AND ((";
         for is_key in &self.only {
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));
@@ -253,7 +269,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     /// Writes all up to the end of the condition.
-    fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(super) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB::QueryBuilder: Default,
         str: ToSql<Text, DB>,

@@ -2,13 +2,17 @@
 
 use diesel::RunQueryDsl;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::QueryResult;
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use crate::backend::QueueBackend;
+use super::claim::{Claimed, ClaimedRow};
+use super::scope::Scope;
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::details::Details;
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::{Instant, TimestampUtc};
+use crate::planted::planted;
 
 /// The optional columns of the row with one key; null for those that the entity does not ask for.
 pub struct ReadDetails<Q: Queueable> {
@@ -107,3 +111,53 @@ impl<Q: Queueable> QueryId for ReadDetails<Q> {
 }
 
 impl<Q: Queueable, C> RunQueryDsl<C> for ReadDetails<Q> {}
+
+/// Tells the scope how far the claim has come, and reads what else has to be known of its rows.
+pub(super) fn claimed_within<Q, C>(
+    connection: &mut C,
+    scope: Scope<'_, Q::Key>,
+    rows: Vec<ClaimedRow<Q>>,
+) -> QueryResult<Vec<Claimed<Q>>>
+where
+    Q: Queueable,
+    C: QueueConnection,
+    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+{
+    if let Some(reach) = scope.reach {
+        // In no order: by their keys they come as they may.
+        let due = || rows.iter().filter_map(|row| row.3.read().and_then(|(next_attempt_time, ..)| *next_attempt_time));
+        reach.is_answered();
+        reach.has_claimed(due().min(), due().max());
+    }
+    let mut claimed = with_details(connection, rows)?;
+    claimed.retain(|row| row.message.is_ok() || !planted("an undecodable row stops the claim"));
+    Ok(claimed)
+}
+
+/// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
+pub(super) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    Q: Queueable,
+    C: QueueConnection,
+    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+{
+    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::from).collect();
+    if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
+        for row in &mut claimed {
+            match ReadDetails::<Q>::new(&row.key).load(connection) {
+                Ok(details) => {
+                    row.details = details.into_iter().next().map(Details::from).unwrap_or_default();
+                    row.fence.change_count = row.details.change_count;
+                }
+                // As for the entity itself: a row that cannot be read fails, and holds up no other.
+                Err(DieselError::DeserializationError(why)) => {
+                    if row.message.is_ok() {
+                        row.message = Err(why);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(claimed)
+}

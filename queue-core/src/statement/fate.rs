@@ -6,9 +6,8 @@ use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
-use super::{
-    Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany, hangs_on_content,
-};
+use super::change::hangs_on_content;
+use super::{Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
 use crate::entity::{QueueTable, Queueable};
 use crate::failure_text::failure_text;
@@ -102,6 +101,23 @@ where
         Err(error) => return Err(error),
     }
     Ok(written)
+}
+
+/// Removes a row that is still as it was claimed. One whose content has changed is made due instead.
+pub(super) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
+where
+    Q: Queueable,
+    C: QueueConnection,
+    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
+    Remove<Q>: ExecuteDsl<C>,
+{
+    let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
+    if removed > 0 || fence.change_count.is_none() {
+        return Ok(removed);
+    }
+    let attempted =
+        Change { attempted: true, error: ErrorText::Clear, unless_stopped: fence.began.is_some(), ..Change::default() };
+    ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
 }
 
 /// Removes settled rows from the table, after a copy of each is in their archive.

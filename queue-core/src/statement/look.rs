@@ -13,10 +13,15 @@ use diesel::sql_types::{BigInt, Text};
 use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
 use super::head::push_due_head;
+use super::scope::push_floor;
 use crate::backend::QueueBackend;
 use crate::column::NextAttemptTime;
 use crate::entity::{QueueTable, Queueable};
 use crate::guard::Guard;
+use crate::instant::{Instant, TimestampUtc};
+
+/// How far a look reaches into the future: as long as the longest poll interval.
+pub(crate) const HORIZON: Duration = Duration::from_secs(600);
 
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
 /// time, the next row is the one whose turn it is.
@@ -28,7 +33,7 @@ pub struct Look<Q, DB: Backend> {
 
 impl<Q: Queueable, DB: QueueBackend> Look<Q, DB> {
     /// How far a look reaches into the future: ten minutes. It also keeps `infinity` out.
-    pub const HORIZON: Duration = Duration::from_secs(600);
+    pub const HORIZON: Duration = HORIZON;
 
     /// The look.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
@@ -40,6 +45,17 @@ impl<Q: Queueable, DB: QueueBackend> Look<Q, DB> {
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         Look { stages: stages.map(<[_]>::to_vec), ..self }
     }
+
+    /// Looks at rows that are due at this time or later only.
+    pub fn from(self, floor: Instant) -> LookFrom<Q, DB> {
+        LookFrom { look: self, floor }
+    }
+}
+
+/// The same, but not of rows below the low-water mark. It is a statement of its own, prepared once like the other.
+pub struct LookFrom<Q, DB: Backend> {
+    look: Look<Q, DB>,
+    floor: Instant,
 }
 
 impl<Q, DB> QueryFragment<DB> for Look<Q, DB>
@@ -52,20 +68,50 @@ where
     str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        out.push_sql(DB::MICROSECONDS_UNTIL.0);
+        let horizon = horizon::<Q, DB>();
         if Q::Queue::OPTIONS.exclusive {
-            out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
-        } else {
-            push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        }
-        out.push_sql(DB::MICROSECONDS_UNTIL.1);
-        let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-        let horizon = format!("{before}{}{after}", Self::HORIZON.as_micros());
-        if Q::Queue::OPTIONS.exclusive {
+            push_microseconds_until(&mut out, |out| out.push_identifier(Q::Queue::COLUMNS.next_attempt_time))?;
             return push_due_head::<Q, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref());
         }
+        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref())?;
+        push_oldest::<Q::Queue, DB>(&mut out, None, 1)
+    }
+}
+
+/// Until when rows are looked at.
+fn horizon<Q: Queueable, DB: QueueBackend>() -> String {
+    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+    format!("{before}{}{after}", Look::<Q, DB>::HORIZON.as_micros())
+}
+
+/// Writes `SELECT`, and how long it is until this column's time.
+fn push_microseconds_until<DB: QueueBackend>(
+    out: &mut AstPass<'_, '_, DB>,
+    push_time: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    out.push_sql("SELECT ");
+    out.push_sql(DB::MICROSECONDS_UNTIL.0);
+    push_time(out)?;
+    out.push_sql(DB::MICROSECONDS_UNTIL.1);
+    Ok(())
+}
+
+impl<Q, DB> QueryFragment<DB> for LookFrom<Q, DB>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let Look { guard, stages, .. } = &self.look;
+        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), guard.as_ref(), stages.as_deref())?;
+        push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
         push_oldest::<Q::Queue, DB>(&mut out, None, 1)
     }
 }
@@ -80,4 +126,20 @@ impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
     const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
+impl<Q, DB: Backend> Query for LookFrom<Q, DB> {
+    type SqlType = BigInt;
+}
+
+impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for LookFrom<Q, DB> {
+    type QueryId = PhantomData<fn() -> (Self, Q)>;
+
+    const HAS_STATIC_QUERY_ID: bool = Look::<Q, DB>::HAS_STATIC_QUERY_ID;
+}
+
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Look<Q, DB> {}
+impl<Q, DB: Backend, C> RunQueryDsl<C> for LookFrom<Q, DB> {}
+
+/// What a look has told.
+pub(super) fn time_until(microseconds: i64) -> Duration {
+    Duration::from_micros(microseconds.max(0).unsigned_abs())
+}

@@ -3,21 +3,29 @@
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
+mod ahead;
 mod archive;
 mod backlog;
 mod change;
 mod claim;
+mod claim_from;
 mod condition;
+mod control;
 mod details;
 mod error_texts;
 mod fate;
+mod finish;
+mod finish_block;
 mod head;
 mod inspect;
 mod keys;
+mod lease_due;
 mod look;
 mod mark;
 mod newer;
+mod pass_on;
 mod priority;
+mod read_ahead;
 mod recall;
 mod remove;
 mod retake;
@@ -34,30 +42,43 @@ mod walk;
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use diesel::connection::SimpleConnection;
 use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
+pub use self::ahead::{ClaimKey, ClaimKeys, DueKeys};
 pub use self::archive::{Archive, CopyRows, RemoveKeys};
 pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
+use self::change::hangs_on_content;
 pub use self::change::{Change, ErrorText, Next};
 pub(crate) use self::claim::captured_on;
 pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
+pub use self::claim_from::ClaimFrom;
 pub(crate) use self::condition::STOPPED;
 pub use self::condition::{And, Condition, IfAny, StateCondition};
+pub use self::control::Control;
 pub use self::details::{DetailsRow, ReadDetails};
+use self::details::{claimed_within, with_details};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
+pub use self::finish::{Finish, Hold};
+use self::finish::{ends_at_once, text_of};
+pub use self::finish_block::FinishBlock;
 pub use self::head::{Head, Leased};
 pub use self::inspect::{Inspect, InspectedRow, IsArchived, IsSame};
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
-pub use self::look::Look;
+pub use self::lease_due::{LeaseDue, LeasedRow};
+pub(crate) use self::look::HORIZON;
+use self::look::time_until;
+pub use self::look::{Look, LookFrom};
 pub use self::mark::RecallMark;
 pub use self::newer::EnqueueIfNewer;
+pub use self::pass_on::PassOn;
 pub use self::priority::SetPriority;
+pub use self::read_ahead::{LockVersion, ReadAhead, RowVersion, VersionedRow};
 pub use self::recall::Recall;
+use self::recall::state;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::sample::{Sample, SampleRow};
@@ -65,13 +86,16 @@ pub use self::scope::Scope;
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::statistics::{CountFinished, FinishedRow};
+use self::take::take_due;
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use self::turn::{aged_first, claim_in_turn, is_plain};
+use self::turn::{claim_in_turn, due_time_alone_decides, first, is_plain};
 pub use self::unknown_stages::UnknownStages;
-use crate::backend::{QueueConnection, Target};
-use crate::details::Details;
+use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished};
 use crate::entity::{QueueTable, Queueable};
 use crate::instant::Instant;
+pub use crate::low_water::{LowWater, Reach};
+use crate::off_index::claim_off_index;
+use crate::options::Fate;
 use crate::planted::planted;
 
 /// An entity whose queue can be worked on a connection of type `C`.
@@ -90,12 +114,45 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// none within [`Look::HORIZON`].
     fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
+    /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
+    /// due times.
+    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>>;
+
     /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
     /// belongs into a transaction.
     fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Locks and reads up to `limit` rows that are due longest, in the same way.
     fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
+
+    /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
+    /// [`claim_keys`](Self::claim_keys).
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Self::Key>>;
+
+    /// Locks and reads up to `limit` of the rows with these keys, of those that are due and that nobody holds.
+    fn claim_keys(
+        connection: &mut C,
+        keys: &[Self::Key],
+        limit: u32,
+        scope: Scope<'_, Self::Key>,
+    ) -> QueryResult<Vec<Claimed<Self>>>;
+
+    /// Whether the rows of this scope are claimed by keys that were read before: where the due time alone decides whose turn
+    /// it is, and a claim along the index would keep others from settling their rows.
+    fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
+
+    /// Reads up to `limit` rows that are due longest and not earlier than `floor`, without a lock, each with its version.
+    fn read_ahead(
+        connection: &mut C,
+        limit: u32,
+        floor: Option<Instant>,
+    ) -> QueryResult<Vec<(Claimed<Self>, RowVersion)>>;
+
+    /// Writes the text that prepares [`LockVersion`], where rows are read ahead.
+    fn lock_version() -> QueryResult<Option<String>>;
+
+    /// Whether whole rows of this scope are read ahead: where the due time alone decides whose turn it is.
+    fn is_read_ahead(scope: Scope<'_, Self::Key>) -> bool;
 
     /// Reads up to `limit` rows that are due longest, without a lock.
     fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
@@ -110,6 +167,19 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
         scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
 
+    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction. They are returned as they
+    /// were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
+    fn lease_at_once(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        scope: Scope<'_, Self::Key>,
+    ) -> QueryResult<Vec<(Claimed<Self>, Option<Instant>)>>;
+
+    /// Whether the rows of this scope are leased by one statement: where the due time alone decides whose turn it is, and nothing
+    /// more has to be known of a row than a claim reads.
+    fn is_leased_at_once(scope: Scope<'_, Self::Key>) -> bool;
+
     /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
 
@@ -123,6 +193,10 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
     fn settle_many(connection: &mut C, rows: &[(&Self::Key, Fence)], change: &Change) -> QueryResult<usize>;
+
+    /// Releases the sentinel of a message, settles its row and sets the next one's, where that can be one round trip: `None`
+    /// elsewhere, and nothing is done. A row that is not as it was claimed is an error.
+    fn pass_on(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>>;
 
     /// Settles one row in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
     /// may have run or stopped it meanwhile and left its status and tries as they were.
@@ -146,6 +220,15 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 
     /// Reads the database's present.
     fn present(connection: &mut C) -> QueryResult<Instant>;
+
+    /// Writes the text that prepares [`Finish`], where a message may end by it: `None` where more is to be done.
+    fn finish() -> QueryResult<Option<String>>;
+
+    /// Writes the texts that prepare [`Hold`] and [`Finish::leased`], where an answer may be written by them.
+    fn finish_lease() -> QueryResult<Option<(String, String)>>;
+
+    /// Releases the handler's savepoint, settles a success and commits, in one statement.
+    fn finish_in_a_block(connection: &mut C, key: &Self::Key, fence: Fence, tries: i32) -> Result<(), Unfinished>;
 
     /// Reads the row's state under its lock, unless somebody holds that.
     fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
@@ -172,10 +255,17 @@ where
     Q::KeyColumns: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ClaimKey<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ClaimKeys<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    DueKeys<Q>: for<'q> LoadQuery<'q, C, Q::Key>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
     Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ClaimFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ReadAhead<Q, C::Backend>: for<'q> LoadQuery<'q, C, VersionedRow<Q>>,
+    LeaseDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, LeasedRow<Q>>,
     Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
+    LookFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
     Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
     Leased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
@@ -183,8 +273,10 @@ where
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
     UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    FinishBlock<Q>: ExecuteDsl<C>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
+    for<'a> PassOn<'a, Q>: ExecuteDsl<C>,
     for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
     for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
@@ -199,29 +291,82 @@ where
     }
 
     fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        let microseconds: Option<i64> = first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?);
-        Ok(microseconds.map(|microseconds| Duration::from_micros(microseconds.max(0).unsigned_abs())))
+        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?).map(time_until))
+    }
+
+    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>> {
+        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).from(floor).load(connection)?).map(time_until))
     }
 
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = match scope.except {
-            [] if is_plain::<Q, C::Backend>(scope) => {
-                Claim::<Q, C::Backend>::new().in_stages(scope.stages).load(connection)?
+        let plain = || Claim::<Q, C::Backend>::new().in_stages(scope.stages);
+        let walks = || is_plain::<Q, C::Backend>(scope);
+        let rows: Vec<ClaimedRow<Q>> = match (scope.except, scope.floor()) {
+            _ if Self::is_claimed_by_key(scope) => {
+                return Ok(claim_off_index::<Q, C>(connection, 1, scope, |_| Ok(()))?.pop());
             }
+            ([], None) if walks() => plain().load(connection)?,
+            ([], Some(floor)) if walks() => plain().from(floor).load(connection)?,
             _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
         };
-        let claimed = with_details(connection, rows)?.pop();
-        Ok(claimed.filter(|row| row.message.is_ok() || !planted("an undecodable row stops the claim")))
+        Ok(claimed_within(connection, scope, rows)?.pop())
     }
 
     fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
+        if Self::is_claimed_by_key(scope) {
+            return claim_off_index::<Q, C>(connection, limit, scope, |_| Ok(()));
+        }
         let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
-        with_details(connection, rows)
+        claimed_within(connection, scope, rows)
+    }
+
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Q::Key>> {
+        DueKeys::<Q>::new(limit).not_below(floor).load(connection)
+    }
+
+    fn claim_keys(
+        connection: &mut C,
+        keys: &[Q::Key],
+        limit: u32,
+        scope: Scope<'_, Q::Key>,
+    ) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> = match keys {
+            [key] => ClaimKey::<Q, C::Backend>::new(key).load(connection)?,
+            keys => ClaimKeys::<Q, C::Backend>::new(keys).at_most(limit).load(connection)?,
+        };
+        claimed_within(connection, scope, rows)
+    }
+
+    fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::READS_AHEAD && due_time_alone_decides::<Q>(scope)
+    }
+
+    fn read_ahead(
+        connection: &mut C,
+        limit: u32,
+        floor: Option<Instant>,
+    ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
+        let rows: Vec<VersionedRow<Q>> = ReadAhead::<Q, C::Backend>::new(limit, floor).load(connection)?;
+        let versioned = |(row, version): VersionedRow<Q>| Some((Claimed::from(row), RowVersion::read(&version)?));
+        Ok(rows.into_iter().filter_map(versioned).collect())
+    }
+
+    fn lock_version() -> QueryResult<Option<String>> {
+        let is_read = Self::is_read_ahead(Scope::ALL) && ends_at_once::<Q, C>();
+        is_read.then(|| text_of::<_, C>(&LockVersion::<Q>::new())).transpose()
+    }
+
+    fn is_read_ahead(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::ROW_VERSION.is_some()
+            && Q::Queue::OPTIONS.stages.is_none()
+            && !Q::Queue::OPTIONS.needs_details()
+            && Q::IS_ITS_ROW
+            && due_time_alone_decides::<Q>(scope)
     }
 
     fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
         let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
-        with_details(connection, rows)
+        claimed_within(connection, scope, rows)
     }
 
     fn take(
@@ -230,29 +375,26 @@ where
         limit: u32,
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
-        let began = Self::present(connection)?;
-        // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
-        let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
-        let random = TimeDelta::microseconds(fastrand::i64(0..1000))
-            + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
-        let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
-        let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-        let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
-        let mut taken = 0;
-        if let Some(age) = aged_first::<Q>() {
-            taken = ExecuteDsl::execute(take().aged(age), connection)?;
-        }
-        if taken == 0 {
-            taken = ExecuteDsl::execute(take(), connection)?;
-        }
-        if taken == 0 {
-            return Ok(Some((began, Vec::new())));
-        }
-        let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
-        if rows.len() != taken {
-            return Ok(None);
-        }
-        Ok(Some((began, with_details(connection, rows)?)))
+        take_due(connection, lease, limit, scope)
+    }
+
+    fn lease_at_once(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        scope: Scope<'_, Q::Key>,
+    ) -> QueryResult<Vec<(Claimed<Q>, Option<Instant>)>> {
+        let due = Claim::<Q, C::Backend>::new().some(limit, scope.except).not_below(scope.floor());
+        let leased: Vec<LeasedRow<Q>> = due.leased(lease).load(connection)?;
+        let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
+        Ok(claimed_within(connection, scope, rows)?.into_iter().zip(began).collect())
+    }
+
+    fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::LEASES_AT_ONCE
+            && !Q::Queue::OPTIONS.needs_details()
+            && due_time_alone_decides::<Q>(scope)
+            && !cfg!(queueable_planted)
     }
 
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
@@ -274,22 +416,24 @@ where
         fate::settle::<Q, C>(connection, rows, change, false)
     }
 
+    fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
+        let is_one_update = change.fate(&Q::Queue::OPTIONS) == Fate::Keep && !hangs_on_content(change, fence);
+        if !is_one_update || cfg!(queueable_planted) || !C::has_compounds(None) {
+            return None;
+        }
+        match ExecuteDsl::execute(PassOn::<Q>::new(key, fence, change), connection) {
+            // It was not understood, so nothing of it was done.
+            Err(error) if !C::has_compounds(Some(&error)) => None,
+            passed => Some(passed.map(drop)),
+        }
+    }
+
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
         fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
-        if removed > 0 || fence.change_count.is_none() {
-            return Ok(removed);
-        }
-        let attempted = Change {
-            attempted: true,
-            error: ErrorText::Clear,
-            unless_stopped: fence.began.is_some(),
-            ..Change::default()
-        };
-        ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
+        fate::remove::<Q, C>(connection, key, fence)
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
@@ -315,6 +459,21 @@ where
         present.ok_or_else(|| crate::backend::refused("the database told no time".to_owned()))
     }
 
+    fn finish() -> QueryResult<Option<String>> {
+        ends_at_once::<Q, C>().then(|| text_of::<_, C>(&Finish::<Q>::new())).transpose()
+    }
+
+    fn finish_lease() -> QueryResult<Option<(String, String)>> {
+        let texts = || Ok((text_of::<_, C>(&Hold::<Q>::new())?, text_of::<_, C>(&Finish::<Q>::new().leased())?));
+        let by_text = ends_at_once::<Q, C>() && !<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK;
+        by_text.then(texts).transpose()
+    }
+
+    fn finish_in_a_block(connection: &mut C, key: &Q::Key, fence: Fence, tries: i32) -> Result<(), Unfinished> {
+        let finished = ExecuteDsl::execute(FinishBlock::<Q>::new(key, fence, tries), connection);
+        finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<Q>::NOT_ONE_ROW))
+    }
+
     fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
     }
@@ -335,45 +494,4 @@ where
         let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
         Ok(leased.is_some())
     }
-}
-
-/// Whether a change that changed nothing may have found new content in the row.
-pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
-    change.of_content && fence.change_count.is_some()
-}
-
-fn state((status, try_count): (String, i32)) -> Option<Fence> {
-    Some(Fence::new(status.parse().ok()?, try_count))
-}
-
-/// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
-fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
-where
-    Q: Queueable,
-    C: QueueConnection,
-    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
-{
-    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::from).collect();
-    if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
-        for row in &mut claimed {
-            match ReadDetails::<Q>::new(&row.key).load(connection) {
-                Ok(details) => {
-                    row.details = first(details).map(Details::from).unwrap_or_default();
-                    row.fence.change_count = row.details.change_count;
-                }
-                // As for the entity itself: a row that cannot be read fails, and holds up no other.
-                Err(DieselError::DeserializationError(why)) => {
-                    if row.message.is_ok() {
-                        row.message = Err(why);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(claimed)
-}
-
-fn first<T>(rows: Vec<T>) -> Option<T> {
-    rows.into_iter().next()
 }

@@ -75,3 +75,8 @@ impl<Q: Queueable> QueryId for Recall<Q> {
 }
 
 impl<Q: Queueable, C> RunQueryDsl<C> for Recall<Q> {}
+
+/// The state that was read, if it is one that we know.
+pub(super) fn state((status, try_count): (String, i32)) -> Option<Fence> {
+    Some(Fence::new(status.parse().ok()?, try_count))
+}

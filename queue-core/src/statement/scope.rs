@@ -5,22 +5,39 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
+use super::condition::push_column;
 use crate::backend::QueueBackend;
+use crate::column::NextAttemptTime;
 use crate::entity::QueueTable;
+use crate::instant::{Instant, TimestampUtc};
+use crate::low_water::Reach;
 use crate::options::Stages;
 
-/// Which of the due rows a worker claims: none with these keys, and only those in these stages.
+/// Which of the due rows a worker claims: none with these keys, only those in these stages, and none below the low-water
+/// mark.
 #[derive(Debug)]
 pub struct Scope<'a, K> {
     /// The keys of rows that are left alone.
     pub except: &'a [K],
     /// The texts of the stages, if not all that the entity has.
     pub stages: Option<&'a [&'static str]>,
+    /// Where the claim begins, and what is told of the rows that it finds.
+    pub reach: Option<&'a Reach<'a>>,
 }
 
 impl<K> Scope<'_, K> {
     /// All rows.
-    pub const ALL: Self = Scope { except: &[], stages: None };
+    pub const ALL: Self = Scope { except: &[], stages: None, reach: None };
+
+    /// The earliest due time that is claimed.
+    pub(crate) fn floor(&self) -> Option<Instant> {
+        self.reach.and_then(Reach::floor)
+    }
+
+    /// Whether claims begin at the mark, or this one below it because others do.
+    pub(crate) fn keeps_to_mark(&self) -> bool {
+        self.reach.is_some_and(Reach::keeps_to_mark)
+    }
 }
 
 impl<K> Clone for Scope<'_, K> {
@@ -35,6 +52,20 @@ impl<K> Default for Scope<'_, K> {
     fn default() -> Self {
         Scope::ALL
     }
+}
+
+/// Writes ` AND next_attempt_time >= floor`.
+pub(super) fn push_floor<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, floor: &'b Instant) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    out.push_sql(" AND ");
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(" >= ");
+    out.push_bind_param::<TimestampUtc, _>(floor)
 }
 
 /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never claimed.

@@ -8,18 +8,24 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
+use super::QueueOn;
 use super::change::push_begun_schedule;
-use super::claim::{Claim, push_due_rows, time_ago};
+use super::claim::{Claim, Claimed, ClaimedRow, push_due_rows, time_ago};
 use super::condition::{StateCondition, push_column};
+use super::details::{DetailsRow, ReadDetails, with_details};
+use super::scope::Scope;
+use super::turn::aged_first;
 use super::walk::Walk;
-use crate::backend::QueueBackend;
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::column::{NextAttemptTime, StatusText};
 use crate::entity::{QueueTable, Queueable};
 use crate::guard::Guard;
@@ -27,7 +33,7 @@ use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The statuses with which an attempt begins anew.
-const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
+pub(super) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
 
 /// What the text of a row begins with whose last attempt never ended. The attempt's number follows.
 pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
@@ -273,3 +279,42 @@ impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB
 
 impl<C> RunQueryDsl<C> for Present {}
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}
+
+/// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
+pub(super) fn take_due<Q, C>(
+    connection: &mut C,
+    lease: Duration,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C> + Selectable<C::Backend>,
+    Take<Q, C::Backend>: ExecuteDsl<C>,
+    Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
+    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
+{
+    let began = Q::present(connection)?;
+    // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
+    let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
+    let random = TimeDelta::microseconds(fastrand::i64(0..1000))
+        + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
+    let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
+    let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
+    let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+    let mut taken = 0;
+    if let Some(age) = aged_first::<Q>() {
+        taken = ExecuteDsl::execute(take().aged(age), connection)?;
+    }
+    if taken == 0 {
+        taken = ExecuteDsl::execute(take(), connection)?;
+    }
+    if taken == 0 {
+        return Ok(Some((began, Vec::new())));
+    }
+    let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
+    if rows.len() != taken {
+        return Ok(None);
+    }
+    Ok(Some((began, with_details(connection, rows)?)))
+}

@@ -29,7 +29,8 @@ where
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
 {
     let claim = |limit| {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except);
+        let claim =
+            Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except).not_below(scope.floor());
         if locks { claim } else { claim.without_lock() }
     };
     if Q::Queue::OPTIONS.exclusive {
@@ -72,6 +73,12 @@ pub(super) fn is_plain<Q: Queueable, DB: QueueBackend>(scope: Scope<'_, Q::Key>)
     !exclusive && order.is_none_or(|order| order.age.is_none()) && !locks_what_it_passes::<Q, DB>(scope)
 }
 
+/// Whether the due time alone decides whose turn it is.
+pub(super) fn due_time_alone_decides<Q: Queueable>(scope: Scope<'_, Q::Key>) -> bool {
+    let Options { order, guarded, exclusive, .. } = Q::Queue::OPTIONS;
+    order.is_none() && !guarded && !exclusive && scope.stages.is_none()
+}
+
 /// Whether a claim may pass rows that it does not want, and would keep their locks.
 fn locks_what_it_passes<Q: Queueable, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
     let Options { order, guarded, .. } = Q::Queue::OPTIONS;
@@ -108,4 +115,8 @@ where
         // Others hold them all.
         read = read.saturating_mul(8);
     }
+}
+
+pub(super) fn first<T>(rows: Vec<T>) -> Option<T> {
+    rows.into_iter().next()
 }

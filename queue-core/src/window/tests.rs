@@ -100,7 +100,11 @@ fn what_is_no_window_says_what_is_accepted() {
 }
 
 fn windows() -> impl Strategy<Value = Window> {
-    let hours = (1..=EVERY_DAY, 0..DAY, 1..=DAY).prop_map(|(days, begin, length)| Hours { days, begin, length });
+    let hours = (1..=EVERY_DAY, 0..DAY, 1..=DAY).prop_map(|(days, begin, length)| {
+        // A whole day is written from midnight.
+        let begin = if length == DAY { 0 } else { begin };
+        Hours { days, begin, length }
+    });
     let zones = proptest::sample::select(chrono_tz::TZ_VARIANTS.to_vec());
     (proptest::collection::vec(hours, 1..4), zones).prop_map(|(hours, zone)| Window { hours, zone })
 }

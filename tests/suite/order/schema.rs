@@ -41,7 +41,7 @@ fn indexes(bank: &Bank) -> Vec<String> {
 /// What a poller finds wrong when it starts.
 fn mends<Q>(bank: &Bank) -> Vec<String>
 where
-    Q: QueueOn<Conn, Mode = queueable::TransactionMode>,
+    Q: QueueOn<Conn, Mode = queueable::TransactionMode> + Send,
 {
     let poller = Q::poller(bank.pool(1), |_: &Q, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).workers(1);
     match poller.run_until_idle() {

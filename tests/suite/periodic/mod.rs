@@ -137,8 +137,8 @@ impl Desk {
 
     fn poller_of<T, G, L>(&self, mode: Mode, work: fn(i64) -> HandlerResult) -> Poller<Conn>
     where
-        T: queueable::statement::QueueOn<Conn, Mode = queueable::TransactionMode> + Report,
-        G: queueable::statement::QueueOn<Conn, Mode = queueable::GroupMode> + Report,
+        T: queueable::statement::QueueOn<Conn, Mode = queueable::TransactionMode> + Report + Send,
+        G: queueable::statement::QueueOn<Conn, Mode = queueable::GroupMode> + Report + Send,
         L: queueable::statement::QueueOn<Conn, Mode = queueable::LeaseMode> + Report + Send,
     {
         let pool = self.database.pool(3);

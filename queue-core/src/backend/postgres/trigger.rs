@@ -1,10 +1,11 @@
-//! The trigger by which PostgreSQL notices a change of content.
+//! The triggers by which PostgreSQL notices a change of content, and tells of rows that become due.
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
+use super::notify::notify;
 use super::schema::{live_columns, without_blocking};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
@@ -26,7 +27,14 @@ pub(super) fn steps(target: &Target) -> Vec<Step> {
         down: vec![alter_default(target, created, "DROP DEFAULT")],
         in_transaction: true,
     });
-    rerun.into_iter().chain(created).collect()
+    let notify = notify(target);
+    let notify = (!notify.is_empty()).then(|| Step {
+        name: "notify",
+        down: notify.iter().flat_map(|trigger| drop_trigger(target, &trigger.name)).collect(),
+        up: notify.into_iter().flat_map(|trigger| trigger.create).collect(),
+        in_transaction: true,
+    });
+    rerun.into_iter().chain(created).chain(notify).collect()
 }
 
 pub(super) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
@@ -37,7 +45,7 @@ pub(super) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult
     )?;
     bring_up_to_date(
         connection,
-        rerun(target).as_slice(),
+        &wanted(target),
         |connection| live(connection, target),
         // In one transaction each.
         |name| vec![drop_trigger(target, name).join("; ")],
@@ -56,8 +64,12 @@ pub(super) fn check(connection: &mut PgConnection, target: &Target) -> QueryResu
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;
-    let triggers = compare(target, rerun(target).as_slice(), &live);
+    let triggers = compare(target, &wanted(target), &live);
     Ok(created.into_iter().chain(triggers).collect())
+}
+
+fn wanted(target: &Target) -> Vec<Trigger> {
+    rerun(target).into_iter().chain(notify(target)).collect()
 }
 
 /// The trigger, and the function that it runs: BEFORE, so that the row is written once.

@@ -1,0 +1,47 @@
+//! What goes wrong in an attempt besides the handler's own errors.
+
+use std::time::Duration;
+
+use diesel::result::Error as DieselError;
+
+/// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Misfortune {
+    #[error("the row cannot be decoded")]
+    Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("a statement of the handler failed and the handler went on as if it had not")]
+    SwallowedError(#[source] DieselError),
+    #[error(
+        "the handler ended the message's transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
+         swallowed); what it committed itself is not undone"
+    )]
+    TransactionEnded(#[source] DieselError),
+    #[error(
+        "{0}; besides, the message's transaction had ended before, and what the handler committed itself is not undone"
+    )]
+    FailedAndEnded(String),
+    // The refusal has freed the row too, and alone nothing is refused.
+    #[error(
+        "the handler tried to commit the transaction of its group, which was refused; what another attempt has committed \
+         meanwhile is not undone"
+    )]
+    GroupCommitRefused,
+    #[error(
+        "{0}; besides, the handler had tried to commit the transaction of its group, which was refused; what another attempt \
+         has committed meanwhile is not undone"
+    )]
+    FailedAndRefused(String),
+    #[error("the handler removed the row or changed its queue columns: answer Outcome::Delete, Again or Skip instead")]
+    RowChanged,
+    #[error("the row's new state cannot be written")]
+    NotWritten(#[source] DieselError),
+    #[error("the commit was refused")]
+    CommitRefused(#[source] DieselError),
+    #[error("the handler took longer than its budget of {0:?}")]
+    OverBudget(Duration),
+    #[error(
+        "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
+         swallowed), and the effects of this message may be committed: check them before it is sent again"
+    )]
+    InDoubt,
+}

@@ -1,0 +1,138 @@
+//! What a message costs as prepared statements that are run by a text: the text can hold other statements too, so that a
+//! message's end is one round trip, and so is the beginning of the transaction that applies a lease's answer.
+
+use std::marker::PhantomData;
+
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+
+use super::condition::push_column;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::column::{LastAttemptTime, StatusText, TryCount};
+use crate::entity::{QueueTable, Queueable};
+use crate::literal::has_literals;
+
+/// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
+/// status and the tries as claimed, and under a lease `$6` when the attempt began. It returns the rows that it has changed.
+pub struct Finish<Q> {
+    leased: bool,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q: Queueable> Finish<Q> {
+    /// The update.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        Finish { leased: false, entity: PhantomData }
+    }
+
+    /// The update of a row that is under a lease.
+    pub fn leased(self) -> Self {
+        Finish { leased: true, ..self }
+    }
+}
+
+/// Locks a row that is under a lease, and waits for whoever holds its lock: `$1` is the key, `$2` and `$3` the status and the
+/// tries as claimed, `$4` when the attempt began. It returns a row for each that it has locked.
+pub struct Hold<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: Queueable> Hold<Q> {
+    /// The lock.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        Hold(PhantomData)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Finish<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = <Q::Queue as QueueTable>::COLUMNS;
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" SET ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = $2, ");
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = NULL, ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" = $3, ");
+        out.push_identifier(names.last_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_sql(DB::NOW);
+        out.push_sql(", ");
+        out.push_identifier(names.last_attempt_error_message)?;
+        out.push_sql(" = NULL WHERE ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" = $1 AND ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(" = $4 AND ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(" = $5");
+        if self.leased {
+            out.push_sql(" AND ");
+            push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+            out.push_sql(" = $6");
+        }
+        out.push_sql(" RETURNING 1");
+        Ok(())
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for Hold<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT 1 FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" = $1 AND ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(" = $2 AND ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(" = $3 AND ");
+        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+        out.push_sql(" = $4");
+        out.push_sql(DB::ROW_LOCK);
+        Ok(())
+    }
+}
+
+/// Whether a success of such an entity may be settled by a text that holds other statements too.
+pub(super) fn ends_at_once<Q: Queueable, C: QueueConnection>() -> bool {
+    <C::Backend as QueueBackend>::FINISHES_AT_ONCE
+        && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
+        && (<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
+}
+
+pub(super) fn text_of<S, C>(statement: &S) -> QueryResult<String>
+where
+    C: QueueConnection,
+    S: QueryFragment<C::Backend>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+{
+    let mut builder = <C::Backend as diesel::backend::Backend>::QueryBuilder::default();
+    statement.to_sql(&mut builder, &C::Backend::default())?;
+    Ok(builder.finish())
+}
+
+impl<Q> QueryId for Finish<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q> QueryId for Hold<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

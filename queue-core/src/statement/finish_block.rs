@@ -1,0 +1,80 @@
+//! Settles a success, and commits it, in one prepared statement: a block of several. MariaDB has such blocks.
+
+use std::marker::PhantomData;
+
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{Integer, Text};
+
+use super::claim::Fence;
+use super::condition::push_fence;
+use crate::backend::QueueBackend;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::status::Status;
+
+/// `RELEASE`, the update of [`Finish`](super::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
+/// then, and the transaction is still there.
+pub struct FinishBlock<Q: Queueable> {
+    is_key: Q::IsKey,
+    fence: Fence,
+    tries: i32,
+}
+
+impl<Q: Queueable> FinishBlock<Q> {
+    /// What the server says when there is not exactly one row in the fence's state.
+    pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
+
+    /// Settles the row with this key. The fence must be one without a lease.
+    pub fn new(key: &Q::Key, fence: Fence, tries: i32) -> Self {
+        FinishBlock { is_key: Q::is_key(key.clone()), fence, tries }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for FinishBlock<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = <Q::Queue as QueueTable>::COLUMNS;
+        out.push_sql("BEGIN NOT ATOMIC RELEASE SAVEPOINT queueable_handler; UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" SET ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::Success.as_str());
+        out.push_sql("', ");
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = NULL, ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<Integer, _>(&self.tries)?;
+        out.push_sql(", ");
+        out.push_identifier(names.last_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_sql(DB::NOW);
+        out.push_sql(", ");
+        out.push_identifier(names.last_attempt_error_message)?;
+        out.push_sql(" = NULL WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
+        out.push_sql(Self::NOT_ONE_ROW);
+        out.push_sql("'; END IF; COMMIT; END");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable + 'static> QueryId for FinishBlock<Q> {
+    type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
+
+    // A message whose fence has a lease does not end so.
+    const HAS_STATIC_QUERY_ID: bool = true;
+}

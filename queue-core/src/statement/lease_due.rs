@@ -1,0 +1,151 @@
+//! Leases due rows by one statement: it locks them, passing over those that others hold, writes the lease on them, and returns
+//! them as they were before it.
+//!
+//! An update returns rows as it has left them, in no order. So the rows are those of the select, and the update adds to each
+//! when its attempt began, or nothing if a trigger has kept the row as it was.
+
+use std::time::Duration;
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{Nullable, Text};
+use diesel::{RunQueryDsl, Selectable};
+
+use super::claim::{Claim, ClaimSome, ClaimedRow};
+use super::condition::{StateCondition, push_column};
+use super::take::{FINISHED, LEASE_EXPIRED};
+use crate::backend::{QueueBackend, column_names};
+use crate::column::{LastAttemptErrorMessage, LastAttemptTime, TryCount};
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc, push_now_plus};
+use crate::status::Status;
+
+/// The lease of the rows that a claim finds. Each number of rows is a statement of its own.
+pub struct LeaseDue<Q: Queueable + Selectable<DB>, DB: Backend> {
+    claim: ClaimSome<Q, DB>,
+    lease: Duration,
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+    /// Leases the rows for so long by the same statement.
+    pub fn leased(self, lease: Duration) -> LeaseDue<Q, DB> {
+        LeaseDue { claim: self, lease }
+    }
+}
+
+/// A row as it was claimed, and when its attempt under the lease began, as the row says now. `None`: it was not written.
+pub type LeasedRow<Q> = (ClaimedRow<Q>, Option<Instant>);
+
+impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // The first columns get names of ours. Those of the entity behind them keep theirs, which nothing refers to.
+        let keys = 1..=column_names(Q::KEY_COLUMNS, out.backend())?.len();
+        let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
+        out.push_sql("WITH queueable_due (");
+        out.push_sql(&keys);
+        out.push_sql(", queueable_status, queueable_tries, queueable_due_at) AS (");
+        self.claim.walk_ast(out.reborrow())?;
+        out.push_sql("), queueable_leased (");
+        out.push_sql(&keys);
+        out.push_sql(", queueable_began) AS (UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.push_set(out.reborrow())?;
+        out.push_sql(" FROM queueable_due WHERE (");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(") = (");
+        out.push_sql(&keys);
+        out.push_sql(") RETURNING ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+        out.push_sql(") SELECT queueable_due.*, queueable_began FROM queueable_due LEFT JOIN queueable_leased USING (");
+        out.push_sql(&keys);
+        out.push_sql(") ORDER BY queueable_due_at");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
+    /// Writes ` SET ..`, the columns that are read with their table's name: the select has columns too.
+    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    {
+        let names = <Q::Queue as QueueTable>::COLUMNS;
+        out.push_sql(" SET ");
+        out.push_identifier(names.status)?;
+        out.push_sql(" = '");
+        out.push_sql(Status::InProgress.as_str());
+        out.push_sql("', ");
+        out.push_identifier(names.next_attempt_time)?;
+        out.push_sql(" = ");
+        push_now_plus(&mut out, self.lease);
+        out.push_sql(", ");
+        out.push_identifier(names.try_count)?;
+        out.push_sql(" = CASE WHEN ");
+        FINISHED.push::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(" OR ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(" < 0 THEN 1 WHEN ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        // One more would be out of the column's range, and an error for all rows of the claim.
+        out.push_sql(" = 2147483647 THEN 2147483647 ELSE ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(" + 1 END, ");
+        out.push_identifier(names.last_attempt_time)?;
+        out.push_sql(" = ");
+        out.push_sql(DB::NOW);
+        out.push_sql(", ");
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+            out.push_identifier(updated)?;
+            out.push_sql(" = ");
+            out.push_sql(DB::NOW);
+            out.push_sql(", ");
+        }
+        out.push_identifier(names.last_attempt_error_message)?;
+        out.push_sql(" = CASE WHEN ");
+        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+        let (before, between, after) = DB::CONCATENATION;
+        out.push_sql(" THEN ");
+        out.push_sql(before);
+        out.push_sql("'");
+        out.push_sql(LEASE_EXPIRED);
+        out.push_sql("'");
+        out.push_sql(between);
+        out.push_sql("GREATEST(");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(", 0)");
+        out.push_sql(after);
+        out.push_sql(" ELSE ");
+        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
+        out.push_sql(" END");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for LeaseDue<Q, DB>
+where
+    Claim<Q, DB>: Query,
+{
+    type SqlType = (<Claim<Q, DB> as Query>::SqlType, Nullable<TimestampUtc>);
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for LeaseDue<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for LeaseDue<Q, DB> {}

@@ -1,0 +1,46 @@
+//! The step from one message of a group to the next in one round trip: releases the sentinel, settles, sets it anew.
+
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+
+use super::change::Change;
+use super::claim::Fence;
+use super::settle::Settle;
+use crate::backend::QueueBackend;
+use crate::entity::Queueable;
+
+/// What the error says of a settlement that has not changed exactly one row.
+const NOT_ONE_ROW: &str = "queueable: not one row was changed";
+
+/// The compound statement: MariaDB knows it, and prepares it once for all.
+pub struct PassOn<'a, Q: Queueable> {
+    settle: Settle<'a, Q>,
+}
+
+impl<'a, Q: Queueable> PassOn<'a, Q> {
+    /// Settles the row with this key if it is still in the fence's state, between two savepoints.
+    pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
+        PassOn { settle: Settle::new(key, fence, change) }
+    }
+}
+
+impl<'a, Q, DB> QueryFragment<DB> for PassOn<'a, Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Settle<'a, Q>: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("BEGIN NOT ATOMIC RELEASE SAVEPOINT queueable_handler; ");
+        self.settle.walk_ast(out.reborrow())?;
+        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
+        out.push_sql(NOT_ONE_ROW);
+        out.push_sql("'; END IF; SAVEPOINT queueable_handler; END");
+        Ok(())
+    }
+}
+
+impl<Q: Queueable> QueryId for PassOn<'_, Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

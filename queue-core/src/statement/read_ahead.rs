@@ -1,0 +1,180 @@
+//! Reads rows ahead: the rows that are due longest, whole and without a lock, each with its version, and the lock of one of
+//! them, if it is of that version still.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+use diesel::{RunQueryDsl, Selectable};
+
+use super::claim::{Claim, ClaimedRow, push_due, push_oldest};
+use super::condition::{push_claimable, push_column};
+use super::scope::push_floor;
+use crate::backend::{QueueBackend, refused};
+use crate::column::NextAttemptTime;
+use crate::entity::{QueueTable, Queueable};
+use crate::instant::{Instant, TimestampUtc};
+use crate::planted::claim_lock;
+
+/// The rows of `Q` that are due longest, each with its version.
+pub struct ReadAhead<Q: Selectable<DB>, DB: Backend> {
+    claim: Claim<Q, DB>,
+    limit: u32,
+    floor: Option<Instant>,
+}
+
+impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ReadAhead<Q, DB> {
+    /// Reads at most `limit` rows, and none that is due earlier than `floor`. Each number is a statement of its own.
+    pub fn new(limit: u32, floor: Option<Instant>) -> Self {
+        ReadAhead { claim: Claim::new(), limit, floor }
+    }
+}
+
+/// A row that was read ahead, and the text of its version.
+pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
+
+/// The lock of one row that was read ahead: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if that
+/// is the row's version still, if it is still due, and if nobody holds it.
+pub struct LockVersion<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: Queueable> LockVersion<Q> {
+    /// The lock.
+    #[expect(clippy::new_without_default, reason = "a statement has no default")]
+    pub fn new() -> Self {
+        LockVersion(PhantomData)
+    }
+}
+
+/// What tells one version of a row from every other: where it lies, and which transaction wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowVersion {
+    place: String,
+    writer: String,
+}
+
+impl RowVersion {
+    /// Reads the text of a version. `None`: it is none.
+    pub fn read(text: &str) -> Option<Self> {
+        let (place, writer) = text.split_once(' ')?;
+        let are_digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let (page, line) = place.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+        [page, line, writer]
+            .into_iter()
+            .all(are_digits)
+            .then(|| RowVersion { place: place.to_owned(), writer: writer.to_owned() })
+    }
+
+    /// The version as two SQL literals.
+    pub(crate) fn literals(&self) -> String {
+        format!("'{}', '{}'", self.place, self.writer)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ReadAhead<Q, DB>
+where
+    Q: Queueable + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let (place, writer) = version_of::<DB>()?;
+        self.claim.push_columns(out.reborrow())?;
+        out.push_sql(", CAST(");
+        push_system_column::<Q::Queue, DB>(&mut out, place)?;
+        out.push_sql(" AS text) || ' ' || CAST(");
+        push_system_column::<Q::Queue, DB>(&mut out, writer)?;
+        out.push_sql(" AS text)");
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
+        if let Some(floor) = &self.floor {
+            push_floor::<Q::Queue, DB>(&mut out, floor)?;
+        }
+        push_oldest::<Q::Queue, DB>(&mut out, None, self.limit)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for LockVersion<Q>
+where
+    Q: Queueable,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let (place, writer) = version_of::<DB>()?;
+        out.push_sql("SELECT 1 FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" = $1 AND ");
+        push_system_column::<Q::Queue, DB>(&mut out, place)?;
+        out.push_sql(" = CAST($2 AS tid) AND ");
+        push_system_column::<Q::Queue, DB>(&mut out, writer)?;
+        out.push_sql(" = CAST($3 AS xid) AND ");
+        // Said by the version already; but it is this lock that makes the row ours.
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(" <= ");
+        out.push_sql(DB::STATEMENT_TIME);
+        out.push_sql(" AND ");
+        push_claimable::<Q::Queue, DB>(&mut out)?;
+        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        Ok(())
+    }
+}
+
+fn version_of<DB: QueueBackend>() -> QueryResult<(&'static str, &'static str)> {
+    DB::ROW_VERSION.ok_or_else(|| refused("this database does not tell the versions of a row".to_owned()))
+}
+
+fn push_system_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    T::TABLE.walk_ast(out.reborrow())?;
+    out.push_sql(".");
+    out.push_identifier(column)
+}
+
+impl<Q: Selectable<DB>, DB: Backend> Query for ReadAhead<Q, DB>
+where
+    Claim<Q, DB>: Query,
+{
+    type SqlType = (<Claim<Q, DB> as Query>::SqlType, Text);
+}
+
+impl<Q: Selectable<DB>, DB: Backend> QueryId for ReadAhead<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q> QueryId for LockVersion<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ReadAhead<Q, DB> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_and_nothing_else_is() {
+        assert_eq!(
+            RowVersion::read("(12,7) 744").map(|version| version.literals()).as_deref(),
+            Some("'(12,7)', '744'")
+        );
+        for text in ["", "(12,7)", "(12,7) ", "12,7 744", "(12) 744", "(12,7) 744'; DROP", "(a,7) 744"] {
+            assert_eq!(RowVersion::read(text), None, "{text}");
+        }
+    }
+}
