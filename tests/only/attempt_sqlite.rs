@@ -17,29 +17,55 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn a_second_writer_waits_its_turn_and_nobody_sees_a_locked_database() {
     let bank = Bank::new();
     bank.enqueue(1..=100);
-    let url = bank.database.url().to_owned();
-    let (stop, stopped) = mpsc::channel::<()>();
+    let mut second = bank.connect();
+    second.batch_execute("PRAGMA busy_timeout = 20000").unwrap();
+    let (handled, signals) = mpsc::channel();
     let writer = std::thread::spawn(move || {
-        let mut connection = Conn::establish(&url).unwrap();
-        connection.batch_execute("PRAGMA busy_timeout = 20000").unwrap();
         let mut written = 0_i64;
-        // Disconnected when the poller is done.
-        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+        // Each begins while a message's transaction has the database, and in a hurry it would leave the workers no gap.
+        for () in signals {
             diesel::insert_into(payments::table)
                 .values(NewPayment { company_id: 2, amount_cents: 0 })
-                .execute(&mut connection)
+                .execute(&mut second)
                 .unwrap();
             written += 1;
         }
         written
     });
-    let tally =
-        Payment::poller(bank.pool(4), book).workers(4).lock_wait(Duration::from_secs(20)).run_until_idle().unwrap();
-    drop(stop);
+    let handled = Mutex::new(handled);
+    let book_and_tell = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let outcome = book(payment, message)?;
+        handled.lock().unwrap().send(())?;
+        Ok(outcome)
+    };
+    let patience = Duration::from_secs(20);
+    let tally = Payment::poller(bank.pool(4), book_and_tell).workers(4).lock_wait(patience).run_until_idle().unwrap();
     let written = writer.join().unwrap();
-    assert_eq!((tally.succeeded, tally.interrupted, tally.retried), (100, 0, 0));
+    assert_eq!((tally.succeeded, tally.interrupted, tally.retried, written), (100, 0, 0, 100));
     let of_two = payments::table.filter(payments::company_id.eq(2)).count();
     assert_eq!(of_two.get_result::<i64>(&mut bank.connect()), Ok(written));
+}
+
+#[test]
+fn a_poller_that_starts_while_another_writes_waits_for_it_and_says_so_when_that_is_too_long() {
+    // Not in WAL yet: the poller has to switch the file, for which it needs it alone.
+    let bank = Bank::new();
+    let id = bank.enqueue([1])[0];
+    let mut holder = bank.connect();
+    holder.batch_execute("BEGIN IMMEDIATE").unwrap();
+    let refused = bank.poller(book).lock_wait(Duration::from_millis(50)).start().map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("database is locked"), "{refused}");
+    let (started, wait) = mpsc::channel();
+    let poller = bank.poller(book).lock_wait(PATIENCE);
+    let start = std::thread::spawn(move || {
+        let tally = poller.run_until_idle().unwrap();
+        started.send(tally.succeeded).unwrap();
+    });
+    assert!(wait.recv_timeout(Duration::from_millis(100)).is_err());
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!(wait.recv_timeout(PATIENCE), Ok(1));
+    start.join().unwrap();
+    assert_eq!(bank.booked(), [id]);
 }
 
 #[test]
