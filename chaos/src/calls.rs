@@ -1,5 +1,6 @@
 //! What the workers have noted in the file of their calls.
 
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -24,12 +25,23 @@ pub(crate) fn calls(file: &Path) -> Result<Vec<Call>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error).context("the calls cannot be read"),
     };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| parse(line).with_context(|| format!("not a call: {line}"))).collect()
+    Ok(text.lines().filter_map(parse).collect())
 }
 
+impl fmt::Display for Call {
+    /// A line, which begins with an end: who is killed while it writes may leave a piece of one behind, to which the next would
+    /// be added.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{} {} {} {} {END}", self.payment, self.key, self.attempt, self.process)
+    }
+}
+
+/// Tells a whole line from the beginning of one.
+const END: &str = ".";
+
+/// Reads a line; a piece of one was never a call: its process did not live to make it.
 fn parse(line: &str) -> Option<Call> {
-    let [payment, key, attempt, process] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let [payment, key, attempt, process, END] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
     Some(Call {
         payment: payment.parse().ok()?,
         key: key.to_owned(),

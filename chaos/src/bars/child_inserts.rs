@@ -1,6 +1,5 @@
 //! Bar 11: the application inserts children of rows that are being handled.
 
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use anyhow::Result;
 
 use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::calls::calls;
 use crate::latency::{Beat, millis};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};
@@ -46,9 +46,8 @@ fn run(run: &mut Run) -> Result<()> {
 
     let mut worker = run.recipe().start()?;
     worker.await_start(PATIENCE)?;
-    let calls = run.calls();
-    let handled = || fs::read_to_string(&calls).map_or(0, |calls| calls.lines().count() as i64);
-    run.until("all payments are being handled", PATIENCE, || Ok(handled() == PAYMENTS))?;
+    let file = run.calls();
+    run.until("all payments are being handled", PATIENCE, || Ok(calls(&file)?.len() as i64 == PAYMENTS))?;
     let mut session = run.session()?;
     let ((), during) = beat
         .during(run.url(), insert, || run.until("a payment is booked", PATIENCE, || Ok(booked(&mut *session)? > 0)))?;

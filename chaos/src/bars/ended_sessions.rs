@@ -1,6 +1,5 @@
 //! Bar 4: the server ends all sessions of the workers, again and again.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::calls;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
 use crate::session::{Dialect, Session};
@@ -131,5 +131,5 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
 
 /// How many calls of the outside world were made.
 fn calls(run: &Run) -> Result<usize> {
-    Ok(fs::read_to_string(run.calls())?.lines().count())
+    Ok(calls::calls(&run.calls())?.len())
 }

@@ -16,6 +16,7 @@ use crate::bank::{
     Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked, PLANNED,
     companies, ledger,
 };
+use crate::calls::Call;
 use crate::odd::Odd;
 
 /// Books payments, and notes every attempt as a call of the outside world.
@@ -53,9 +54,10 @@ impl Booking {
         Booking { calls, url: url.to_owned() }
     }
 
-    /// One write, so that the line is whole whoever else writes and whatever ends the process.
+    /// One write, so that nobody else writes into the line.
     fn note_call(&self, payment: &Payment<'_>, key: &str, attempt: u32) -> std::io::Result<()> {
-        (&self.calls).write_all(format!("{} {key} {attempt} {}\n", payment.id, process::id()).as_bytes())
+        let call = Call { payment: payment.id, key: key.to_owned(), attempt, process: process::id() };
+        (&self.calls).write_all(call.to_string().as_bytes())
     }
 
     /// What happens before anything is booked, and outside the transaction where there is a lease.
