@@ -70,8 +70,8 @@ where
     rows.begins(row.key());
     plan.scope.reach.inspect(|reach| reach.has_claimed(row.due(), row.due()));
     match plan.scope.reach {
-        // One claim is to look below the mark: there must be one.
-        Some(reach) if reach.looks_below() => rows.forget(),
+        // This is not the claim that is to look below the mark, and reading ahead from there would be as slow.
+        Some(reach) if reach.looks_below() => reach.pass_on(),
         _ => rows.replenish::<C>(session, plan.scope)?,
     }
     Ok((row.into_claimed(), true))

@@ -17,7 +17,7 @@ use crate::misfortune::Misfortune;
 use crate::planted::{leaves_out, planted};
 use crate::session::FINISH_LEASE;
 use crate::slot::Revocation;
-use crate::statement::{Change, Fence, QueueOn};
+use crate::statement::{Change, Fence, QueueOn, Reach};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored};
 
@@ -129,7 +129,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Ends the message, and locks the next one by the same text if one was read ahead.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
-        let Some((lock, row)) = next_row(self.session, self.plan) else {
+        // A row that is locked now would take the place of the one claim that is to look below the mark.
+        let looks_below = self.plan.scope.reach.is_some_and(Reach::has_to_look_below);
+        let next = if looks_below { None } else { next_row(self.session, self.plan) };
+        let Some((lock, row)) = next else {
             return self.session.finish("queueable_handler", settle, None).map(drop);
         };
         let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;

@@ -59,7 +59,8 @@ impl ClaimSize {
     pub(crate) fn next(&self) -> u32 {
         self.fixed.unwrap_or_else(|| {
             let state = self.state();
-            state.size.min(state.begun_at_once())
+            // Powers of two: each size is a statement of its own, which every session keeps.
+            1 << state.size.min(state.begun_at_once()).max(1).ilog2()
         })
     }
 
@@ -144,8 +145,8 @@ mod tests {
         let quick = with_turns_of(Duration::from_micros(100));
         assert_eq!(grow(&quick, 6), [1, 2, 4, 8, 16, 16]);
         quick.has_claimed(16, 3);
-        assert_eq!(quick.next(), 3);
-        quick.has_claimed(3, 0);
+        assert_eq!(quick.next(), 2);
+        quick.has_claimed(2, 0);
         assert_eq!(quick.next(), 1);
         assert_eq!(grow(&with_turns_of(Duration::from_millis(2)), 3), [1, 2, 2]);
         assert_eq!(grow(&ClaimSize::new(Some(32), LEASE), 2), [32, 32]);
@@ -173,7 +174,7 @@ mod tests {
     fn the_more_workers_are_here_the_more_rows_are_begun_at_once() {
         let size = with_turns_of(Duration::from_millis(2));
         let others = [size.begins(), size.begins(), size.begins()];
-        assert_eq!(grow(&size, 5), [1, 2, 4, 8, 10]);
+        assert_eq!(grow(&size, 5), [1, 2, 4, 8, 8]);
         drop(others);
         assert_eq!(size.state().at_work, 0);
     }

@@ -62,6 +62,8 @@ pub(crate) struct Harvest<Q: Queueable> {
     pub(crate) decided: Vec<Decided<Q>>,
     /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without.
     pub(crate) unwritable: Vec<(Q::Key, Option<DieselError>)>,
+    /// Whether the one statement was refused for rows that could then be written in steps.
+    pub(crate) refuses_one_statement: bool,
 }
 
 impl<Q: Queueable> Harvest<Q> {
@@ -89,15 +91,20 @@ where
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
     let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
-    let claimed = if terms.at_once {
-        lease_at_once(session, terms).map(Some)
-    } else {
-        in_one_commit(session, terms, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> })
-    };
-    match claimed {
-        Ok(Some(harvest)) => return Ok(harvest),
-        // The rows are leased, and nobody knows which ones.
-        Err(error @ DieselError::DeserializationError(_)) if terms.at_once => return Err(error),
+    if terms.at_once {
+        match lease_at_once(session, terms) {
+            // The rows are leased, and nobody knows which ones.
+            Err(error @ DieselError::DeserializationError(_)) => return Err(error),
+            // Perhaps one of the rows cannot be written, or a rule of the table's forbids such a statement.
+            Err(error) if C::classify(&error) == ErrorClass::Other => {}
+            claimed => return claimed,
+        }
+    }
+    match in_one_commit(session, terms, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
+        Ok(Some(harvest)) => {
+            let refuses_one_statement = terms.at_once && harvest.unwritable.is_empty() && !harvest.is_empty();
+            return Ok(Harvest { refuses_one_statement, ..harvest });
+        }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
         // Perhaps one of the rows cannot be written: alone it is found out, and its neighbours' turn comes.
         Ok(None) | Err(_) => {}
@@ -144,7 +151,13 @@ where
 }
 
 fn nothing<Q: Queueable>() -> Harvest<Q> {
-    Harvest { leased: Vec::new(), settled: Vec::new(), decided: Vec::new(), unwritable: Vec::new() }
+    Harvest {
+        leased: Vec::new(),
+        settled: Vec::new(),
+        decided: Vec::new(),
+        unwritable: Vec::new(),
+        refuses_one_statement: false,
+    }
 }
 
 /// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.

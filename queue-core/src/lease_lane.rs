@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,9 @@ use crate::wake::unpoisoned;
 /// in half a lease.
 const BEATS: u32 = 8;
 
+/// After how many refusals of a claim by one statement none is sent any more.
+const REFUSALS: u32 = 3;
+
 /// An entity, its handler, its settings, and the rows that it has leased.
 pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     pub(crate) handler: H,
@@ -51,8 +54,11 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
     stages: Option<Vec<&'static str>>,
     skips_locked_rows: AtomicBool,
     can_lock: AtomicBool,
-    /// Whether the answer of a claim by one statement could not be read: its rows are leased to nobody then.
+    /// Whether the answer of a claim by one statement could not be read: its rows are leased to nobody then. Or it was refused
+    /// again and again.
     claims_in_steps: AtomicBool,
+    /// How often in a row it was refused, and the same rows could be claimed in steps.
+    refusals: AtomicU32,
     ready: Mutex<VecDeque<(Instant, Ready<Q>)>>,
     writer: Arc<Mutex<()>>,
     connection: PhantomData<fn(C)>,
@@ -97,6 +103,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             skips_locked_rows: AtomicBool::new(false),
             can_lock: AtomicBool::new(false),
             claims_in_steps: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
             ready: Mutex::default(),
             writer: Arc::default(),
             connection: PhantomData,
@@ -153,6 +160,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             && leases_at_once::<Q, C>(self.skips_locked_rows.load(Ordering::Relaxed), scope)
     }
 
+    /// Counts the claims by one statement that were refused. On PostgreSQL a rule of the table's may do so to all of them.
+    fn is_refused(&self, is_refused: bool) {
+        if !is_refused {
+            self.refusals.store(0, Ordering::Relaxed);
+        } else if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS {
+            self.claims_in_steps.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
     fn next(&self, link: &mut Link<C>, noise: &Noise) -> Result<Ready<Q>, Turn> {
         if let Some((claimed, ready)) = unpoisoned(self.ready.lock()).pop_front() {
@@ -185,6 +201,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             Turn::Trouble
         })?;
         self.size.has_claimed(limit, harvest.rows());
+        if terms.at_once {
+            self.is_refused(harvest.refuses_one_statement);
+        }
         if harvest.is_empty() {
             return Err(Turn::Idle);
         }

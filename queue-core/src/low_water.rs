@@ -266,6 +266,18 @@ impl Reach<'_> {
         self.below.get()
     }
 
+    /// Leaves the look below the mark to the next claim.
+    pub(crate) fn pass_on(&self) {
+        if self.below.take() {
+            self.low_water.level().look_below = true;
+        }
+    }
+
+    /// Whether a claim is to look below the mark before anything else, this one or the next.
+    pub(crate) fn has_to_look_below(&self) -> bool {
+        self.below.get() || (self.keeps_to_mark && self.low_water.level().look_below)
+    }
+
     /// The database has told what is to be claimed.
     pub(crate) fn is_answered(&self) {
         self.below.set(false);
@@ -295,10 +307,8 @@ impl Drop for Reach<'_> {
         if let (Some(first), false) = (self.first.get(), self.keeps.get()) {
             self.low_water.level().fall(first);
         }
-        if self.below.get() {
-            // There was no session, or the claim failed: the next one looks below the mark instead.
-            self.low_water.level().look_below = true;
-        }
+        // There was no session, or the claim failed.
+        self.pass_on();
     }
 }
 

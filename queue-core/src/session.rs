@@ -25,8 +25,8 @@ pub(crate) struct Session<C: QueueConnection> {
     begins_next: bool,
     /// The row that is locked already, with the beginning of the next transaction.
     locked: Option<Box<dyn Any>>,
-    /// How many rows were to be locked with the end of a message.
-    locks: u64,
+    /// The mark of the message that was committed last, of those whose text goes on after it.
+    mark: u64,
     /// Whether the last row that was read ahead could not be locked.
     has_missed: bool,
     /// Whether its statements wait as briefly as those of a group.
@@ -73,7 +73,7 @@ impl<C: QueueConnection> Session<C> {
             has_begun: None,
             begins_next: true,
             locked: None,
-            locks: 0,
+            mark: 0,
             has_missed: false,
             is_impatient: false,
             ears: Ears::default(),
@@ -190,14 +190,19 @@ impl<C: QueueConnection> Session<C> {
     /// Ends a message in one round trip, and locks the next row if that is asked for, see [`QueueConnection::finish`].
     pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
         let next = match lock {
-            Some(lock) => {
-                self.locks += 1;
-                AfterFinish::Lock(lock, self.locks)
-            }
+            // Two marks in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
+            Some(lock) => AfterFinish::Lock(lock, self.mark ^ 1),
             None if self.begins_next => AfterFinish::Begin,
             None => AfterFinish::Rest,
         };
-        let is_locked = self.connection.finish(savepoint, settle, next)?;
+        let finished = self.connection.finish(savepoint, settle, next);
+        match (next, &finished) {
+            (AfterFinish::Lock(_, mark), Ok(_)) => self.mark = mark,
+            // Either of the two may be the session's now: from here on it is two others.
+            (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => self.mark = (self.mark | 1) + 1,
+            _ => {}
+        }
+        let is_locked = finished?;
         self.has_missed = lock.is_some() && !is_locked;
         self.has_begun = (!matches!(next, AfterFinish::Rest)).then_some(Begun::Message);
         Ok(is_locked)

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use queueable::statement::{LowWater, QueueOn, Scope};
 use queueable::{Failure, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
@@ -117,4 +119,24 @@ fn a_key_of_two_columns_and_columns_of_the_entitys_own_with_our_names_are_no_hin
         .unwrap();
     let rows: Vec<_> = rows.iter().map(|(status, state)| (status.as_str(), state.status, state.try_count)).collect();
     assert_eq!(rows, [("a1", Status::Success, 1), ("a2", Status::Success, 1), ("b1", Status::Success, 1)]);
+}
+
+#[test]
+fn a_table_whose_rule_forbids_the_one_statement_is_claimed_in_steps_as_many_rows_at_a_time() {
+    let bank = Bank::new();
+    bank.enqueue(1..=40);
+    bank.connect()
+        .batch_execute(
+            "CREATE TABLE audit (payment_id BIGINT NOT NULL);
+             CREATE RULE audit AS ON UPDATE TO payments DO ALSO INSERT INTO audit VALUES (OLD.id)",
+        )
+        .unwrap();
+    let call = |charge: &Charge, _: &Lease| Ok::<_, Failure>(charge.amount_cents);
+    let poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_batch(8);
+    let tally = poller.run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.interrupted, tally.retried), (40, 0, 0));
+    let claims = "SELECT count(DISTINCT last_attempt_time) FROM payments";
+    assert_eq!(sql::<BigInt>(claims).get_result::<i64>(&mut bank.connect()), Ok(5));
+    let audited = sql::<BigInt>("SELECT count(DISTINCT payment_id) FROM audit").get_result::<i64>(&mut bank.connect());
+    assert_eq!(audited, Ok(40));
 }

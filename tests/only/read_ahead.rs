@@ -1,5 +1,6 @@
 //! Rows that are read ahead and locked by the text that ends the message before: nothing that was read counts before its lock.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::statement::{QueueOn, Scope};
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
@@ -98,6 +99,30 @@ fn the_next_row_is_locked_when_a_message_has_ended_and_no_other() {
     for (id, held) in wait {
         assert_eq!(held, [id]);
     }
+}
+
+#[test]
+fn the_texts_that_end_messages_are_few_where_a_server_keeps_statistics_of_each() {
+    let bank = Bank::new();
+    bank.enqueue(1..=30);
+    let (say, marks) = mpsc::channel();
+    let say = Mutex::new(say);
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let mark = sql::<Nullable<Text>>("current_setting('queueable.committed', true)");
+        say.lock().unwrap().send(mark.get_result::<Option<String>>(message.connection())?)?;
+        // Some fail, with an error of the database or without.
+        match payment.amount_cents % 5 {
+            0 => Err(Failure::fatal("planned")),
+            1 => {
+                let _ = message.connection().batch_execute("SELECT 1 / 0");
+                book(payment, message)
+            }
+            _ => book(payment, message),
+        }
+    });
+    assert_eq!((tally.succeeded, tally.failed), (18, 6));
+    let marks: HashSet<_> = marks.into_iter().flatten().collect();
+    assert!((1..=2).contains(&marks.len()), "{marks:?}");
 }
 
 #[test]

@@ -207,8 +207,8 @@ pub enum AfterFinish<'a> {
     /// The next transaction.
     Begin,
     /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion) and its
-    /// arguments. If the row can be locked, the savepoint is set anew as well. The number is another one for each message of
-    /// the session.
+    /// arguments. If the row can be locked, the savepoint is set anew as well. The mark is none that an earlier message of the
+    /// session may have left behind.
     Lock(&'a str, u64),
 }
 

@@ -172,10 +172,10 @@ impl QueueConnection for PgConnection {
         let (commit, locks) = match next {
             AfterFinish::Rest => ("COMMIT".to_owned(), None),
             AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
-            AfterFinish::Lock(lock, number) => {
-                let mark =
-                    format!("SET {COMMITTED} = '{number}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
-                (mark, Some(number))
+            AfterFinish::Lock(lock, mark) => {
+                let text =
+                    format!("SET {COMMITTED} = '{mark}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
+                (text, Some(mark))
             }
         };
         let text = format!("RELEASE SAVEPOINT {savepoint}; EXECUTE {settle}; {commit}");
@@ -188,12 +188,16 @@ impl QueueConnection for PgConnection {
         if says(NOT_ONE_ROW) {
             return Err(Unfinished::RowChanged(error));
         }
-        if let Some(number) = locks
-            && is_committed(self, savepoint, number)
+        if says(NOT_LOCKED) {
+            // Nothing says so but what follows the commit. If the session is lost by now, its next statement tells.
+            let _ = self.batch_execute("ROLLBACK AND CHAIN");
+            return Ok(false);
+        }
+        if let Some(mark) = locks
+            && is_committed(self, savepoint, mark).map_err(Unfinished::NotCommitted)?
         {
-            if !says(NOT_LOCKED) {
-                tracing::warn!(%error, "the next row cannot be locked");
-            }
+            // What refuses this lock mostly refuses the claim that follows, which is told.
+            tracing::debug!(%error, "the next row cannot be locked");
             return Ok(false);
         }
         // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
@@ -314,25 +318,28 @@ impl QueueConnection for PgConnection {
 /// What the error says of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "queueable: rows changed: ";
 
-/// The session's setting that bears the number of the message that was committed last, of those whose text goes on after it.
+/// The session's setting that bears the mark of the message that was committed last, of those whose text goes on after it.
 const COMMITTED: &str = "queueable.committed";
 
-/// Whether the message with this number is committed, after its text has failed. If it is, the next transaction has begun anew;
-/// if not, nothing was done.
+/// Whether the message with this mark is committed, after its text has failed. If it is, the next transaction has begun anew;
+/// if not, nothing was done. An error: nobody can tell.
 ///
 /// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
 /// subtransaction, and its settlement by another would need a multixact.
-fn is_committed(connection: &mut PgConnection, savepoint: &str, number: u64) -> bool {
+fn is_committed(connection: &mut PgConnection, savepoint: &str, mark: u64) -> QueryResult<bool> {
     // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
     // Where the handler's savepoint is still there, it was not even released.
     if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
-        return false;
+        return Ok(false);
     }
-    let set: QueryResult<Option<String>> = match connection.batch_execute("ROLLBACK AND CHAIN") {
-        Ok(()) => diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection),
-        Err(error) => Err(error),
-    };
-    set.is_ok_and(|set| set == Some(number.to_string()))
+    match connection.batch_execute("ROLLBACK AND CHAIN") {
+        Ok(()) => {}
+        Err(error) if PgConnection::classify(&error) == ErrorClass::ConnectionLost => return Err(error),
+        // After a commit that was refused there is no transaction to be rolled back.
+        Err(_) => return Ok(false),
+    }
+    let set: Option<String> = diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection)?;
+    Ok(set == Some(mark.to_string()))
 }
 
 /// What the error says of a row that was read ahead and cannot be locked as it was read.
