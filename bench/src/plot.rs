@@ -39,6 +39,7 @@ fn curves(table: &Tabulated) -> Result<String> {
         let mut chart = ChartBuilder::on(&area)
             .caption(&table.title, ("sans-serif", 18))
             .margin(12)
+            .margin_right(40)
             .x_label_area_size(40)
             .y_label_area_size(70)
             .build_cartesian_2d(0..table.cases.len().saturating_sub(1), 0.0..most)?;
