@@ -377,7 +377,7 @@ fn a_shutdown_with_grace_ends_a_group_after_the_message_that_is_handled() {
 
 /// Says when the scout gives its connection up.
 #[derive(Debug)]
-struct ScoutLeaves(Mutex<mpsc::Sender<()>>);
+pub(crate) struct ScoutLeaves(pub(crate) Mutex<mpsc::Sender<()>>);
 
 impl CustomizeConnection<Conn, diesel::r2d2::Error> for ScoutLeaves {
     fn on_release(&self, _: Conn) {
