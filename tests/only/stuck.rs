@@ -25,7 +25,7 @@ struct Impatient {
     amount_cents: i64,
 }
 
-entity!(Together, together_queue, group = 20, budget = "3s");
+entity!(Together, together_queue, budget = "3s", group = 20);
 
 /// A poller with one worker, and what is seen of its handlers.
 struct Stage {

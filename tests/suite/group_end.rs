@@ -15,7 +15,7 @@ use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 
 entity!(Ended, ended_queue, group = 50);
 entity!(EndedOptimistic, ended_optimistic_queue, group(50, optimistic));
-entity!(Hurried, hurried_group, group = 50, budget = "1s");
+entity!(Hurried, hurried_group, budget = "1s", group = 50);
 
 /// Books five payments in a group of eight, where the handler of one of them says this to the database.
 fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResult) -> (Bank, Vec<i64>) {
