@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     ensure!(Report::queue().due().count(connection)? == 5 - written, "the others wait for the next process");
 
     // A grace that is too short: the handler loses its transaction, and its report is due as if it had not begun.
-    let (poller, begun) = start(&url, Duration::from_millis(700))?;
+    let (poller, begun) = start(&url, Duration::from_secs(5))?;
     let Ok(cut_short) = begun.recv_timeout(Duration::from_secs(5)) else {
         ensure!(written == 5, "a report is due, and nobody has begun it");
         println!("all reports were written before the signal came");

@@ -102,7 +102,7 @@ entities! {
     /// A payment in group mode that has one try.
     OnceGrouped: (group = 20, group_by = company_id, budget = "10s", max_tries = 1);
     /// A payment under a lease that has one try.
-    OnceLeased: (lease = "2s", budget = "10s", max_tries = 1);
+    OnceLeased: (lease = "20s", budget = "10s", max_tries = 1);
 }
 
 /// The note that no entity can read.

@@ -39,7 +39,8 @@ diesel::table! {
 /// A payment, and with the derive a message of the queue: the table's rows are the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Queryable, Selectable, Identifiable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(retry = fixed("1s"), max_tries = 5)]
+// SQLite allows a handler one second by default, because it has one writer; the others allow thirty.
+#[queue(retry = fixed("1s"), max_tries = 5, budget = "30s")]
 pub(crate) struct Payment {
     pub(crate) id: i64,
     pub(crate) company_id: i64,

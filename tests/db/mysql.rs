@@ -40,9 +40,9 @@ pub(crate) const LONG_TEXT: &str = "MEDIUMTEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
-/// Lets no statement of a session wait longer than two seconds for a lock.
-pub(crate) const AT_MOST_TWO_SECONDS: &str =
-    "SET SESSION lock_wait_timeout = 2; SET SESSION innodb_lock_wait_timeout = 2";
+/// Lets no statement of a session wait longer than ten seconds for a lock.
+pub(crate) const AT_MOST_TEN_SECONDS: &str =
+    "SET SESSION lock_wait_timeout = 10; SET SESSION innodb_lock_wait_timeout = 10";
 /// Counts the DDL that waits for a lock in the test's database.
 pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() \
      AND state LIKE 'Waiting for table metadata lock%' AND info LIKE 'ALTER TABLE%'";

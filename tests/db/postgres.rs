@@ -38,8 +38,8 @@ pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
 
-/// Lets no statement of a session wait longer than two seconds for a lock.
-pub(crate) const AT_MOST_TWO_SECONDS: &str = "SET lock_timeout = '2s'";
+/// Lets no statement of a session wait longer than ten seconds for a lock.
+pub(crate) const AT_MOST_TEN_SECONDS: &str = "SET lock_timeout = '10s'";
 /// Counts the DDL that waits for a lock in the test's database.
 pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND wait_event_type = 'Lock' AND query LIKE '%ALTER TABLE%' AND pid <> pg_backend_pid()";

@@ -10,6 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::statement::{QueueOn, Scope};
@@ -17,6 +18,7 @@ use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::group_end::ScoutLeaves;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -77,10 +79,16 @@ fn what_is_not_the_rows_own_is_not_read_ahead() {
     assert_eq!(is_read_ahead, (true, false));
 }
 
-/// The rows of which some session holds the lock, counted by whoever tries to lock them all.
-fn free_rows(bank: &Bank) -> i64 {
+/// Waits until somebody who tries to lock all rows gets so many: the server lets go of a lock after its client has gone.
+fn await_free_rows(bank: &Bank, rows: i64) {
     let free = "SELECT count(*) FROM (SELECT 1 FROM payments FOR UPDATE SKIP LOCKED) AS free";
-    sql::<BigInt>(free).get_result(&mut bank.connect()).unwrap()
+    let free = || sql::<BigInt>(free).get_result::<i64>(&mut bank.connect()).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let (_nobody, pace) = mpsc::channel::<()>();
+    while free() != rows {
+        assert!(Instant::now() < deadline, "somebody holds the lock of a row");
+        let _ = pace.recv_timeout(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -239,7 +247,13 @@ fn what_was_read_and_locked_ahead_is_free_and_due_after_a_shutdown() {
     let (begun, wait) = mpsc::channel();
     let (go_on, told) = mpsc::channel::<()>();
     let channels = Mutex::new((begun, told));
-    let poller = bank.poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+    let (leaving, scout_left) = mpsc::channel();
+    let pool = Pool::builder()
+        .max_size(3)
+        .connection_customizer(Box::new(ScoutLeaves(Mutex::new(leaving))))
+        .build(ConnectionManager::<Conn>::new(bank.database.url()))
+        .unwrap();
+    let poller = Payment::poller(pool, move |payment: &Payment, message: &mut Message<'_, Conn>| {
         if payment.amount_cents == 10 {
             let (begun, told) = &*channels.lock().unwrap();
             begun.send(())?;
@@ -247,14 +261,16 @@ fn what_was_read_and_locked_ahead_is_free_and_due_after_a_shutdown() {
         }
         book(payment, message)
     });
-    let handle = poller.start().unwrap();
+    let handle = poller.workers(1).read_ahead_at_once().start().unwrap();
     wait.recv_timeout(PATIENCE).unwrap();
     let stopper = std::thread::spawn(move || handle.shutdown(PATIENCE).tally);
+    // The scout leaves when it sees that the poller stops.
+    scout_left.recv_timeout(PATIENCE).unwrap();
     go_on.send(()).unwrap();
     let tally = stopper.join().unwrap();
     let settled = i64::try_from(tally.succeeded).unwrap();
     assert!((10..50).contains(&settled), "{settled}");
-    assert_eq!(free_rows(&bank), 50);
+    await_free_rows(&bank, 50);
     let due =
         "SELECT count(*) FROM payments WHERE status = 'NOT_ATTEMPTED' AND try_count = 0 AND next_attempt_time <= now()";
     assert_eq!(sql::<BigInt>(due).get_result(&mut bank.connect()), Ok(50 - settled));

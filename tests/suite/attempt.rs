@@ -371,7 +371,7 @@ fn a_row_with_an_unknown_status_is_never_claimed() {
 fn a_handler_over_its_budget_commits_nothing_and_its_failure_says_so() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = hurried_queue, budget = "50ms", retry = fixed("1h"))]
+    #[queue(module = hurried_queue, budget = "500ms", retry = fixed("1h"))]
     struct Hurried {
         id: i64,
     }
@@ -393,7 +393,7 @@ fn a_handler_over_its_budget_commits_nothing_and_its_failure_says_so() {
     assert!(bank.booked().is_empty());
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(error_text(&state).contains("longer than its budget of 50ms"), "{state:?}");
+    assert!(error_text(&state).contains("longer than its budget of 500ms"), "{state:?}");
 }
 
 fn book_nothing(message: &mut Message<'_, Conn>) -> QueryResult<usize> {

@@ -11,12 +11,12 @@ use queueable::{Failure, HandlerFor, HandlerResult, Message, Outcome, Queueable,
 use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, payments};
 
-/// An entity on the bank's payments.
+/// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
 macro_rules! entity {
-    ($name:ident, $module:ident, $($settings:tt)*) => {
+    ($name:ident, $module:ident, budget = $budget:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, $($settings)*)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, budget = $budget, $($settings)*)]
         pub(crate) struct $name {
             id: i64,
             company_id: i64,
@@ -28,6 +28,9 @@ macro_rules! entity {
                 Payment { id: self.id, company_id: self.company_id, amount_cents: self.amount_cents }
             }
         }
+    };
+    ($name:ident, $module:ident, $($settings:tt)*) => {
+        entity!($name, $module, budget = "30s", $($settings)*);
     };
 }
 pub(crate) use entity;

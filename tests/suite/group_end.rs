@@ -15,7 +15,7 @@ use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 
 entity!(Ended, ended_queue, group = 50);
 entity!(EndedOptimistic, ended_optimistic_queue, group(50, optimistic));
-entity!(Hurried, hurried_group, group = 50, budget = "1s");
+entity!(Hurried, hurried_group, budget = "1s", group = 50);
 
 /// Books five payments in a group of eight, where the handler of one of them says this to the database.
 fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResult) -> (Bank, Vec<i64>) {
@@ -377,7 +377,7 @@ fn a_shutdown_with_grace_ends_a_group_after_the_message_that_is_handled() {
 
 /// Says when the scout gives its connection up.
 #[derive(Debug)]
-struct ScoutLeaves(Mutex<mpsc::Sender<()>>);
+pub(crate) struct ScoutLeaves(pub(crate) Mutex<mpsc::Sender<()>>);
 
 impl CustomizeConnection<Conn, diesel::r2d2::Error> for ScoutLeaves {
     fn on_release(&self, _: Conn) {

@@ -14,7 +14,7 @@ pub(crate) mod fate;
 mod frozen;
 pub(crate) mod group;
 mod group_at_once;
-mod group_end;
+pub(crate) mod group_end;
 mod harness;
 mod heartbeat;
 mod held;

@@ -35,7 +35,7 @@ pub(crate) enum Growth {
     Linear,
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest delay that is written: a hundred years.
 const LONGEST: f64 = 36_500.0 * 86_400.0;
 /// What an exponential delay may be longer by.

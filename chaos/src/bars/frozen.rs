@@ -16,7 +16,7 @@ use crate::bank::NewPayment;
 use crate::calls::calls;
 use crate::checker::Expected;
 use crate::options::{Action, Backend, Break, Mode, Terms};
-use crate::run::Run;
+use crate::run::{Run, Scale};
 use crate::session::Dialect;
 use crate::worker::{Recipe, Said, Worker};
 
@@ -46,6 +46,8 @@ fn run(run: &mut Run) -> Result<()> {
         (_, Dialect::Mysql) => Some(BUDGET + Duration::from_secs(1)),
         (_, Dialect::Sqlite) => None,
     };
+    // A smoke run is made beside others, on a machine that may pause: it only asks whether the row runs elsewhere.
+    let is_smoke = run.asked.scale == Scale::Smoke;
     let mut slowest = Duration::ZERO;
     let mut elsewhere = 0;
     let freezes = run.times(2, 50);
@@ -60,7 +62,7 @@ fn run(run: &mut Run) -> Result<()> {
             let time = since.elapsed();
             slowest = slowest.max(time);
             elsewhere += 1;
-            run.expect(time < bound + ALLOWANCE, || format!("payment {row} ran elsewhere after {time:?}"));
+            run.expect(is_smoke || time < bound + ALLOWANCE, || format!("payment {row} ran elsewhere after {time:?}"));
             run.check(|expected| Expected { drained: false, exact_tries: false, payments: None, ..expected })?;
         } else {
             thread::sleep(BUDGET + Duration::from_millis(500));

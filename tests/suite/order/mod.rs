@@ -24,18 +24,21 @@ use crate::suite::bank::Bank;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
-/// An entity on the bank's payments.
+/// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
 macro_rules! entity {
-    ($name:ident, $module:ident, $($settings:tt)*) => {
+    ($name:ident, $module:ident, budget = $budget:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, diesel::Queryable, diesel::Selectable, queueable::Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, $($settings)*)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, budget = $budget, $($settings)*)]
         #[allow(dead_code, reason = "not every test looks at every column")]
         pub(crate) struct $name {
             pub(crate) id: i64,
             pub(crate) company_id: i64,
             pub(crate) amount_cents: i64,
         }
+    };
+    ($name:ident, $module:ident, $($settings:tt)*) => {
+        entity!($name, $module, budget = "30s", $($settings)*);
     };
 }
 use entity;

@@ -24,7 +24,7 @@ use crate::suite::main_job::program::Program;
 
 entity!(Alone, alone_queue, exclusive);
 // After a crash under strict accounts a row waits for its budget.
-entity!(AloneStrict, alone_strict_queue, exclusive, budget = "1s");
+entity!(AloneStrict, alone_strict_queue, budget = "5s", exclusive);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
 entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "3s");
 
