@@ -116,7 +116,7 @@ fn the_texts_that_end_messages_are_few_where_a_server_keeps_statistics_of_each()
     let (say, marks) = mpsc::channel();
     let say = Mutex::new(say);
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        let mark = sql::<Nullable<Text>>("current_setting('queueable.committed', true)");
+        let mark = sql::<Nullable<Text>>("SELECT current_setting('queueable.committed', true)");
         say.lock().unwrap().send(mark.get_result::<Option<String>>(message.connection())?)?;
         // Some fail, with an error of the database or without.
         match payment.amount_cents % 5 {
