@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     diesel::insert_into(reports::table).values(&due).execute(connection)?;
 
     // A grace that is long enough: the running handler finishes.
-    let (poller, begun) = start(&url, Duration::from_millis(300))?;
+    let (poller, begun) = start(&url, Duration::from_secs(1))?;
     let first = begun.recv()?;
     wait_for_signal(&mut signals)?;
     let shutdown = poller.shutdown(Duration::from_secs(10));

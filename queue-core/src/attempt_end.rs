@@ -146,10 +146,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// The rest after a COMMIT that was refused, or whose answer was lost.
     pub(crate) fn not_committed(&self, error: DieselError, settled: Settled, change: &Change) -> Rest {
-        // What an operator has cancelled may be the beginning of the next transaction, which travels with the commit. A timeout
-        // is the commit's own.
-        let is_cancelled = error.to_string().contains("canceling statement due to user request");
-        if is_cancelled || C::classify(&error) == ErrorClass::ConnectionLost {
+        if leaves_commit_in_doubt::<C>(&error) {
             let reached = match settled {
                 Settled::Deleted => None,
                 _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
@@ -197,6 +194,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
     Rest::Record(settled, Box::new(change))
+}
+
+/// Whether a transaction may be committed although its COMMIT has ended with this error: the answer was lost, or an operator has
+/// cancelled the beginning of the next transaction, which travels with it. A timeout is the commit's own.
+pub(crate) fn leaves_commit_in_doubt<C: QueueConnection>(error: &DieselError) -> bool {
+    C::classify(error) == ErrorClass::ConnectionLost
+        || error.to_string().contains("canceling statement due to user request")
 }
 
 pub(crate) fn is_failure(settled: Settled) -> bool {

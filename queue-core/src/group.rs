@@ -12,7 +12,8 @@ use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::attempt::{Plan, Rest, is_interruption};
-use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
+use crate::attempt_end::leaves_commit_in_doubt;
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::{QueueTable, Queueable};
 use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
@@ -294,7 +295,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             fail_point!("committed");
             return Ok(());
         };
-        if C::classify(&error) == ErrorClass::ConnectionLost {
+        if leaves_commit_in_doubt::<C>(&error) {
             return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
         }
         if C::Backend::REFUSES_COMMITS && error.to_string().contains("queueable_group") {

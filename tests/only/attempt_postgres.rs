@@ -43,52 +43,51 @@ fn a_row_with_a_child_insert_in_flight_is_claimed_all_the_same() {
     application.batch_execute("COMMIT").unwrap();
 }
 
-#[test]
-fn a_session_that_dies_in_its_commit_is_found_out_and_the_row_runs_again() {
-    let bank = Bank::new();
+/// What may happen to a session in its COMMIT: it is ended, or an operator cancels what it does.
+const MISHAPS: [&str; 2] =
+    ["pg_terminate_backend(pg_backend_pid())", "pg_cancel_backend(pg_backend_pid()), pg_sleep(60)"];
+
+/// Lets this happen to the session that commits the booking of this amount first.
+fn mishap_in_commit(bank: &Bank, mishap: &str, amount: i64) {
     bank.connect()
-        .batch_execute(
-            "CREATE TABLE deaths (n INT);
-             CREATE FUNCTION die_once() RETURNS trigger LANGUAGE plpgsql AS $$
+        .batch_execute(&format!(
+            "CREATE SEQUENCE mishaps;
+             CREATE FUNCTION happen_once() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN
-                 IF nextval('die_once_calls') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+                 IF NEW.amount_cents = {amount} AND nextval('mishaps') = 1 THEN PERFORM {mishap}; END IF;
                  RETURN NULL;
              END $$;
-             CREATE SEQUENCE die_once_calls;
-             CREATE CONSTRAINT TRIGGER die_once AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
-             FOR EACH ROW EXECUTE FUNCTION die_once()",
-        )
+             CREATE CONSTRAINT TRIGGER happen_once AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION happen_once()"
+        ))
         .unwrap();
-    let id = bank.enqueue([1])[0];
-    let tally = bank.run(book);
-    assert_eq!((tally.interrupted, tally.succeeded), (1, 1));
-    assert_eq!(bank.booked(), [id]);
-    let state = bank.state(id);
-    assert_eq!((state.status, state.try_count), (Status::Success, 1));
 }
 
 #[test]
-fn a_session_that_dies_in_the_commit_of_a_group_is_found_out_and_its_rows_run_again() {
-    let bank = Bank::new();
-    bank.connect()
-        .batch_execute(
-            "CREATE SEQUENCE die_once_calls;
-             CREATE FUNCTION die_once() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN
-                 IF NEW.amount_cents = 3 AND nextval('die_once_calls') = 1 THEN
-                     PERFORM pg_terminate_backend(pg_backend_pid());
-                 END IF;
-                 RETURN NULL;
-             END $$;
-             CREATE CONSTRAINT TRIGGER die_once AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
-             FOR EACH ROW EXECUTE FUNCTION die_once()",
-        )
-        .unwrap();
-    let ids = enqueue_group(&bank, 4, 1..=4);
-    let tally = run::<Dying>(&bank, |row: &Dying, message: &mut Message<'_, Conn>| book(&row.payment(), message));
-    assert_eq!((tally.interrupted, tally.succeeded), (4, 3 + 4));
-    assert_eq!(bank.booked().len(), 7);
-    assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
+fn a_session_that_is_ended_or_cancelled_in_its_commit_is_found_out_and_the_row_runs_again() {
+    for mishap in MISHAPS {
+        let bank = Bank::new();
+        mishap_in_commit(&bank, mishap, 1);
+        let id = bank.enqueue([1])[0];
+        let tally = bank.run(book);
+        assert_eq!((tally.interrupted, tally.succeeded), (1, 1), "{mishap}");
+        assert_eq!(bank.booked(), [id]);
+        let state = bank.state(id);
+        assert_eq!((state.status, state.try_count), (Status::Success, 1));
+    }
+}
+
+#[test]
+fn a_session_that_is_ended_or_cancelled_in_the_commit_of_a_group_is_found_out_and_its_rows_run_again() {
+    for mishap in MISHAPS {
+        let bank = Bank::new();
+        mishap_in_commit(&bank, mishap, 3);
+        let ids = enqueue_group(&bank, 4, 1..=4);
+        let tally = run::<Dying>(&bank, |row: &Dying, message: &mut Message<'_, Conn>| book(&row.payment(), message));
+        assert_eq!((tally.interrupted, tally.succeeded), (4, 3 + 4), "{mishap}");
+        assert_eq!(bank.booked().len(), 7);
+        assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
+    }
 }
 
 #[test]
