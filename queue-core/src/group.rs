@@ -316,6 +316,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// The end of a group whose transaction may have been ended by the handler of this row.
     pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
+        if let (None, Rest::Postpone(cause)) = (&self.mark, &rest)
+            && C::rolls_back(cause)
+        {
+            return GroupEnd::Undone(Why::Conflict(cause.clone()));
+        }
         GroupEnd::Ended {
             mark: self.mark.take(),
             before: std::mem::take(&mut self.decided),

@@ -441,8 +441,8 @@ fn groups_that_update_the_same_rows_in_opposite_orders_use_no_try_and_their_sums
             .workers(4)
             .run_until_idle()
             .unwrap();
-    assert_eq!((tally.succeeded, tally.retried, tally.failed), (120, 0, 0));
     assert_eq!((bank.balance(1), bank.balance(2), bank.booked().len()), (60, 60, 120));
+    assert_eq!((tally.succeeded, tally.retried, tally.failed), (120, 0, 0));
     let tries: Option<i32> =
         payments::table.select(diesel::dsl::max(payment_queue::try_count)).get_result(&mut connection).unwrap();
     assert_eq!(tries, Some(1));

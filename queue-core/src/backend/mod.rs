@@ -312,6 +312,11 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// Says what an error means.
     fn classify(error: &Error) -> ErrorClass;
 
+    /// Whether an error of this text tells that the server has rolled the whole transaction back.
+    fn rolls_back(_error: &str) -> bool {
+        false
+    }
+
     /// Tells whether a claim can pass over rows that others hold (`SKIP LOCKED`): MariaDB can from 10.6, MySQL from 8.0.1.
     /// SQLite cannot, and need not: it has one writer.
     fn skips_locked_rows(&mut self) -> QueryResult<bool>;

@@ -204,6 +204,10 @@ impl QueueConnection for MysqlConnection {
         ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
     }
 
+    fn rolls_back(error: &str) -> bool {
+        error.contains("Deadlock found")
+    }
+
     fn classify(error: &Error) -> ErrorClass {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
