@@ -6,7 +6,7 @@ use diesel::debug_query;
 use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::{Queueable, Status};
+use queueable::{Entity, Queueable, Status};
 
 fn sql(query: &impl QueryFragment<Mysql>) -> String {
     let text = debug_query::<Mysql, _>(query).to_string();

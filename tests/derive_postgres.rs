@@ -6,7 +6,7 @@ use diesel::debug_query;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::{Queueable, Status};
+use queueable::{Entity, Queueable, Status};
 use uuid::Uuid;
 
 fn sql(query: &impl QueryFragment<Pg>) -> String {

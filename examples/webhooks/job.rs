@@ -12,7 +12,8 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use queueable::{
-    Failure, HandlerResult, Lease, LeaseHandler, Message, Migrations, Outcome, QueueState, Queueable, Status, Tally,
+    Entity, Failure, HandlerResult, Lease, LeaseHandler, Message, Migrations, Outcome, QueueState, Queueable, Status,
+    Tally,
 };
 
 use super::{Conn, TABLES, connect};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::instant::Instant as Due;
 use crate::off_index::{claim_off_index, free_what_was_passed, put_in_order};
 use crate::statement::{Claimed, QueueOn, Scope};
@@ -88,7 +88,7 @@ impl<K: Clone + Debug> Ahead<K> {
     pub(crate) fn claim<Q, C>(&self, connection: &mut C, scope: Scope<'_, K>) -> QueryResult<Option<Claimed<Q>>>
     where
         C: QueueConnection,
-        Q: QueueOn<C> + Queueable<Key = K>,
+        Q: QueueOn<C> + Entity<Key = K>,
     {
         Ok(self.claim_some::<Q, C>(connection, 1, scope)?.pop())
     }
@@ -102,7 +102,7 @@ impl<K: Clone + Debug> Ahead<K> {
     ) -> QueryResult<Vec<Claimed<Q>>>
     where
         C: QueueConnection,
-        Q: QueueOn<C> + Queueable<Key = K>,
+        Q: QueueOn<C> + Entity<Key = K>,
     {
         let (mut has_read, mut misses) = (false, 0);
         loop {

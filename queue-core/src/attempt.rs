@@ -17,10 +17,11 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::crash::hearing::{Hearing, hear};
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked};
+use crate::low_water::Reach;
 use crate::misfortune::Misfortune;
 use crate::planted::planted;
 use crate::rows_ahead::RowsAhead;
@@ -49,7 +50,7 @@ impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
 }
 
 /// How the messages of one entity are attempted.
-pub(crate) struct Plan<'a, Q: Queueable, C> {
+pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) handler: &'a dyn Work<Q, C>,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: Duration,
@@ -58,6 +59,8 @@ pub(crate) struct Plan<'a, Q: Queueable, C> {
     pub(crate) key_prefix: &'a str,
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, Q::Key>,
+    /// The same claim, as the low-water mark sees it.
+    pub(crate) reach: Option<&'a Reach<'a>>,
     /// The keys that were read ahead, where rows are claimed by those.
     pub(crate) ahead: Option<&'a Ahead<Q::Key>>,
     /// The rows that were read ahead, where the next one may be locked with the end of a message.
@@ -86,7 +89,7 @@ pub(crate) enum End<K> {
 }
 
 /// The row that an attempt holds.
-pub(crate) struct HeldRow<Q: Queueable> {
+pub(crate) struct HeldRow<Q: Entity> {
     pub(crate) key: Q::Key,
     pub(crate) fence: Fence,
     pub(crate) details: Details,
@@ -192,7 +195,7 @@ where
 }
 
 /// What an attempt came to whose row was not handled, for what is known of its crashes.
-fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+fn unhandled<Q: Entity>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
     let (end, session_is_sound) = match hearing {
         Hearing::Handle(..) | Hearing::Suspect => (End::Suspect, true),
         Hearing::SetAside => (End::Settled(key, Settled::Failed), true),
@@ -203,7 +206,7 @@ fn unhandled<Q: Queueable>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> At
 }
 
 /// A claimed message in its transaction.
-pub(crate) struct Attempt<'a, Q: Queueable, C: QueueConnection> {
+pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, Q, C>,
     pub(crate) row: Row<'a, Q::Key>,

@@ -7,9 +7,11 @@ use diesel::result::QueryResult;
 use crate::attempt::Plan;
 use crate::backend::QueueConnection;
 use crate::contained::Contained;
+use crate::low_water::Reach;
+use crate::off_index::claim_one;
 use crate::rows_ahead::{ReadRow, RowsAhead};
 use crate::session::Session;
-use crate::statement::{Claimed, QueueOn, Reach};
+use crate::statement::{Claimed, Progress, QueueOn};
 
 /// Claims a row in a transaction that may have begun already, as the row may be locked already: then the handler's savepoint is
 /// there too.
@@ -30,7 +32,7 @@ where
     })?;
     if let Some(rows) = plan.rows_ahead
         && !(session.takes_note_of_miss() && rows.gives_way())
-        && !plan.scope.reach.is_some_and(Reach::looks_below)
+        && !plan.reach.is_some_and(Reach::looks_below)
         && let Some((lock, row)) = next_row(session, plan)
     {
         let is_locked = session.lock_next(&lock, "queueable_handler")?;
@@ -41,7 +43,7 @@ where
     }
     let claimed = match plan.ahead {
         Some(ahead) => ahead.claim::<Q, C>(session, plan.scope)?,
-        None => Q::claim(session, plan.scope)?,
+        None => claim_one::<Q, C>(session, plan.scope)?,
     };
     match (&claimed, plan.rows_ahead) {
         (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
@@ -68,8 +70,8 @@ where
     Q: QueueOn<C>,
 {
     rows.begins(row.key());
-    plan.scope.reach.inspect(|reach| reach.has_claimed(row.due(), row.due()));
-    match plan.scope.reach {
+    plan.reach.inspect(|reach| reach.has_claimed(row.due(), row.due()));
+    match plan.reach {
         // This is not the claim that is to look below the mark, and reading ahead from there would be as slow.
         Some(reach) if reach.looks_below() => reach.pass_on(),
         _ => rows.replenish::<C>(session, plan.scope)?,

@@ -13,11 +13,12 @@ use crate::entity::QueueTable;
 use crate::failpoint::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::literal::{literal, time_literal};
+use crate::low_water::Reach;
 use crate::misfortune::Misfortune;
 use crate::planted::{leaves_out, planted};
 use crate::session::FINISH_LEASE;
 use crate::slot::Revocation;
-use crate::statement::{Change, Fence, QueueOn, Reach};
+use crate::statement::{Change, Fence, QueueOn};
 use crate::status::Status;
 use crate::verdict::{Rules, Settled, stored};
 
@@ -130,7 +131,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Ends the message, and locks the next one by the same text if one was read ahead.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
         // A row that is locked now would take the place of the one claim that is to look below the mark.
-        let looks_below = self.plan.scope.reach.is_some_and(Reach::has_to_look_below);
+        let looks_below = self.plan.reach.is_some_and(Reach::has_to_look_below);
         let next = if looks_below { None } else { next_row(self.session, self.plan) };
         let Some((lock, row)) = next else {
             return self.session.finish("queueable_handler", settle, None).map(drop);

@@ -14,12 +14,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::attempt::{Plan, Rest, is_interruption};
 use crate::attempt_end::leaves_commit_in_doubt;
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::failpoint::fail_point;
 use crate::group_end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Row, Why};
 use crate::group_handle::{Entities, discard};
 use crate::handler::{Failure, Outcome};
 use crate::misfortune::Misfortune;
+use crate::off_index::claim_some;
 use crate::options::Fate;
 use crate::reserve::reserve;
 use crate::session::Session;
@@ -96,7 +97,7 @@ where
 }
 
 /// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
-fn allows_company<Q: Queueable, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
+fn allows_company<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
     plan.slot.recorder().allows_company(plan.key_prefix, &row.key, row.fence, text)
 }
@@ -109,7 +110,7 @@ where
     session.begin_group(lock_wait(session))?;
     let rows = match plan.ahead {
         Some(ahead) => ahead.claim_some::<Q, C>(session, size, plan.scope)?,
-        None => Q::claim_some(session, size, plan.scope)?,
+        None => claim_some::<Q, C>(session, size, plan.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -129,7 +130,7 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
 }
 
 /// A group in its transaction.
-pub(crate) struct Work<'a, Q: Queueable, C: QueueConnection> {
+pub(crate) struct Work<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, Q, C>,
     goes_on: &'a dyn Fn() -> bool,
@@ -340,7 +341,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 }
 
 /// The end of a group after an error of a statement that was not the handlers'.
-pub(crate) fn undone<Q: Queueable, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
+pub(crate) fn undone<Q: Entity, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
     let cause = error.to_string();
     GroupEnd::Undone(if is_interruption::<C>(&error) { Why::Conflict(cause) } else { Why::Alone(cause) })
 }
@@ -358,7 +359,7 @@ pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
 }
 
 /// A row that cannot be written, or that its handler has changed, is found out when it runs alone.
-pub(crate) fn expect_rows<Q: Queueable, C: QueueConnection>(
+pub(crate) fn expect_rows<Q: Entity, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,
 ) -> Result<(), GroupEnd<Q::Key>> {

@@ -8,7 +8,7 @@ use diesel::result::Error as DieselError;
 use crate::attempt::{Rest, is_interruption};
 use crate::backend::QueueConnection;
 use crate::details::Details;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
 use crate::group::{Work, undone};
@@ -43,7 +43,7 @@ pub(crate) fn discard<T>(value: T) {
     }
 }
 
-pub(crate) type Handled<Q> = Result<(), GroupEnd<<Q as Queueable>::Key>>;
+pub(crate) type Handled<Q> = Result<(), GroupEnd<<Q as Entity>::Key>>;
 
 impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.

@@ -19,12 +19,12 @@ use crate::error::{Error, Finding};
 use crate::failure_text::failure_text;
 use crate::handler::Handler;
 use crate::link::Link;
-use crate::low_water::LowWater;
+use crate::low_water::{LowWater, Reach};
 use crate::noise::Noise;
 use crate::pauses::Pauses;
 use crate::rows_ahead::RowsAhead;
 use crate::slot::{Held, Slot};
-use crate::statement::{ErrorText, Fence, QueueOn, Reach, Scope};
+use crate::statement::{ErrorText, Fence, QueueOn, Scope};
 use crate::tally::Tally;
 use crate::verdict::{Rules, Settled, tries_before};
 
@@ -257,6 +257,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Served<Q, C> {
             slot,
             key_prefix: &self.key_prefix,
             scope,
+            reach: Some(reach),
             ahead: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.ahead),
             rows_ahead: is_read_ahead.then_some(&self.rows_ahead),
         }

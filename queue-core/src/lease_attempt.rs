@@ -13,7 +13,7 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::column::QueueState;
 use crate::conclude::{Conclusion, find_out, record};
 use crate::contained::Contained;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -53,7 +53,7 @@ impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
 }
 
 /// A leased row, for whoever records that its handler is late.
-pub(crate) struct LateRow<Q: Queueable> {
+pub(crate) struct LateRow<Q: Entity> {
     pub(crate) held: Arc<Held<Q::Key>>,
     /// How long it was given.
     pub(crate) budget: Duration,
@@ -288,6 +288,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             slot,
             key_prefix: &self.key_prefix,
             scope: Scope::ALL,
+            reach: None,
             ahead: None,
             rows_ahead: None,
         };

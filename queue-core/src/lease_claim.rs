@@ -11,15 +11,17 @@ use crate::backend::{ErrorClass, QueueConnection, refused};
 use crate::column::QueueState;
 use crate::contained::Contained;
 use crate::details::Details;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::failpoint::fail_point;
 use crate::handler::Failure;
 use crate::hold::{Held, Hold};
 use crate::misfortune::Misfortune;
+use crate::off_index::{claim_some, glance};
 use crate::options::Missed;
 use crate::session::Session;
 use crate::statement::{Change, Claimed, ErrorText, Fence, LEASE_EXPIRED, Next, QueueOn, Scope};
 use crate::status::Status;
+use crate::update_then_select::update_then_select;
 use crate::verdict::{Rules, Settled, stored, tries_before};
 
 /// How often a claim is begun anew whose token was another's too.
@@ -41,20 +43,20 @@ pub(crate) struct Terms<'a, K> {
 }
 
 /// A leased row with its message.
-pub(crate) struct Leased<Q: Queueable> {
+pub(crate) struct Leased<Q: Entity> {
     pub(crate) held: Arc<Held<Q::Key>>,
     pub(crate) message: Contained<(Q, QueueState)>,
 }
 
 /// A leased row whose handler is not to run, and what becomes of it instead.
-pub(crate) struct Decided<Q: Queueable> {
+pub(crate) struct Decided<Q: Entity> {
     pub(crate) held: Arc<Held<Q::Key>>,
     pub(crate) settled: Settled,
     pub(crate) change: Change,
 }
 
 /// What a claim came to.
-pub(crate) struct Harvest<Q: Queueable> {
+pub(crate) struct Harvest<Q: Entity> {
     pub(crate) leased: Vec<Leased<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
     pub(crate) settled: Vec<(Q::Key, Settled)>,
@@ -66,7 +68,7 @@ pub(crate) struct Harvest<Q: Queueable> {
     pub(crate) refuses_one_statement: bool,
 }
 
-impl<Q: Queueable> Harvest<Q> {
+impl<Q: Entity> Harvest<Q> {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows() == 0
     }
@@ -122,7 +124,7 @@ where
     skips_locked_rows && Q::is_leased_at_once(scope)
 }
 
-type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Queueable>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
+type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
 
 /// Runs a claim in a transaction. `None`: it was given up, and nothing is changed.
 fn in_one_commit<Q, C>(
@@ -150,7 +152,7 @@ where
     Ok(harvest)
 }
 
-fn nothing<Q: Queueable>() -> Harvest<Q> {
+fn nothing<Q: Entity>() -> Harvest<Q> {
     Harvest {
         leased: Vec::new(),
         settled: Vec::new(),
@@ -161,7 +163,7 @@ fn nothing<Q: Queueable>() -> Harvest<Q> {
 }
 
 /// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
-fn not_written<Q: Queueable>(
+fn not_written<Q: Entity>(
     terms: &Terms<'_, Q::Key>,
     key: Q::Key,
     written: QueryResult<usize>,
@@ -222,8 +224,11 @@ where
 {
     let mut harvest = nothing();
     let mut plain = Vec::new();
-    let claim = if terms.can_lock { Q::claim_some } else { Q::glance };
-    let mut rows = claim(connection, terms.limit, terms.scope)?;
+    let mut rows = if terms.can_lock {
+        claim_some::<Q, C>(connection, terms.limit, terms.scope)?
+    } else {
+        glance::<Q, C>(connection, terms.limit, terms.scope)?
+    };
     if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
         // A glance may have read the content before a change and the count of changes after it.
         rows = retaken::<Q, C>(connection, rows)?;
@@ -302,7 +307,7 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = Q::take(connection, terms.lease, terms.limit, terms.scope)?;
+        taken = update_then_select::<Q, C>(connection, terms.lease, terms.limit, terms.scope)?;
         if taken.is_some() {
             break;
         }
@@ -357,14 +362,14 @@ where
 }
 
 type Message<Q> = Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
-type ContainedRow<Q> = (<Q as Queueable>::Key, Fence, Message<Q>, Details);
+type ContainedRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
 
-fn contained<Q: Queueable>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
+fn contained<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
 }
 
 /// The message of a row that was claimed in this state, or what becomes of it instead of an attempt.
-fn decided<Q: Queueable>(
+fn decided<Q: Entity>(
     rules: &Rules,
     fence: Fence,
     message: Message<Q>,
@@ -384,7 +389,7 @@ fn decided<Q: Queueable>(
 }
 
 /// A row that was claimed in this state, and its message as it is under the lease.
-fn leased_from<Q: Queueable>(
+fn leased_from<Q: Entity>(
     key: Q::Key,
     fence: Fence,
     mut message: Contained<(Q, QueueState)>,

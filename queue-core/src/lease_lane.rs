@@ -13,7 +13,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::claim_size::ClaimSize;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::{Error, Finding};
 use crate::failpoint::fail_point;
 use crate::failure_text::failure_text;
@@ -27,7 +27,7 @@ use crate::low_water::LowWater;
 use crate::noise::Noise;
 use crate::pauses::Pauses;
 use crate::planted::planted;
-use crate::settings::{ClaimStyle, PollerSettings};
+use crate::settings::ClaimStyle;
 use crate::slot::{self, Slot};
 use crate::statement::{QueueOn, Scope};
 use crate::verdict::{Rules, Settled};
@@ -41,7 +41,7 @@ const BEATS: u32 = 8;
 const REFUSALS: u32 = 3;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
-pub(crate) struct LeaseLane<Q: Queueable, C, H> {
+pub(crate) struct LeaseLane<Q: Entity, C, H> {
     pub(crate) handler: H,
     pub(crate) rules: Rules,
     pub(crate) key_prefix: String,
@@ -65,7 +65,7 @@ pub(crate) struct LeaseLane<Q: Queueable, C, H> {
 }
 
 /// What a claim has brought and no worker has taken yet.
-enum Ready<Q: Queueable> {
+enum Ready<Q: Entity> {
     Leased(Leased<Q>),
     /// It is under its lease, and settled without its handler.
     Decided(Decided<Q>),
@@ -83,22 +83,27 @@ impl Drop for ReadsAll<'_> {
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
-    pub(crate) fn new(handler: H, settings: &PollerSettings) -> Result<Self, Error> {
+    pub(crate) fn new(
+        handler: H,
+        error_text_limit: usize,
+        claim_batch: Option<u32>,
+        style: ClaimStyle,
+    ) -> Result<Self, Error> {
         Ok(LeaseLane {
             handler,
             rules: Rules {
                 settings: Q::SETTINGS,
                 options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
-                error_text_limit: settings.error_text_limit,
+                error_text_limit,
                 leased: true,
             },
             key_prefix: key_prefix::<Q, C>()?,
             holds: Holds::new(),
             pauses: Pauses::new(),
             low_water: LowWater::of::<Q, C>(),
-            size: ClaimSize::of(settings.claim_batch, Q::SETTINGS),
-            style: settings.claim_style,
+            size: ClaimSize::of(claim_batch, Q::SETTINGS),
+            style,
             stages: None,
             skips_locked_rows: AtomicBool::new(false),
             can_lock: AtomicBool::new(false),

@@ -39,6 +39,7 @@ mod guard;
 mod handler;
 mod heart;
 mod hold;
+mod in_turn;
 mod instant;
 mod lane;
 mod lease;
@@ -61,6 +62,7 @@ mod planted;
 mod poller;
 mod priority;
 mod queue;
+mod queueable;
 mod recurrence;
 mod report;
 mod reserve;
@@ -78,6 +80,8 @@ pub mod statement;
 mod status;
 mod substitute;
 mod tally;
+mod target;
+mod update_then_select;
 mod verdict;
 mod version;
 mod wake;
@@ -92,7 +96,7 @@ pub use self::column::{
 };
 pub use self::crash::CrashAccounting;
 pub use self::details::Details;
-pub use self::entity::{ColumnNames, Due, QueueTable, Queueable, Settings};
+pub use self::entity::{ColumnNames, Entity, QueueTable, Settings};
 pub use self::error::{Error, Finding};
 pub use self::guard::Guard;
 #[doc(hidden)]
@@ -100,8 +104,12 @@ pub use self::guard::{GuardFor, UnwritableGuard, WritableGuard, assert_condition
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
 pub use self::instant::{Instant, MAX_DELAY, Now, NowPlus, TimestampUtc};
 pub use self::lease::{Lease, LeaseHandler, LeaseLost};
+#[doc(hidden)]
+pub use self::low_water::{LowWater, Reach};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
+#[doc(hidden)]
+pub use self::off_index::{claim_one, claim_some};
 pub use self::options::{
     Fate, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, Metrics, Missed, Options, Order, Periodic,
     Rerun, Stages,
@@ -112,6 +120,7 @@ pub use self::queue::{
     ArchiveOn, ChangeOn, DryRun, EnqueueExisting, LoadOn, Preview, PreviewOn, PreviewedRow, Progress, Queue, ReadOn,
     Redriven, SweepOn,
 };
+pub use self::queueable::{Due, Queueable};
 #[doc(hidden)]
 pub use self::report::Tabular;
 pub use self::report::{

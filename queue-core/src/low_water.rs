@@ -15,7 +15,7 @@ use diesel::result::QueryResult;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::QueueTable;
 use crate::instant::Instant;
-use crate::statement::QueueOn;
+use crate::statement::{Progress, QueueOn};
 use crate::wake::unpoisoned;
 
 /// What a full look takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
@@ -251,16 +251,6 @@ pub struct Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// The earliest due time that is claimed.
-    pub fn floor(&self) -> Option<Instant> {
-        self.floor
-    }
-
-    /// Whether the mark is in use, also if this claim begins below it.
-    pub(crate) fn keeps_to_mark(&self) -> bool {
-        self.keeps_to_mark
-    }
-
     /// Whether this is the one claim that is to look below the mark.
     pub(crate) fn looks_below(&self) -> bool {
         self.below.get()
@@ -278,13 +268,26 @@ impl Reach<'_> {
         self.below.get() || (self.keeps_to_mark && self.low_water.level().look_below)
     }
 
-    /// The database has told what is to be claimed.
-    pub(crate) fn is_answered(&self) {
+    /// None of the rows is due at its old time any more.
+    pub fn keep(&self) {
+        self.keeps.set(true);
+    }
+}
+
+impl Progress for Reach<'_> {
+    fn floor(&self) -> Option<Instant> {
+        self.floor
+    }
+
+    fn keeps_to_mark(&self) -> bool {
+        self.keeps_to_mark
+    }
+
+    fn is_answered(&self) {
         self.below.set(false);
     }
 
-    /// Rows were claimed; these are the due times of the earliest and the latest.
-    pub(crate) fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>) {
+    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>) {
         if self.low_water.applies
             && let (Some(first), Some(last)) = (first, last)
         {
@@ -294,11 +297,6 @@ impl Reach<'_> {
             let lag = if self.low_water.at_once { Duration::ZERO } else { LAG };
             self.low_water.level().rise(self.floor, last, lag);
         }
-    }
-
-    /// None of the rows is due at its old time any more.
-    pub fn keep(&self) {
-        self.keeps.set(true);
     }
 }
 

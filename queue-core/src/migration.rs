@@ -13,8 +13,9 @@ use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
 use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::options::Options;
+use crate::target::target_of;
 
 /// Diesel's own table keeps versions in 50 characters.
 const MAX_VERSION: usize = 50;
@@ -60,14 +61,14 @@ impl<DB: QueueBackend> Migrations<DB> {
     }
 
     /// Adds the queue of an entity.
-    pub fn entity<Q: Queueable + 'static>(mut self) -> Self
+    pub fn entity<Q: Entity + 'static>(mut self) -> Self
     where
         DB: Default,
         DB::QueryBuilder: Default,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         Q::KeyColumns: QueryFragment<DB>,
     {
-        self.queues.push(Box::new(|| Target::of::<Q, _>(&DB::default())));
+        self.queues.push(Box::new(|| target_of::<Q, _>(&DB::default())));
         self
     }
 

@@ -1,12 +1,13 @@
 //! The three ways in which messages are worked, and what a handler is in each.
 
 use crate::backend::QueueConnection;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::group_lane::GroupLane;
 use crate::handler::Handler;
 use crate::lane::{BoxedLane, Served};
 use crate::lease::LeaseHandler;
+use crate::lease_lane::LeaseLane;
 use crate::settings::PollerSettings;
 use crate::statement::QueueOn;
 
@@ -72,7 +73,7 @@ pub enum LeaseMode {}
             `(|entity: &{Q}, lease: &Lease| Ok(answer), |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| \
             Ok(Outcome::Done))`"
 )]
-pub trait HandlerFor<Q: Queueable, C: QueueConnection, M = <Q as Queueable>::Mode>: Sized + Send {
+pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Sized + Send {
     #[doc(hidden)]
     fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error>;
 }
@@ -107,6 +108,7 @@ where
     H: LeaseHandler<Q, C> + 'static,
 {
     fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
-        Ok(BoxedLane(Box::new(crate::lease_lane::LeaseLane::<Q, C, H>::new(self, settings)?)))
+        let PollerSettings { error_text_limit, claim_batch, claim_style, .. } = *settings;
+        Ok(BoxedLane(Box::new(LeaseLane::<Q, C, H>::new(self, error_text_limit, claim_batch, claim_style)?)))
     }
 }

@@ -10,14 +10,50 @@ use std::collections::{HashMap, HashSet};
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::Queueable;
-use crate::statement::{Claimed, QueueOn, Scope};
+use crate::entity::Entity;
+use crate::in_turn::claim_in_turn;
+use crate::statement::{Claimed, QueueOn, Scope, is_plain};
 
 /// How many keys are read at first, at least: others may hold the rows of some.
 const CANDIDATES: u32 = 16;
 
 /// How many times as many are read if others hold them all.
 const MORE: u32 = 8;
+
+/// Locks and reads the row whose turn it is and that nobody holds. It belongs into a transaction.
+pub fn claim_one<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if !Q::is_claimed_by_key(scope) && scope.except.is_empty() && is_plain::<Q, C::Backend>(scope) {
+        return Q::claim(connection, scope);
+    }
+    Ok(claim_some::<Q, C>(connection, 1, scope)?.pop())
+}
+
+/// Locks and reads up to `limit` rows in the same way.
+pub fn claim_some<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if Q::is_claimed_by_key(scope) {
+        return claim_off_index::<Q, C>(connection, limit, scope, |_| Ok(()));
+    }
+    let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
+    Q::claimed(connection, scope, rows)
+}
+
+/// Reads up to `limit` rows in the same way, without a lock.
+pub(crate) fn glance<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
+    Q::claimed(connection, scope, rows)
+}
 
 /// Locks and reads up to `limit` rows that are due longest and that nobody holds. If there are none, that is told by the
 /// first reading. Of a row that turned out not to be due the lock is kept, unless `free` lets it go.
@@ -62,7 +98,7 @@ where
 }
 
 /// Puts rows into the order of their keys as they were read.
-pub(crate) fn put_in_order<Q: Queueable>(rows: &mut [Claimed<Q>], keys: &[Q::Key]) {
+pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[Q::Key]) {
     if rows.len() > 1 {
         let texts = keys.iter().enumerate().map(|(place, key)| (format!("{key:?}"), place));
         let places: HashMap<String, usize> = texts.collect();

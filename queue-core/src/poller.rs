@@ -13,7 +13,7 @@ use crate::backend::{QueueConnection, SessionLimits};
 use crate::before_start::{check_entities, check_pool, check_tables, gates};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::crew::Crew;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::heart::Heart;
 use crate::lane::Lane;
@@ -30,7 +30,7 @@ use crate::window::Window;
 use crate::worker::Worker;
 
 /// The stages of an entity.
-type StageOf<Q> = <<Q as Queueable>::Queue as HasStages>::Stage;
+type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
 
@@ -259,7 +259,7 @@ impl<C: QueueConnection> Poller<C> {
         let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
         let database = check_tables(&pool, &settings, limits, &lanes)?;
         let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
-        let crashes = Crashes::open(&settings, &database, queues)?;
+        let crashes = Crashes::open(settings.crash_accounting, &settings.crash_directory, &database, queues)?;
         // Before the first claim: this process may be the one that starts in a crashed one's place.
         crashes.adopt();
         let crew = Arc::new(Crew::new(pool, settings, limits, lanes, gates, crashes));

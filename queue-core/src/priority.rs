@@ -4,7 +4,7 @@ use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::options::HasPriority;
 use crate::queue::{DryRun, Preview, PreviewOn, Queue, operation, told};
@@ -13,7 +13,7 @@ use crate::statement::{Condition, SetPriority, StateCondition};
 
 impl<Q, F> Queue<Q, F>
 where
-    Q: Queueable<Queue: HasPriority>,
+    Q: Entity<Queue: HasPriority>,
     F: Chosen,
 {
     /// Sets the priority of rows: among those that are due, the ones with a lower number are claimed first. A new row has
@@ -59,7 +59,7 @@ where
 
 impl<Q, F> DryRun<Q, F>
 where
-    Q: Queueable<Queue: HasPriority>,
+    Q: Entity<Queue: HasPriority>,
     F: Chosen,
 {
     /// What [`Queue::set_priority`] would do.
@@ -89,7 +89,7 @@ pub trait PrioritizeOn<C> {
 
 impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
 where
-    Q: Queueable<Queue: HasPriority>,
+    Q: Entity<Queue: HasPriority>,
     F: Chosen,
     C: QueueConnection,
     for<'a> SetPriority<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,

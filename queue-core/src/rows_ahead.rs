@@ -15,7 +15,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::QueueConnection;
 use crate::contained::Contained;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::instant::Instant as Due;
 use crate::literal::literal;
 use crate::statement::{Claimed, QueueOn, RowVersion, Scope};
@@ -48,11 +48,11 @@ const REMEMBERED: usize = 10_000;
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The rows that a lane has read ahead.
-pub(crate) struct RowsAhead<Q: Queueable> {
+pub(crate) struct RowsAhead<Q: Entity> {
     state: Mutex<State<Q>>,
 }
 
-struct State<Q: Queueable> {
+struct State<Q: Entity> {
     rows: VecDeque<ReadRow<Q>>,
     appetite: Appetite,
     is_read: bool,
@@ -95,14 +95,14 @@ struct Appetite {
 }
 
 /// A row that was read ahead.
-pub(crate) struct ReadRow<Q: Queueable> {
+pub(crate) struct ReadRow<Q: Entity> {
     row: Contained<Claimed<Q>>,
     key: String,
     /// What locks it: its key and the version that was read, as literals.
     lock: String,
 }
 
-impl<Q: Queueable> RowsAhead<Q> {
+impl<Q: Entity> RowsAhead<Q> {
     pub(crate) fn new() -> Self {
         let state = State {
             rows: VecDeque::new(),
@@ -229,7 +229,7 @@ impl<Q: Queueable> RowsAhead<Q> {
     }
 }
 
-impl<Q: Queueable> State<Q> {
+impl<Q: Entity> State<Q> {
     /// How many rows are to be read now, if any, and the age of what is read.
     fn wanted(&mut self) -> Option<(u32, u64)> {
         let is_enough = self.rows.len() > self.few && self.read.elapsed() <= KEPT;
@@ -316,7 +316,7 @@ impl Appetite {
     }
 }
 
-impl<Q: Queueable> ReadRow<Q> {
+impl<Q: Entity> ReadRow<Q> {
     /// The primary key.
     pub(crate) fn key(&self) -> &Q::Key {
         &self.row.key
@@ -339,9 +339,9 @@ impl<Q: Queueable> ReadRow<Q> {
 }
 
 /// Ends a reading, however it ends.
-struct Reading<'a, Q: Queueable>(&'a RowsAhead<Q>);
+struct Reading<'a, Q: Entity>(&'a RowsAhead<Q>);
 
-impl<Q: Queueable> Drop for Reading<'_, Q> {
+impl<Q: Entity> Drop for Reading<'_, Q> {
     fn drop(&mut self) {
         self.0.state().is_read = false;
     }

@@ -197,8 +197,7 @@ mod tests {
     use std::{fs, thread};
 
     use super::*;
-    use crate::crash::Crashes;
-    use crate::settings::PollerSettings;
+    use crate::crash::{CrashAccounting, Crashes};
     use crate::statement::Fence;
     use crate::status::Status;
 
@@ -264,8 +263,8 @@ mod tests {
     #[test]
     fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
         let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
-        let settings = PollerSettings { crash_directory: directory.clone(), ..PollerSettings::default() };
-        let crashes = Arc::new(Crashes::open(&settings, "shop", Vec::new()).expect("the test's own files"));
+        let crashes =
+            Arc::new(Crashes::open(CrashAccounting::On, &directory, "shop", Vec::new()).expect("the test's own files"));
         let on_record = || {
             let files = fs::read_dir(&directory)
                 .expect("the test's own files")

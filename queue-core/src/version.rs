@@ -6,7 +6,7 @@ use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 use diesel::sql_types::SqlType;
 
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::options::HasVersion;
 use crate::statement::EnqueueIfNewer;
 
@@ -19,14 +19,14 @@ type VersionType<T> = <<T as HasVersion>::Column as Expression>::SqlType;
     message = "a row of `{Self}` cannot be enqueued by a version of type `{V}` on `{C}`",
     note = "add `#[queue(version = my_column)]` to the entity, and give a value that can be stored in that column"
 )]
-pub trait EnqueueByVersion<C, V>: Queueable {
+pub trait EnqueueByVersion<C, V>: Entity {
     #[doc(hidden)]
     fn enqueue_version(connection: &mut C, key: &Self::Key, version: V) -> QueryResult<usize>;
 }
 
 impl<Q, C, V> EnqueueByVersion<C, V> for Q
 where
-    Q: Queueable,
+    Q: Entity,
     Q::Queue: HasVersion,
     VersionType<Q::Queue>: SqlType,
     <Q::Queue as HasVersion>::Column: Column<Table = <Q::Queue as QueueTable>::Table>,

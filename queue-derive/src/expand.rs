@@ -168,7 +168,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let compare_in_group = model.group_by_field().map(compare_in_group);
     quote! {
         #[automatically_derived]
-        impl #impl_generics ::queueable::Queueable for #entity #ty_generics #where_clause {
+        impl #impl_generics ::queueable::Entity for #entity #ty_generics #where_clause {
             type Queue = #module::Queue;
             type KeyColumns = #columns;
             type Key = #value;

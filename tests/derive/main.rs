@@ -16,7 +16,7 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::sqlite::{Sqlite, SqliteConnection};
-use queueable::{QueueState, QueueTable, Queueable, Retry, RetryPolicy, Settings, Status};
+use queueable::{Entity, QueueState, QueueTable, Queueable, Retry, RetryPolicy, Settings, Status};
 
 fn sql(query: &impl QueryFragment<Sqlite>) -> String {
     let text = debug_query::<Sqlite, _>(query).to_string();
@@ -78,6 +78,6 @@ pub mod strict {
     #[test]
     fn entities_compile_under_strict_lints() {
         let payment = public::Payment { id: 1 };
-        assert_eq!((payment.id, <public::Payment as queueable::Queueable>::SETTINGS.max_tries), (1, 10));
+        assert_eq!((payment.id, <public::Payment as queueable::Entity>::SETTINGS.max_tries), (1, 10));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
-use queueable::{Fate, HasPriority, HasStages, HasVersion, Metrics, Missed, QueueTable, Queueable, Stage};
+use queueable::{Entity, Fate, HasPriority, HasStages, HasVersion, Metrics, Missed, QueueTable, Queueable, Stage};
 
 diesel::table! {
     documents (id) {
@@ -79,7 +79,7 @@ fn an_entity_that_asks_for_nothing_has_no_options() {
     struct Plain {
         id: i64,
     }
-    assert_eq!(<Plain as Queueable>::Queue::OPTIONS, queueable::Options::NONE);
+    assert_eq!(<Plain as Entity>::Queue::OPTIONS, queueable::Options::NONE);
     assert_eq!(guard_of::<plain_queue::Queue>(), None);
 }
 

@@ -37,7 +37,7 @@ fn are_taken_from_the_attributes() {
     entity!(Tuned, #[queue(max_tries = 2147483647, budget = "1500ms")] #[queue(prefix = "a_")]);
     assert_eq!(Tuned::SETTINGS, Settings::DEFAULT.max_tries(2_147_483_647).budget(Duration::from_millis(1500)));
     assert!(is::<Tuned>(Retry::DEFAULT));
-    assert_eq!(<Tuned as Queueable>::Queue::COLUMNS.status, "a_status");
+    assert_eq!(<Tuned as Entity>::Queue::COLUMNS.status, "a_status");
 }
 
 #[test]

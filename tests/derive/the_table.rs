@@ -148,6 +148,6 @@ fn may_serve_several_queues() {
         "SELECT `orders`.`charge_try_count`, `orders`.`mails` FROM `orders` \
          WHERE (`orders`.`charge_status` = ?) ORDER BY `orders`.`mail_next_attempt_time`"
     );
-    assert_eq!(<OrderCharge as Queueable>::Queue::COLUMNS.last_attempt_time, "charge_last_attempt_time");
-    assert_eq!(<OrderMail as Queueable>::Queue::COLUMNS.last_attempt_error_message, "mail_last_attempt_error_message");
+    assert_eq!(<OrderCharge as Entity>::Queue::COLUMNS.last_attempt_time, "charge_last_attempt_time");
+    assert_eq!(<OrderMail as Entity>::Queue::COLUMNS.last_attempt_error_message, "mail_last_attempt_error_message");
 }

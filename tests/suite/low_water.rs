@@ -8,8 +8,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
-use queueable::statement::{LowWater, QueueOn, Reach, Scope};
+use queueable::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
+use queueable::{LowWater, Reach};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, NewPayment, Payment, payments};
@@ -31,7 +32,7 @@ pub(crate) fn due_at(bank: &Bank, at: u32) -> i64 {
 fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, Reach<'a>) {
     let reach = low_water.reach();
     let scope = Scope { reach: Some(&reach), ..Scope::ALL };
-    let claimed = rolled_back(connection, |connection| Payment::claim(connection, scope).unwrap());
+    let claimed = rolled_back(connection, |connection| queueable::claim_one::<Payment, _>(connection, scope).unwrap());
     (claimed.map(|row| row.message.unwrap().0.amount_cents), reach)
 }
 
@@ -90,7 +91,8 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     // Meanwhile others go on.
     let reach = low_water.reach();
     let scope = Scope { reach: Some(&reach), except: &[first], ..Scope::ALL };
-    let others = rolled_back(&mut connection, |connection| Payment::claim_some(connection, 2, scope).unwrap());
+    let others =
+        rolled_back(&mut connection, |connection| queueable::claim_some::<Payment, _>(connection, 2, scope).unwrap());
     assert_eq!(others.len(), 2);
     reach.keep();
     drop(reach);

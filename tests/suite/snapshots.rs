@@ -21,7 +21,7 @@ use crate::suite::periodic::Once as Periodic;
 use crate::suite::stages::Invoice;
 
 type Backend = <Conn as diesel::Connection>::Backend;
-type Queue = <Payment as Queueable>::Queue;
+type Queue = <Payment as queueable::Entity>::Queue;
 
 const FENCE: Fence = Fence::new(Status::Error, 2);
 

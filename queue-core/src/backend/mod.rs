@@ -21,14 +21,13 @@ use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::{LoadConnection, TransactionManager};
-use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 pub use self::table_name::TableName;
 pub(crate) use self::table_name::{column_names, fingerprint};
-use crate::entity::{ColumnNames, QueueTable, Queueable};
+use crate::entity::ColumnNames;
 use crate::error::Finding;
 use crate::instant::TimestampUtc;
 use crate::options::Options;
@@ -409,23 +408,6 @@ pub struct Target {
 }
 
 impl Target {
-    pub(crate) fn of<Q, DB>(backend: &DB) -> QueryResult<Self>
-    where
-        Q: Queueable,
-        DB: Backend,
-        DB::QueryBuilder: Default,
-        Q::KeyColumns: QueryFragment<DB>,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    {
-        Ok(Target {
-            entity: Q::ENTITY,
-            table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,
-            columns: <Q::Queue as QueueTable>::COLUMNS,
-            options: <Q::Queue as QueueTable>::OPTIONS,
-            key: column_names(Q::KEY_COLUMNS, backend)?,
-        })
-    }
-
     /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the 63
     /// bytes that every database takes. The hash tells apart what underscores cannot: the queue `x_` of `payments`, and
     /// the one of `payments_x`.
@@ -494,6 +476,6 @@ pub trait Schema {
 }
 
 /// An error of ours in the form in which Diesel carries one.
-pub(crate) fn refused(text: String) -> Error {
-    Error::DatabaseError(diesel::result::DatabaseErrorKind::Unknown, Box::new(text))
+pub(crate) fn refused(text: String) -> diesel::result::Error {
+    diesel::result::Error::DatabaseError(diesel::result::DatabaseErrorKind::Unknown, Box::new(text))
 }

@@ -18,7 +18,7 @@ pub(crate) mod suspicion;
 
 use std::env;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,6 @@ pub(crate) use self::suspicion::PRESUMED;
 use self::suspicion::Suspicion;
 use crate::error::Error;
 use crate::noise::Noise;
-use crate::settings::PollerSettings;
 use crate::statement::Fence;
 use crate::wake::unpoisoned;
 
@@ -100,17 +99,22 @@ pub(crate) enum Course {
 
 impl Crashes {
     /// Opens the accounts of a poller that serves these queues of a database.
-    pub(crate) fn open(settings: &PollerSettings, database: &str, queues: Vec<String>) -> Result<Self, Error> {
-        let docket = match settings.crash_accounting {
-            CrashAccounting::On => Some(open_docket(settings, database, queues).map_err(|error| Error::Setting {
+    pub(crate) fn open(
+        accounting: CrashAccounting,
+        directory: &Path,
+        database: &str,
+        queues: Vec<String>,
+    ) -> Result<Self, Error> {
+        let docket = match accounting {
+            CrashAccounting::On => Some(open_docket(directory, database, queues).map_err(|error| Error::Setting {
                 setting: "crash_directory",
-                found: format!("{} ({error})", settings.crash_directory.display()),
+                found: format!("{} ({error})", directory.display()),
                 expected: "a directory in which this process can create and lock files; name another one, or set \
                            crash_accounting to strict, which marks the rows instead, or to off",
             })?),
             CrashAccounting::Strict | CrashAccounting::Off => None,
         };
-        Ok(Crashes { accounting: settings.crash_accounting, docket: docket.map(Mutex::new), noise: Noise::default() })
+        Ok(Crashes { accounting, docket: docket.map(Mutex::new), noise: Noise::default() })
     }
 
     /// Accounts of nothing.
@@ -200,9 +204,8 @@ impl Crashes {
     }
 }
 
-fn open_docket(settings: &PollerSettings, database: &str, queues: Vec<String>) -> io::Result<Docket> {
-    let directory = &settings.crash_directory;
-    Docket::open(directory, *directory == default_directory(), database, queues)
+fn open_docket(directory: &Path, database: &str, queues: Vec<String>) -> io::Result<Docket> {
+    Docket::open(directory, directory == default_directory(), database, queues)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
 use super::sweep::{Moment, Refused, Sweep, SweepOn, exactly};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::options::{Fate, HasArchive};
 use crate::selection::{Chosen, Selection};
@@ -47,7 +47,7 @@ enum Side {
     Succeeded,
 }
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F>
+impl<Q: Entity, F: Chosen> Queue<Q, F>
 where
     Q::Queue: HasArchive,
 {
@@ -158,7 +158,7 @@ where
     }
 }
 
-impl<Q: Queueable, F: Chosen> DryRun<Q, F>
+impl<Q: Entity, F: Chosen> DryRun<Q, F>
 where
     Q::Queue: HasArchive,
 {
@@ -208,7 +208,7 @@ where
 }
 
 impl Side {
-    fn archive<Q: Queueable>(self, live: &TableName) -> Result<Archive, Error> {
+    fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
         let options = Q::Queue::OPTIONS;
         let (fate, rows, key) = match self {
             Side::Failed => (options.on_failure, "failed", "failed"),
@@ -254,7 +254,7 @@ pub trait ArchiveOn<C> {
 
 impl<Q, F, C> ArchiveOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     C::Backend: Default,

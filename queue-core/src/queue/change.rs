@@ -7,13 +7,13 @@ use diesel::result::QueryResult;
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
 use crate::wake;
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished
     /// and skipped rows are left alone, and so are rows that are not queued, and those that a worker holds under a lease.
     ///
@@ -153,7 +153,7 @@ pub trait ChangeOn<C> {
 
 impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> ChangeAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,

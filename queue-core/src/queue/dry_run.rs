@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Queue;
 use super::operation::{self, Operation};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};
@@ -66,7 +66,7 @@ pub struct PreviewedRow<Q> {
     pub entity: Option<Q>,
 }
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Asks what a changing call would do: how many rows, and some of them. Nothing is written and no lock is taken.
     ///
     /// ```
@@ -96,7 +96,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
 /// The dry runs: each call answers for the one of its name on [`Queue`].
 macro_rules! dry_runs {
     ($($name:ident($($argument:ident: $type:ty),*) = $operation:expr;)*) => {
-        impl<Q: Queueable, F: Chosen> DryRun<Q, F> {$(
+        impl<Q: Entity, F: Chosen> DryRun<Q, F> {$(
             #[doc = concat!("What [`Queue::", stringify!($name), "`] would do.")]
             ///
             /// # Errors
@@ -128,7 +128,7 @@ dry_runs! {
     enqueue_existing() = operation::enqueue_existing();
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub(crate) fn preview<C: AsQueueConnection, E>(
         &self,
         connection: &mut C,
@@ -159,7 +159,7 @@ pub trait PreviewOn<C> {
 
 impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
 where
-    Q: Queueable + Selectable<C::Backend>,
+    Q: Entity + Selectable<C::Backend>,
     F: Selection,
     C: QueueConnection,
     for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
@@ -184,7 +184,7 @@ pub(crate) fn preview_of<'a, Q, E, C>(
     condition: Condition<'a, Q::Queue, E>,
 ) -> QueryResult<Preview<Q>>
 where
-    Q: Queueable + Selectable<C::Backend>,
+    Q: Entity + Selectable<C::Backend>,
     C: QueueConnection,
     Count<'a, Q::Queue, E>: LoadQuery<'a, C, i64>,
     Sample<'a, Q, E, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
@@ -210,7 +210,7 @@ impl<Q> Default for Preview<Q> {
     }
 }
 
-impl<Q: Queueable> From<SampleRow<Q>> for PreviewedRow<Q> {
+impl<Q: Entity> From<SampleRow<Q>> for PreviewedRow<Q> {
     fn from((key, status, try_count, rest): SampleRow<Q>) -> Self {
         let (next, last, text, entity) = match rest.ok() {
             Some((next, last, text, entity)) => (next, last, text, Some(entity)),

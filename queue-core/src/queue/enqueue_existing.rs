@@ -10,7 +10,7 @@ use super::operation;
 use super::sweep::{Moment, Sweep, SweepOn};
 use super::{Queue, ReadOn};
 use crate::backend::AsQueueConnection;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::selection::{Chosen, Selection};
 use crate::wake;
@@ -44,7 +44,7 @@ impl fmt::Display for Progress {
     }
 }
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Enqueues rows that were never enqueued, as those that were in the table before the queue was: the back-fill of a new
     /// queue. Rows that were attempted, stopped, skipped or finished are left alone.
     ///
@@ -77,7 +77,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable, F: Selection> EnqueueExisting<Q, F> {
+impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     /// Sets how many rows are enqueued in a second at most, 1 at least. Without it there is no limit but the database.
     pub fn per_second(mut self, rows: u32) -> Self {
         self.per_second = Some(rows.max(1));

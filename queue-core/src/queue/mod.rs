@@ -27,7 +27,7 @@ pub use self::enqueue_existing::{EnqueueExisting, Progress};
 pub use self::sweep::SweepOn;
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::column::QueueState;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::report::StatusCounts;
 use crate::selection::{AllFilters, EveryRow, Filtered, Selection};
@@ -102,7 +102,7 @@ impl<Q, F> fmt::Debug for Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable> Queue<Q, AllFilters> {
+impl<Q: Entity> Queue<Q, AllFilters> {
     pub(crate) fn new() -> Self {
         Queue {
             selection: AllFilters,
@@ -129,7 +129,7 @@ impl<Q: Queueable> Queue<Q, AllFilters> {
     }
 }
 
-impl<Q: Queueable, A> Queue<Q, Filtered<A>> {
+impl<Q: Entity, A> Queue<Q, Filtered<A>> {
     /// Picks the rows for which this condition holds too.
     pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<And<A, E>>>
     where
@@ -140,7 +140,7 @@ impl<Q: Queueable, A> Queue<Q, Filtered<A>> {
     }
 }
 
-impl<Q: Queueable, F> Queue<Q, F> {
+impl<Q: Entity, F> Queue<Q, F> {
     /// Rows whose status is `FAILED`: the queue gave up on them.
     pub fn failed(self) -> Self {
         self.and(StateCondition::In(&[Status::Failed]))
@@ -216,7 +216,7 @@ impl<Q, F> Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Counts the rows.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ pub trait LoadOn<C> {
 
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
@@ -310,7 +310,7 @@ where
 
 impl<Q, F, C> LoadOn<C> for Queue<Q, F>
 where
-    Q: Queueable + Selectable<C::Backend>,
+    Q: Entity + Selectable<C::Backend>,
     F: Selection,
     C: QueueConnection,
     for<'a> Load<'a, Q, F::Filter, C::Backend>: LoadQuery<'a, C, (Q, QueueState)>,

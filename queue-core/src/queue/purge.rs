@@ -6,11 +6,11 @@ use super::Queue;
 use super::operation;
 use super::sweep::{Refused, Sweep, SweepOn};
 use crate::backend::AsQueueConnection;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::selection::Chosen;
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
     /// was at least `older_than` ago, by the database's clock. Pending rows are never deleted, however old they are.
     ///

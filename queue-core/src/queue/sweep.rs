@@ -12,7 +12,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use super::Queue;
 use super::change::told;
 use crate::backend::{QueueBackend, QueueConnection, refused};
-use crate::entity::Queueable;
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::selection::Selection;
 use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, StateCondition};
@@ -47,7 +47,7 @@ pub(super) enum Moment {
     Done(usize),
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Works the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or leaves some;
     /// it returns how many it took. `at` is told of each batch outside its transaction.
     ///
@@ -259,7 +259,7 @@ pub trait SweepOn<C> {
 
 impl<Q, F, C> SweepOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> Keys<'a, Q, F::Filter>: LoadQuery<'a, C, Q::Key>,

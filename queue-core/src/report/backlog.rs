@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::by::By;
 use super::table::{self, Heading, Tabular, number, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::mode::LeaseMode;
 use crate::queue::Queue;
@@ -84,7 +84,7 @@ impl fmt::Display for Backlog {
     }
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Tells what there is still to do: how many rows are due, scheduled and running, how many have failed for good, and for
     /// how long the oldest has been due.
     ///
@@ -161,7 +161,7 @@ fn of_known(mut pending: Vec<PendingRow>, mut failed: Vec<CountRow>) -> (Vec<Pen
     (pending, failed, left_out)
 }
 
-fn parts<Q: Queueable>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<Option<String>, Backlog> {
+fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<Option<String>, Backlog> {
     let under_lease = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let mut parts = HashMap::<_, Backlog>::new();
     for (value, pending, come, due, leased, microseconds, _) in pending {
@@ -193,7 +193,7 @@ pub trait BacklogOn<C, S> {
 
 impl<Q, F, C, S> BacklogOn<C, S> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> CountPending<'a, Q, F::Filter, S, C::Backend>: LoadQuery<'a, C, PendingRow>,

@@ -13,7 +13,7 @@ use super::by::By;
 use super::fold::pattern;
 use super::table::{self, Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::queue::{ChangeOn, DryRun, Preview, Queue, operation, preview_of};
 use crate::selection::{Chosen, Filtered, Selection};
@@ -129,7 +129,7 @@ impl<K: fmt::Debug> fmt::Display for ErrorReport<K> {
     }
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Groups the rows that bear the text of a failure by that text, with numbers, ids, times and quoted values folded.
     ///
     /// Rows that are being retried or were enqueued again count until they succeed; `SKIPPED` ones do not. The database
@@ -191,7 +191,7 @@ impl<Q: Queueable, F: Selection> Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those of
     /// the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found for one
     /// value is retried for that value alone if a filter says so.
@@ -237,7 +237,7 @@ impl<Q: Queueable, F: Chosen> Queue<Q, F> {
     }
 }
 
-impl<Q: Queueable, F: Chosen> DryRun<Q, F> {
+impl<Q: Entity, F: Chosen> DryRun<Q, F> {
     /// What [`Queue::retry_error_group`] would do. The rows that are shown are in the order of their texts.
     ///
     /// # Errors
@@ -325,7 +325,7 @@ pub trait RetryErrorsOn<C> {
 
 impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> ErrorTexts<'a, Q, F::Filter, S>: LoadQuery<'a, C, ErrorTextRow<Q::Key>>,
@@ -353,7 +353,7 @@ pub trait PreviewErrorsOn<C> {
 
 impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
 where
-    Q: Queueable + Selectable<C::Backend>,
+    Q: Entity + Selectable<C::Backend>,
     F: Selection,
     C: QueueConnection,
     for<'a> Count<'a, Q::Queue, OfTexts<'a, Q, F>>: LoadQuery<'a, C, i64>,
@@ -369,11 +369,11 @@ where
 }
 
 /// The selection's filter, and a list of texts.
-type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Queueable>::Queue>>;
+type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Entity>::Queue>>;
 
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, TableName};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::options::{Fate, Options};
 use crate::statement::{Inspect, InspectedRow, IsArchived, IsSame, QueueOn};
 use crate::status::Status;
@@ -132,7 +132,7 @@ impl fmt::Display for Explanation {
 }
 
 /// The explanation of one row on one kind of connection. It is implemented wherever Diesel can run it.
-pub trait ExplainOn<C>: Queueable {
+pub trait ExplainOn<C>: Entity {
     #[doc(hidden)]
     fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
 }
@@ -167,7 +167,7 @@ where
 }
 
 /// What the row itself says; `None` if it is due.
-fn told_by_the_row<Q: Queueable>(row: InspectedRow) -> Option<Explanation> {
+fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     let (status, tries, error, (is_pending, is_due, guard_holds), (next, last, now), stage) = row;
     let options: Options = <Q::Queue as QueueTable>::OPTIONS;
     let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
@@ -232,7 +232,7 @@ where
 fn archive_of<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<&'static str>>
 where
     C: QueueConnection,
-    Q: Queueable,
+    Q: Entity,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
     C::Backend: Default,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::by::By;
 use super::table::{self, Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::selection::Selection;
@@ -114,7 +114,7 @@ impl fmt::Display for Statistics {
     }
 }
 
-impl<Q: Queueable, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Counts the finished rows by the UTC hour or day in which their last attempt ended, with the mean, the median and
     /// the 95th percentile of the durations.
     ///
@@ -219,7 +219,7 @@ pub trait StatisticsOn<C, S> {
 
 impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     F: Selection,
     C: QueueConnection,
     for<'a> CountFinished<'a, Q::Queue, F::Filter, S>: LoadQuery<'a, C, FinishedRow>,

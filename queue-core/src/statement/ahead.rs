@@ -17,7 +17,7 @@ use super::claim::{Claim, push_due, push_due_rows, push_index_hint, push_oldest}
 use super::condition::push_keys;
 use super::scope::push_floor;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::claim_lock;
 
@@ -28,7 +28,7 @@ pub struct DueKeys<Q> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Queueable> DueKeys<Q> {
+impl<Q: Entity> DueKeys<Q> {
     /// Reads at most `limit` keys. Each number is a statement of its own.
     pub fn new(limit: u32) -> Self {
         DueKeys { limit, floor: None, entity: PhantomData }
@@ -41,12 +41,12 @@ impl<Q: Queueable> DueKeys<Q> {
 }
 
 /// The claim of one row of `Q` that is known by its key, if it is still due. It is prepared once and for all.
-pub struct ClaimKey<Q: Queueable + Selectable<DB>, DB: Backend> {
+pub struct ClaimKey<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     is_key: Q::IsKey,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
     /// Claims the row with this key.
     pub fn new(key: &Q::Key) -> Self {
         ClaimKey { claim: Claim::new(), is_key: Q::is_key(key.clone()) }
@@ -55,13 +55,13 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
 
 /// The claim of several rows of `Q` that are known by their keys, those of them that are still due. Each number of keys is a
 /// statement of its own.
-pub struct ClaimKeys<Q: Queueable + Selectable<DB>, DB: Backend> {
+pub struct ClaimKeys<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     keys: Vec<Q::IsKey>,
     limit: Option<u32>,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     /// Claims the rows with these keys, in no order.
     pub fn new(keys: &[Q::Key]) -> Self {
         ClaimKeys { claim: Claim::new(), keys: is_keys::<Q>(keys), limit: None }
@@ -75,7 +75,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
 
 impl<Q, DB> QueryFragment<DB> for DueKeys<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -96,7 +96,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for ClaimKey<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -119,7 +119,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for ClaimKeys<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -147,21 +147,21 @@ where
     }
 }
 
-impl<Q: Queueable> Query for DueKeys<Q>
+impl<Q: Entity> Query for DueKeys<Q>
 where
     Q::KeyColumns: Expression,
 {
     type SqlType = SqlTypeOf<Q::KeyColumns>;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimKey<Q, DB>
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKey<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimKeys<Q, DB>
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKeys<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
@@ -173,7 +173,7 @@ impl<Q> QueryId for DueKeys<Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable + Selectable<DB> + 'static, DB: Backend + 'static> QueryId for ClaimKey<Q, DB>
+impl<Q: Entity + Selectable<DB> + 'static, DB: Backend + 'static> QueryId for ClaimKey<Q, DB>
 where
     Claim<Q, DB>: QueryId,
 {
@@ -183,11 +183,11 @@ where
     const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for ClaimKeys<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimKeys<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q, C> RunQueryDsl<C> for DueKeys<Q> {}
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKeys<Q, DB> {}
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKey<Q, DB> {}
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKeys<Q, DB> {}
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKey<Q, DB> {}

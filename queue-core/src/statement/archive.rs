@@ -5,7 +5,7 @@ use diesel::result::QueryResult;
 
 use super::condition::push_keys;
 use crate::backend::{QueueBackend, TableName};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 
 /// An archive of a queue's rows. Statements on it give it the name of the queue's own table, so that the user's filter, an
@@ -47,7 +47,7 @@ impl Archive {
 }
 
 /// Copies whole rows from the queue's table to an archive, or back.
-pub struct CopyRows<'a, Q: Queueable> {
+pub struct CopyRows<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
     columns: &'a [String],
     way: Way<'a>,
@@ -59,7 +59,7 @@ enum Way<'a> {
     From(&'a Archive),
 }
 
-impl<'a, Q: Queueable> CopyRows<'a, Q> {
+impl<'a, Q: Entity> CopyRows<'a, Q> {
     /// Copies the rows with these keys to another table.
     pub fn to(archive: &'a TableName, columns: &'a [String], keys: &[Q::Key]) -> Self {
         CopyRows { keys: is_keys::<Q>(keys), columns, way: Way::To(archive) }
@@ -73,7 +73,7 @@ impl<'a, Q: Queueable> CopyRows<'a, Q> {
 
 impl<Q, DB> QueryFragment<DB> for CopyRows<'_, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -98,7 +98,7 @@ where
     }
 }
 
-impl<Q: Queueable> CopyRows<'_, Q> {
+impl<Q: Entity> CopyRows<'_, Q> {
     fn push_columns<DB: QueueBackend>(&self, before: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         for (i, column) in self.columns.iter().enumerate() {
             out.push_sql(if i == 0 { before } else { ", " });
@@ -108,18 +108,18 @@ impl<Q: Queueable> CopyRows<'_, Q> {
     }
 }
 
-impl<Q: Queueable> QueryId for CopyRows<'_, Q> {
+impl<Q: Entity> QueryId for CopyRows<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// Removes the rows with some keys from the queue's table, or from an archive.
-pub struct RemoveKeys<'a, Q: Queueable> {
+pub struct RemoveKeys<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
     archive: Option<&'a Archive>,
 }
 
-impl<'a, Q: Queueable> RemoveKeys<'a, Q> {
+impl<'a, Q: Entity> RemoveKeys<'a, Q> {
     /// Removes the rows with these keys.
     pub fn new(keys: &[Q::Key], archive: Option<&'a Archive>) -> Self {
         RemoveKeys { keys: is_keys::<Q>(keys), archive }
@@ -128,7 +128,7 @@ impl<'a, Q: Queueable> RemoveKeys<'a, Q> {
 
 impl<Q, DB> QueryFragment<DB> for RemoveKeys<'_, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -154,11 +154,11 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for RemoveKeys<'_, Q> {
+impl<Q: Entity> QueryId for RemoveKeys<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-pub(super) fn is_keys<Q: Queueable>(keys: &[Q::Key]) -> Vec<Q::IsKey> {
+pub(super) fn is_keys<Q: Entity>(keys: &[Q::Key]) -> Vec<Q::IsKey> {
     keys.iter().cloned().map(Q::is_key).collect()
 }

@@ -11,14 +11,14 @@ use super::condition::{Condition, push_column};
 use super::split::Split;
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::guard::Guard;
 use crate::status::Status;
 
 /// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
 ///
 /// The condition must pick pending rows only: the queue's index knows those.
-pub struct CountPending<'a, Q: Queueable, F, S, DB: Backend> {
+pub struct CountPending<'a, Q: Entity, F, S, DB: Backend> {
     condition: Condition<'a, Q::Queue, F>,
     split: Split<'a, S>,
     guard: Option<Guard<DB>>,
@@ -30,7 +30,7 @@ pub struct CountPending<'a, Q: Queueable, F, S, DB: Backend> {
 /// there are.
 pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
 
-impl<'a, Q: Queueable, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
+impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
     /// Counts the rows; of more than `limit` values, those with most rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
         CountPending { condition, split: Split(split), guard: Q::Queue::guard(), limit }
@@ -65,7 +65,7 @@ where
 
 impl<Q, F, S, DB> QueryFragment<DB> for CountPending<'_, Q, F, S, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
@@ -163,7 +163,7 @@ where
     Ok(())
 }
 
-impl<Q: Queueable, F, S, DB: Backend> Query for CountPending<'_, Q, F, S, DB> {
+impl<Q: Entity, F, S, DB: Backend> Query for CountPending<'_, Q, F, S, DB> {
     type SqlType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
 }
 
@@ -171,7 +171,7 @@ impl<T, F, S> Query for CountByValue<'_, T, F, S> {
     type SqlType = (Nullable<Text>, BigInt, BigInt);
 }
 
-impl<Q: Queueable, F, S, DB: Backend> QueryId for CountPending<'_, Q, F, S, DB> {
+impl<Q: Entity, F, S, DB: Backend> QueryId for CountPending<'_, Q, F, S, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -181,5 +181,5 @@ impl<T, F, S> QueryId for CountByValue<'_, T, F, S> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, F, S, DB: Backend, C> RunQueryDsl<C> for CountPending<'_, Q, F, S, DB> {}
+impl<Q: Entity, F, S, DB: Backend, C> RunQueryDsl<C> for CountPending<'_, Q, F, S, DB> {}
 impl<T, F, S, C> RunQueryDsl<C> for CountByValue<'_, T, F, S> {}

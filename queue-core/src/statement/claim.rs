@@ -19,7 +19,7 @@ use super::walk::{Walk, push_named_column};
 use crate::backend::{QueueBackend, TableName, index_of};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
 use crate::details::Details;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::error::panic_text;
 use crate::guard::Guard;
 use crate::instant::{Instant, TimestampUtc, microseconds};
@@ -34,7 +34,7 @@ pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -64,7 +64,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 
 /// The claim of several rows of `Q`, but not of some that are known by their keys. It is a statement of its own, because
 /// the plain claim is prepared once and for all.
-pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
+pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     limit: u32,
     excepted: Vec<Q::IsKey>,
@@ -75,7 +75,7 @@ pub struct ClaimSome<Q: Queueable + Selectable<DB>, DB: Backend> {
     floor: Option<Instant>,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     /// Reads the rows and locks none.
     pub fn without_lock(self) -> Self {
         ClaimSome { locks: false, ..self }
@@ -130,7 +130,7 @@ impl Fence {
 }
 
 /// A claimed row.
-pub struct Claimed<Q: Queueable> {
+pub struct Claimed<Q: Entity> {
     /// The primary key.
     pub key: Q::Key,
     /// The state in which it was claimed.
@@ -143,9 +143,9 @@ pub struct Claimed<Q: Queueable> {
 
 /// A claimed row as it is loaded: the key and the fence always, the rest if it can be decoded.
 pub type ClaimedRow<Q> =
-    (<Q as Queueable>::Key, Status, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+    (<Q as Entity>::Key, Status, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
 
-impl<Q: Queueable> From<ClaimedRow<Q>> for Claimed<Q> {
+impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
     fn from((key, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
             let state = QueueState {
@@ -204,7 +204,7 @@ pub(crate) use captured_on;
 
 impl<Q, DB> QueryFragment<DB> for Claim<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -223,7 +223,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for ClaimSome<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -262,7 +262,7 @@ where
 
 impl<Q, DB> Claim<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -395,11 +395,11 @@ where
     Ok(())
 }
 
-type KeyType<Q> = SqlTypeOf<<Q as Queueable>::KeyColumns>;
+type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
 
 impl<Q, DB> Query for Claim<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: Backend,
     Q::KeyColumns: Expression,
     Q::SelectExpression: Expression,
@@ -414,7 +414,7 @@ where
 
 impl<Q, DB> QueryId for Claim<Q, DB>
 where
-    Q: Queueable + Selectable<DB> + 'static,
+    Q: Entity + Selectable<DB> + 'static,
     DB: Backend + 'static,
     Q::SelectExpression: QueryId,
 {
@@ -425,17 +425,17 @@ where
         Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for ClaimSome<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimSome<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimSome<Q, DB> {}
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimSome<Q, DB> {}

@@ -13,7 +13,7 @@ use super::claim::Claim;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::claim_lock;
 
@@ -24,7 +24,7 @@ pub struct ClaimFrom<Q: Selectable<DB>, DB: Backend> {
     floor: Instant,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim of one row that is due at this time or later.
     pub fn from(self, floor: Instant) -> ClaimFrom<Q, DB> {
         ClaimFrom { claim: self, floor }
@@ -33,7 +33,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 
 impl<Q, DB> QueryFragment<DB> for ClaimFrom<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -60,7 +60,7 @@ where
 
 impl<Q, DB> QueryId for ClaimFrom<Q, DB>
 where
-    Q: Queueable + Selectable<DB> + 'static,
+    Q: Entity + Selectable<DB> + 'static,
     DB: Backend + 'static,
     Claim<Q, DB>: QueryId,
 {

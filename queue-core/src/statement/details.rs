@@ -10,16 +10,16 @@ use super::claim::{Claimed, ClaimedRow};
 use super::scope::Scope;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::details::Details;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::planted;
 
 /// The optional columns of the row with one key; null for those that the entity does not ask for.
-pub struct ReadDetails<Q: Queueable> {
+pub struct ReadDetails<Q: Entity> {
     is_key: Q::IsKey,
 }
 
-impl<Q: Queueable> ReadDetails<Q> {
+impl<Q: Entity> ReadDetails<Q> {
     /// Reads the row with this key.
     pub fn new(key: &Q::Key) -> Self {
         ReadDetails { is_key: Q::is_key(key.clone()) }
@@ -46,7 +46,7 @@ impl From<DetailsRow> for Details {
 
 impl<Q, DB> QueryFragment<DB> for ReadDetails<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -93,7 +93,7 @@ where
     }
 }
 
-impl<Q: Queueable> Query for ReadDetails<Q> {
+impl<Q: Entity> Query for ReadDetails<Q> {
     type SqlType = (
         Nullable<TimestampUtc>,
         Nullable<Text>,
@@ -105,12 +105,12 @@ impl<Q: Queueable> Query for ReadDetails<Q> {
     );
 }
 
-impl<Q: Queueable> QueryId for ReadDetails<Q> {
+impl<Q: Entity> QueryId for ReadDetails<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, C> RunQueryDsl<C> for ReadDetails<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for ReadDetails<Q> {}
 
 /// Tells the scope how far the claim has come, and reads what else has to be known of its rows.
 pub(super) fn claimed_within<Q, C>(
@@ -119,7 +119,7 @@ pub(super) fn claimed_within<Q, C>(
     rows: Vec<ClaimedRow<Q>>,
 ) -> QueryResult<Vec<Claimed<Q>>>
 where
-    Q: Queueable,
+    Q: Entity,
     C: QueueConnection,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {
@@ -137,7 +137,7 @@ where
 /// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
 pub(super) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
 where
-    Q: Queueable,
+    Q: Entity,
     C: QueueConnection,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {

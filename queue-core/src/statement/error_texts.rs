@@ -12,7 +12,7 @@ use super::condition::{Condition, push_column};
 use super::split::Split;
 use crate::backend::QueueBackend;
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, StatusText};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
@@ -22,7 +22,7 @@ const CHARACTERS: u32 = 1000;
 /// The texts of failures, those that most rows bear first: each with the key of one row, and with numbers.
 ///
 /// It needs window functions, which MySQL has from version 8.
-pub struct ErrorTexts<'a, Q: Queueable, F, S> {
+pub struct ErrorTexts<'a, Q: Entity, F, S> {
     condition: Condition<'a, Q::Queue, F>,
     split: Split<'a, S>,
     limit: u32,
@@ -32,7 +32,7 @@ pub struct ErrorTexts<'a, Q: Queueable, F, S> {
 /// when the first and the last of them failed; how many rows there are of all texts; and `1`.
 pub type ErrorTextRow<K> = (K, String, Option<String>, i64, i64, i64, Option<Instant>, Option<Instant>, i64, i64);
 
-impl<'a, Q: Queueable, F, S> ErrorTexts<'a, Q, F, S> {
+impl<'a, Q: Entity, F, S> ErrorTexts<'a, Q, F, S> {
     /// Reads at most `limit` of the texts, told apart by their first 1,000 characters.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
         ErrorTexts { condition, split: Split(split), limit }
@@ -41,7 +41,7 @@ impl<'a, Q: Queueable, F, S> ErrorTexts<'a, Q, F, S> {
 
 impl<Q, F, S, DB> QueryFragment<DB> for ErrorTexts<'_, Q, F, S>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -87,7 +87,7 @@ where
     }
 }
 
-impl<Q: Queueable, F, S> ErrorTexts<'_, Q, F, S> {
+impl<Q: Entity, F, S> ErrorTexts<'_, Q, F, S> {
     fn push_over<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>, name: &str) -> QueryResult<()>
     where
         DB: QueueBackend,
@@ -243,7 +243,7 @@ where
 
 impl<Q, F, S> Query for ErrorTexts<'_, Q, F, S>
 where
-    Q: Queueable,
+    Q: Entity,
     Q::KeyColumns: Expression,
 {
     type SqlType = (
@@ -264,7 +264,7 @@ impl<T, F> Query for TextsAfter<'_, T, F> {
     type SqlType = Text;
 }
 
-impl<Q: Queueable, F, S> QueryId for ErrorTexts<'_, Q, F, S> {
+impl<Q: Entity, F, S> QueryId for ErrorTexts<'_, Q, F, S> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -274,5 +274,5 @@ impl<T, F> QueryId for TextsAfter<'_, T, F> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, F, S, C> RunQueryDsl<C> for ErrorTexts<'_, Q, F, S> {}
+impl<Q: Entity, F, S, C> RunQueryDsl<C> for ErrorTexts<'_, Q, F, S> {}
 impl<T, F, C> RunQueryDsl<C> for TextsAfter<'_, T, F> {}

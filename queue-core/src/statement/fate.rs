@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use super::change::hangs_on_content;
 use super::{Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::failure_text::failure_text;
 use crate::options::{Fate, Options};
 use crate::status::Status;
@@ -42,7 +42,7 @@ pub(super) fn settle<Q, C>(
     if_due: bool,
 ) -> QueryResult<usize>
 where
-    Q: Queueable,
+    Q: Entity,
     C: QueueConnection + SimpleConnection,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     C::Backend: Default,
@@ -106,7 +106,7 @@ where
 /// Removes a row that is still as it was claimed. One whose content has changed is made due instead.
 pub(super) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
 where
-    Q: Queueable,
+    Q: Entity,
     C: QueueConnection,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
     Remove<Q>: ExecuteDsl<C>,
@@ -123,7 +123,7 @@ where
 /// Removes settled rows from the table, after a copy of each is in their archive.
 fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], fate: Fate) -> QueryResult<()>
 where
-    Q: Queueable,
+    Q: Entity,
     C: QueueConnection,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     C::Backend: Default,

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use super::condition::push_column;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::column::{LastAttemptTime, StatusText, TryCount};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::literal::has_literals;
 
 /// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
@@ -19,7 +19,7 @@ pub struct Finish<Q> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Queueable> Finish<Q> {
+impl<Q: Entity> Finish<Q> {
     /// The update.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -36,7 +36,7 @@ impl<Q: Queueable> Finish<Q> {
 /// tries as claimed, `$4` when the attempt began. It returns a row for each that it has locked.
 pub struct Hold<Q>(PhantomData<fn() -> Q>);
 
-impl<Q: Queueable> Hold<Q> {
+impl<Q: Entity> Hold<Q> {
     /// The lock.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -46,7 +46,7 @@ impl<Q: Queueable> Hold<Q> {
 
 impl<Q, DB> QueryFragment<DB> for Finish<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -86,7 +86,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for Hold<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -109,7 +109,7 @@ where
 }
 
 /// Whether a success of such an entity may be settled by a text that holds other statements too.
-pub(super) fn ends_at_once<Q: Queueable, C: QueueConnection>() -> bool {
+pub(super) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
     <C::Backend as QueueBackend>::FINISHES_AT_ONCE
         && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
         && (<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())

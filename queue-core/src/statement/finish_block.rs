@@ -10,19 +10,19 @@ use diesel::sql_types::{Integer, Text};
 use super::claim::Fence;
 use super::condition::push_fence;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// `RELEASE`, the update of [`Finish`](super::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
 /// then, and the transaction is still there.
-pub struct FinishBlock<Q: Queueable> {
+pub struct FinishBlock<Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
     tries: i32,
 }
 
-impl<Q: Queueable> FinishBlock<Q> {
+impl<Q: Entity> FinishBlock<Q> {
     /// What the server says when there is not exactly one row in the fence's state.
     pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
 
@@ -34,7 +34,7 @@ impl<Q: Queueable> FinishBlock<Q> {
 
 impl<Q, DB> QueryFragment<DB> for FinishBlock<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -72,7 +72,7 @@ where
     }
 }
 
-impl<Q: Queueable + 'static> QueryId for FinishBlock<Q> {
+impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
     type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
 
     // A message whose fence has a lease does not end so.

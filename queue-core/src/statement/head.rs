@@ -17,7 +17,7 @@ use super::scope::push_stages;
 use super::walk::{push_named_column, push_ordered_index_hint, push_pending_mark};
 use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::guard::Guard;
 use crate::status::Status;
 
@@ -29,7 +29,7 @@ pub struct Head<Q, DB: Backend> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Queueable, DB: QueueBackend> Head<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
     /// The statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -43,11 +43,11 @@ impl<Q: Queueable, DB: QueueBackend> Head<Q, DB> {
 }
 
 /// The status of a row that a worker holds under a lease, but not of the one with this key.
-pub struct Leased<Q: Queueable> {
+pub struct Leased<Q: Entity> {
     except: Option<Q::IsKey>,
 }
 
-impl<Q: Queueable> Leased<Q> {
+impl<Q: Entity> Leased<Q> {
     /// Finds a row under a lease with another key than this.
     pub fn new(except: Option<&Q::Key>) -> Self {
         Leased { except: except.cloned().map(Q::is_key) }
@@ -56,7 +56,7 @@ impl<Q: Queueable> Leased<Q> {
 
 impl<Q, DB> QueryFragment<DB> for Head<Q, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -72,7 +72,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for Leased<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -107,7 +107,7 @@ pub(super) fn push_head<'b, Q, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -143,7 +143,7 @@ pub(super) fn push_due_head<'b, Q, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -160,28 +160,28 @@ where
     Ok(())
 }
 
-impl<Q: Queueable, DB: Backend> Query for Head<Q, DB>
+impl<Q: Entity, DB: Backend> Query for Head<Q, DB>
 where
     Q::KeyColumns: Expression,
 {
     type SqlType = SqlTypeOf<Q::KeyColumns>;
 }
 
-impl<Q: Queueable> Query for Leased<Q> {
+impl<Q: Entity> Query for Leased<Q> {
     type SqlType = Text;
 }
 
-impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
+impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
     // The stages that are served may be others in the next statement.
     const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
 }
 
-impl<Q: Queueable> QueryId for Leased<Q> {
+impl<Q: Entity> QueryId for Leased<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Head<Q, DB> {}
-impl<Q: Queueable, C> RunQueryDsl<C> for Leased<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for Leased<Q> {}

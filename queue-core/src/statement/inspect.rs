@@ -9,11 +9,11 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::condition::push_column;
 use crate::backend::{QueueBackend, TableName};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, StatusText, TryCount};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::guard::Guard;
 
 /// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
-pub struct Inspect<Q: Queueable, DB: Backend> {
+pub struct Inspect<Q: Entity, DB: Backend> {
     is_key: Q::IsKey,
     guard: Option<Guard<DB>>,
 }
@@ -23,7 +23,7 @@ pub struct Inspect<Q: Queueable, DB: Backend> {
 pub type InspectedRow =
     (String, i32, Option<String>, (i64, i64, i64), (Option<i64>, Option<i64>, Option<i64>), Option<String>);
 
-impl<Q: Queueable, DB: QueueBackend> Inspect<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     /// Inspects the row with this key.
     pub fn new(key: &Q::Key) -> Self {
         Inspect { is_key: Q::is_key(key.clone()), guard: Q::Queue::guard() }
@@ -32,7 +32,7 @@ impl<Q: Queueable, DB: QueueBackend> Inspect<Q, DB> {
 
 impl<Q, DB> QueryFragment<DB> for Inspect<Q, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -106,9 +106,9 @@ fn push_whether<'a, 'b, DB: QueueBackend>(
 }
 
 /// Counts the rows that have both keys: one where they are the same.
-pub struct IsSame<Q: Queueable>([Q::IsKey; 2]);
+pub struct IsSame<Q: Entity>([Q::IsKey; 2]);
 
-impl<Q: Queueable> IsSame<Q> {
+impl<Q: Entity> IsSame<Q> {
     /// Compares two keys as the database does.
     pub fn new(key: &Q::Key, other: &Q::Key) -> Self {
         IsSame([key, other].map(|key| Q::is_key(key.clone())))
@@ -117,7 +117,7 @@ impl<Q: Queueable> IsSame<Q> {
 
 impl<Q, DB> QueryFragment<DB> for IsSame<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -135,12 +135,12 @@ where
 }
 
 /// Counts the rows with one key in an archive table.
-pub struct IsArchived<Q: Queueable> {
+pub struct IsArchived<Q: Entity> {
     is_key: Q::IsKey,
     archive: &'static str,
 }
 
-impl<Q: Queueable> IsArchived<Q> {
+impl<Q: Entity> IsArchived<Q> {
     /// Looks for the row with this key.
     pub fn new(key: &Q::Key, archive: &'static str) -> Self {
         IsArchived { is_key: Q::is_key(key.clone()), archive }
@@ -149,7 +149,7 @@ impl<Q: Queueable> IsArchived<Q> {
 
 impl<Q, DB> QueryFragment<DB> for IsArchived<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     DB::QueryBuilder: Default,
     Q::IsKey: QueryFragment<DB>,
@@ -167,7 +167,7 @@ where
     }
 }
 
-impl<Q: Queueable, DB: Backend> Query for Inspect<Q, DB> {
+impl<Q: Entity, DB: Backend> Query for Inspect<Q, DB> {
     type SqlType = (
         Text,
         Integer,
@@ -178,29 +178,29 @@ impl<Q: Queueable, DB: Backend> Query for Inspect<Q, DB> {
     );
 }
 
-impl<Q: Queueable> Query for IsArchived<Q> {
+impl<Q: Entity> Query for IsArchived<Q> {
     type SqlType = BigInt;
 }
 
-impl<Q: Queueable> Query for IsSame<Q> {
+impl<Q: Entity> Query for IsSame<Q> {
     type SqlType = BigInt;
 }
 
-impl<Q: Queueable, DB: Backend> QueryId for Inspect<Q, DB> {
+impl<Q: Entity, DB: Backend> QueryId for Inspect<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable> QueryId for IsArchived<Q> {
+impl<Q: Entity> QueryId for IsArchived<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable> QueryId for IsSame<Q> {
+impl<Q: Entity> QueryId for IsSame<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
-impl<Q: Queueable, C> RunQueryDsl<C> for IsArchived<Q> {}
-impl<Q: Queueable, C> RunQueryDsl<C> for IsSame<Q> {}
+impl<Q: Entity, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
+impl<Q: Entity, C> RunQueryDsl<C> for IsArchived<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for IsSame<Q> {}

@@ -13,19 +13,19 @@ use super::archive::is_keys;
 use super::change::Change;
 use super::condition::{Condition, push_keys};
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The keys of the rows that a condition picks, in their order.
-pub struct Keys<'a, Q: Queueable, F> {
+pub struct Keys<'a, Q: Entity, F> {
     condition: Condition<'a, Q::Queue, F>,
     among: Option<Vec<Q::IsKey>>,
     limit: Option<(usize, usize)>,
     lock: Option<bool>,
 }
 
-impl<'a, Q: Queueable, F> Keys<'a, Q, F> {
+impl<'a, Q: Entity, F> Keys<'a, Q, F> {
     /// Reads at most `limit` keys, after the first `offset` of them.
     pub fn some(condition: Condition<'a, Q::Queue, F>, limit: usize, offset: usize) -> Self {
         Keys { condition, among: None, limit: Some((limit, offset)), lock: None }
@@ -39,7 +39,7 @@ impl<'a, Q: Queueable, F> Keys<'a, Q, F> {
 
 impl<Q, F, DB> QueryFragment<DB> for Keys<'_, Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     Q::IsKey: QueryFragment<DB>,
@@ -72,27 +72,27 @@ where
     }
 }
 
-impl<Q: Queueable, F> Query for Keys<'_, Q, F>
+impl<Q: Entity, F> Query for Keys<'_, Q, F>
 where
     Q::KeyColumns: Expression,
 {
     type SqlType = SqlTypeOf<Q::KeyColumns>;
 }
 
-impl<Q: Queueable, F> QueryId for Keys<'_, Q, F> {
+impl<Q: Entity, F> QueryId for Keys<'_, Q, F> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, F, C> RunQueryDsl<C> for Keys<'_, Q, F> {}
+impl<Q: Entity, F, C> RunQueryDsl<C> for Keys<'_, Q, F> {}
 
 /// How many of the rows with some keys a condition still picks.
-pub struct CountAmong<'a, Q: Queueable, F> {
+pub struct CountAmong<'a, Q: Entity, F> {
     condition: Condition<'a, Q::Queue, F>,
     keys: Vec<Q::IsKey>,
 }
 
-impl<'a, Q: Queueable, F> CountAmong<'a, Q, F> {
+impl<'a, Q: Entity, F> CountAmong<'a, Q, F> {
     /// Counts the rows with these keys.
     pub fn new(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key]) -> Self {
         CountAmong { condition, keys: is_keys::<Q>(keys) }
@@ -101,7 +101,7 @@ impl<'a, Q: Queueable, F> CountAmong<'a, Q, F> {
 
 impl<Q, F, DB> QueryFragment<DB> for CountAmong<'_, Q, F>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -116,24 +116,24 @@ where
     }
 }
 
-impl<Q: Queueable, F> Query for CountAmong<'_, Q, F> {
+impl<Q: Entity, F> Query for CountAmong<'_, Q, F> {
     type SqlType = BigInt;
 }
 
-impl<Q: Queueable, F> QueryId for CountAmong<'_, Q, F> {
+impl<Q: Entity, F> QueryId for CountAmong<'_, Q, F> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, F, C> RunQueryDsl<C> for CountAmong<'_, Q, F> {}
+impl<Q: Entity, F, C> RunQueryDsl<C> for CountAmong<'_, Q, F> {}
 
 /// The change of the rows with some keys.
-pub struct ChangeKeys<'a, Q: Queueable> {
+pub struct ChangeKeys<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
     change: &'a Change,
 }
 
-impl<'a, Q: Queueable> ChangeKeys<'a, Q> {
+impl<'a, Q: Entity> ChangeKeys<'a, Q> {
     /// Changes the rows with these keys.
     pub fn new(keys: &[Q::Key], change: &'a Change) -> Self {
         ChangeKeys { keys: is_keys::<Q>(keys), change }
@@ -142,7 +142,7 @@ impl<'a, Q: Queueable> ChangeKeys<'a, Q> {
 
 impl<Q, DB> QueryFragment<DB> for ChangeKeys<'_, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -161,7 +161,7 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for ChangeKeys<'_, Q> {
+impl<Q: Entity> QueryId for ChangeKeys<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -18,17 +18,17 @@ use super::condition::{StateCondition, push_column};
 use super::take::{FINISHED, LEASE_EXPIRED};
 use crate::backend::{QueueBackend, column_names};
 use crate::column::{LastAttemptErrorMessage, LastAttemptTime, TryCount};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc, push_now_plus};
 use crate::status::Status;
 
 /// The lease of the rows that a claim finds. Each number of rows is a statement of its own.
-pub struct LeaseDue<Q: Queueable + Selectable<DB>, DB: Backend> {
+pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: ClaimSome<Q, DB>,
     lease: Duration,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     /// Leases the rows for so long by the same statement.
     pub fn leased(self, lease: Duration) -> LeaseDue<Q, DB> {
         LeaseDue { claim: self, lease }
@@ -40,7 +40,7 @@ pub type LeasedRow<Q> = (ClaimedRow<Q>, Option<Instant>);
 
 impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -78,7 +78,7 @@ where
     }
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
     /// Writes ` SET ..`, the columns that are read with their table's name: the select has columns too.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
@@ -136,16 +136,16 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
     }
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for LeaseDue<Q, DB>
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for LeaseDue<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = (<Claim<Q, DB> as Query>::SqlType, Nullable<TimestampUtc>);
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for LeaseDue<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for LeaseDue<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for LeaseDue<Q, DB> {}
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for LeaseDue<Q, DB> {}

@@ -16,7 +16,7 @@ use super::head::push_due_head;
 use super::scope::push_floor;
 use crate::backend::QueueBackend;
 use crate::column::NextAttemptTime;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::guard::Guard;
 use crate::instant::{Instant, TimestampUtc};
 
@@ -31,7 +31,7 @@ pub struct Look<Q, DB: Backend> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Queueable, DB: QueueBackend> Look<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> Look<Q, DB> {
     /// How far a look reaches into the future: ten minutes. It also keeps `infinity` out.
     pub const HORIZON: Duration = HORIZON;
 
@@ -60,7 +60,7 @@ pub struct LookFrom<Q, DB: Backend> {
 
 impl<Q, DB> QueryFragment<DB> for Look<Q, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -80,7 +80,7 @@ where
 }
 
 /// Until when rows are looked at.
-fn horizon<Q: Queueable, DB: QueueBackend>() -> String {
+fn horizon<Q: Entity, DB: QueueBackend>() -> String {
     let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
     format!("{before}{}{after}", Look::<Q, DB>::HORIZON.as_micros())
 }
@@ -99,7 +99,7 @@ fn push_microseconds_until<DB: QueueBackend>(
 
 impl<Q, DB> QueryFragment<DB> for LookFrom<Q, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -120,7 +120,7 @@ impl<Q, DB: Backend> Query for Look<Q, DB> {
     type SqlType = BigInt;
 }
 
-impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
+impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
     const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
@@ -130,7 +130,7 @@ impl<Q, DB: Backend> Query for LookFrom<Q, DB> {
     type SqlType = BigInt;
 }
 
-impl<Q: Queueable + 'static, DB: Backend + 'static> QueryId for LookFrom<Q, DB> {
+impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for LookFrom<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
     const HAS_STATIC_QUERY_ID: bool = Look::<Q, DB>::HAS_STATIC_QUERY_ID;

@@ -8,14 +8,14 @@ use diesel::sql_types::{Nullable, Text};
 use super::condition::push_column;
 use crate::backend::QueueBackend;
 use crate::column::LastAttemptErrorMessage;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 
 /// The text of the last failure of the row with one key, where a group's mark may stand.
-pub struct RecallMark<Q: Queueable> {
+pub struct RecallMark<Q: Entity> {
     is_key: Q::IsKey,
 }
 
-impl<Q: Queueable> RecallMark<Q> {
+impl<Q: Entity> RecallMark<Q> {
     /// Recalls the mark of the row with this key.
     pub fn new(key: &Q::Key) -> Self {
         RecallMark { is_key: Q::is_key(key.clone()) }
@@ -24,7 +24,7 @@ impl<Q: Queueable> RecallMark<Q> {
 
 impl<Q, DB> QueryFragment<DB> for RecallMark<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -41,13 +41,13 @@ where
     }
 }
 
-impl<Q: Queueable> Query for RecallMark<Q> {
+impl<Q: Entity> Query for RecallMark<Q> {
     type SqlType = Nullable<Text>;
 }
 
-impl<Q: Queueable> QueryId for RecallMark<Q> {
+impl<Q: Entity> QueryId for RecallMark<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, C> RunQueryDsl<C> for RecallMark<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for RecallMark<Q> {}

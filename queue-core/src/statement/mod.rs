@@ -82,21 +82,20 @@ use self::recall::state;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::sample::{Sample, SampleRow};
-pub use self::scope::Scope;
+pub use self::scope::{Progress, Scope};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::statistics::{CountFinished, FinishedRow};
-use self::take::take_due;
 pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use self::turn::{claim_in_turn, due_time_alone_decides, first, is_plain};
+use self::turn::first;
+pub(crate) use self::turn::{due_time_alone_decides, is_plain, locks_what_it_passes};
 pub use self::unknown_stages::UnknownStages;
-use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished};
-use crate::entity::{QueueTable, Queueable};
+use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished, refused};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::Instant;
-pub use crate::low_water::{LowWater, Reach};
-use crate::off_index::claim_off_index;
 use crate::options::Fate;
 use crate::planted::planted;
+use crate::target::target_of;
 
 /// An entity whose queue can be worked on a connection of type `C`.
 ///
@@ -106,7 +105,7 @@ use crate::planted::planted;
     message = "`{Self}` cannot be worked as a queue on `{C}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
 )]
-pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
+pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static {
     /// Returns where the queue's columns and index live.
     fn target() -> QueryResult<Target>;
 
@@ -122,8 +121,15 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// belongs into a transaction.
     fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
-    /// Locks and reads up to `limit` rows that are due longest, in the same way.
-    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
+    /// Reads the rows that a claim of several picks, and locks them if it says so.
+    fn pick(connection: &mut C, claim: ClaimSome<Self, C::Backend>) -> QueryResult<Vec<ClaimedRow<Self>>>;
+
+    /// Tells the scope what was claimed, and reads what else has to be known of the rows.
+    fn claimed(
+        connection: &mut C,
+        scope: Scope<'_, Self::Key>,
+        rows: Vec<ClaimedRow<Self>>,
+    ) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
     /// [`claim_keys`](Self::claim_keys).
@@ -154,18 +160,14 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
     /// Whether whole rows of this scope are read ahead: where the due time alone decides whose turn it is.
     fn is_read_ahead(scope: Scope<'_, Self::Key>) -> bool;
 
-    /// Reads up to `limit` rows that are due longest, without a lock.
-    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Self::Key>) -> QueryResult<Vec<Claimed<Self>>>;
+    /// Writes the lease on due rows without looking at them before, and returns how many rows that was.
+    fn take(connection: &mut C, take: Take<Self, C::Backend>) -> QueryResult<usize>;
 
-    /// Takes up to `limit` rows that are due longest under a lease, without a claim that passes over rows that others hold.
-    /// The rows are returned as they are now. `None`: another claim drew the same token, and the transaction must be
-    /// rolled back. The time is when their attempts began.
-    fn take(
-        connection: &mut C,
-        lease: Duration,
-        limit: u32,
-        scope: Scope<'_, Self::Key>,
-    ) -> QueryResult<Option<(Instant, Vec<Claimed<Self>>)>>;
+    /// Reads the rows that bear the token of such a write.
+    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Self>>>;
+
+    /// Reads what an attempt has to know of the rows beyond the five columns.
+    fn with_details(connection: &mut C, rows: Vec<ClaimedRow<Self>>) -> QueryResult<Vec<Claimed<Self>>>;
 
     /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction. They are returned as they
     /// were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
@@ -250,7 +252,7 @@ pub trait QueueOn<C: QueueConnection>: Queueable + 'static {
 impl<Q, C> QueueOn<C> for Q
 where
     C: QueueConnection,
-    Q: Queueable + Selectable<C::Backend> + 'static,
+    Q: Entity + Selectable<C::Backend> + 'static,
     <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
     Q::KeyColumns: QueryFragment<C::Backend>,
     Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
@@ -287,7 +289,7 @@ where
     C: SimpleConnection,
 {
     fn target() -> QueryResult<Target> {
-        Target::of::<Q, _>(&C::Backend::default())
+        target_of::<Q, _>(&C::Backend::default())
     }
 
     fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
@@ -299,24 +301,19 @@ where
     }
 
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
-        let plain = || Claim::<Q, C::Backend>::new().in_stages(scope.stages);
-        let walks = || is_plain::<Q, C::Backend>(scope);
-        let rows: Vec<ClaimedRow<Q>> = match (scope.except, scope.floor()) {
-            _ if Self::is_claimed_by_key(scope) => {
-                return Ok(claim_off_index::<Q, C>(connection, 1, scope, |_| Ok(()))?.pop());
-            }
-            ([], None) if walks() => plain().load(connection)?,
-            ([], Some(floor)) if walks() => plain().from(floor).load(connection)?,
-            _ => claim_in_turn::<Q, C>(connection, true, 1, scope)?,
+        let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
+        let rows: Vec<ClaimedRow<Q>> = match scope.floor() {
+            None => plain.load(connection)?,
+            Some(floor) => plain.from(floor).load(connection)?,
         };
         Ok(claimed_within(connection, scope, rows)?.pop())
     }
 
-    fn claim_some(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
-        if Self::is_claimed_by_key(scope) {
-            return claim_off_index::<Q, C>(connection, limit, scope, |_| Ok(()));
-        }
-        let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
+    fn pick(connection: &mut C, claim: ClaimSome<Q, C::Backend>) -> QueryResult<Vec<ClaimedRow<Q>>> {
+        claim.load(connection)
+    }
+
+    fn claimed(connection: &mut C, scope: Scope<'_, Q::Key>, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>> {
         claimed_within(connection, scope, rows)
     }
 
@@ -364,18 +361,16 @@ where
             && due_time_alone_decides::<Q>(scope)
     }
 
-    fn glance(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
-        claimed_within(connection, scope, rows)
+    fn take(connection: &mut C, take: Take<Q, C::Backend>) -> QueryResult<usize> {
+        ExecuteDsl::execute(take, connection)
     }
 
-    fn take(
-        connection: &mut C,
-        lease: Duration,
-        limit: u32,
-        scope: Scope<'_, Q::Key>,
-    ) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>> {
-        take_due(connection, lease, limit, scope)
+    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
+        Taken::<Q, C::Backend>::new(token).load(connection)
+    }
+
+    fn with_details(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>> {
+        with_details(connection, rows)
     }
 
     fn lease_at_once(
@@ -456,7 +451,7 @@ where
 
     fn present(connection: &mut C) -> QueryResult<Instant> {
         let present: Option<Instant> = first(Present.load(connection)?).flatten();
-        present.ok_or_else(|| crate::backend::refused("the database told no time".to_owned()))
+        present.ok_or_else(|| refused("the database told no time".to_owned()))
     }
 
     fn finish() -> QueryResult<Option<String>> {

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::change::push_begun_schedule;
 use super::condition::StateCondition;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::options::HasVersion;
 use crate::status::Status;
 
@@ -21,12 +21,12 @@ const STOPPED: [StateCondition; 3] = [
 
 /// The update: it sets the version and makes the row due where the version that is stored is older, or none. A row that is
 /// stopped stays so.
-pub struct EnqueueIfNewer<Q: Queueable, V> {
+pub struct EnqueueIfNewer<Q: Entity, V> {
     is_key: Q::IsKey,
     version: V,
 }
 
-impl<Q: Queueable, V> EnqueueIfNewer<Q, V> {
+impl<Q: Entity, V> EnqueueIfNewer<Q, V> {
     /// Enqueues the row with this key for this version.
     pub fn new(key: &Q::Key, version: V) -> Self {
         EnqueueIfNewer { is_key: Q::is_key(key.clone()), version }
@@ -35,7 +35,7 @@ impl<Q: Queueable, V> EnqueueIfNewer<Q, V> {
 
 impl<Q, V, DB> QueryFragment<DB> for EnqueueIfNewer<Q, V>
 where
-    Q: Queueable,
+    Q: Entity,
     Q::Queue: HasVersion,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
@@ -98,7 +98,7 @@ where
     }
 }
 
-impl<Q: Queueable, V> QueryId for EnqueueIfNewer<Q, V> {
+impl<Q: Entity, V> QueryId for EnqueueIfNewer<Q, V> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -7,17 +7,17 @@ use super::change::Change;
 use super::claim::Fence;
 use super::settle::Settle;
 use crate::backend::QueueBackend;
-use crate::entity::Queueable;
+use crate::entity::Entity;
 
 /// What the error says of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "queueable: not one row was changed";
 
 /// The compound statement: MariaDB knows it, and prepares it once for all.
-pub struct PassOn<'a, Q: Queueable> {
+pub struct PassOn<'a, Q: Entity> {
     settle: Settle<'a, Q>,
 }
 
-impl<'a, Q: Queueable> PassOn<'a, Q> {
+impl<'a, Q: Entity> PassOn<'a, Q> {
     /// Settles the row with this key if it is still in the fence's state, between two savepoints.
     pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
         PassOn { settle: Settle::new(key, fence, change) }
@@ -26,7 +26,7 @@ impl<'a, Q: Queueable> PassOn<'a, Q> {
 
 impl<'a, Q, DB> QueryFragment<DB> for PassOn<'a, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Settle<'a, Q>: QueryFragment<DB>,
 {
@@ -40,7 +40,7 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for PassOn<'_, Q> {
+impl<Q: Entity> QueryId for PassOn<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -15,7 +15,7 @@ use super::condition::{push_claimable, push_column};
 use super::scope::push_floor;
 use crate::backend::{QueueBackend, refused};
 use crate::column::NextAttemptTime;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::planted::claim_lock;
 
@@ -26,7 +26,7 @@ pub struct ReadAhead<Q: Selectable<DB>, DB: Backend> {
     floor: Option<Instant>,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> ReadAhead<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ReadAhead<Q, DB> {
     /// Reads at most `limit` rows, and none that is due earlier than `floor`. Each number is a statement of its own.
     pub fn new(limit: u32, floor: Option<Instant>) -> Self {
         ReadAhead { claim: Claim::new(), limit, floor }
@@ -40,7 +40,7 @@ pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
 /// is the row's version still, if it is still due, and if nobody holds it.
 pub struct LockVersion<Q>(PhantomData<fn() -> Q>);
 
-impl<Q: Queueable> LockVersion<Q> {
+impl<Q: Entity> LockVersion<Q> {
     /// The lock.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -75,7 +75,7 @@ impl RowVersion {
 
 impl<Q, DB> QueryFragment<DB> for ReadAhead<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -102,7 +102,7 @@ where
 
 impl<Q, DB> QueryFragment<DB> for LockVersion<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,

@@ -10,18 +10,18 @@ use super::claim::Fence;
 use super::condition::{push_column, push_fence};
 use crate::backend::QueueBackend;
 use crate::column::{StatusText, TryCount};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The status and the try count of the row with one key.
-pub struct Recall<Q: Queueable> {
+pub struct Recall<Q: Entity> {
     is_key: Q::IsKey,
     waits: bool,
     state: Option<Fence>,
 }
 
-impl<Q: Queueable> Recall<Q> {
+impl<Q: Entity> Recall<Q> {
     /// Recalls the row with this key.
     pub fn new(key: &Q::Key) -> Self {
         Recall { is_key: Q::is_key(key.clone()), waits: true, state: None }
@@ -40,7 +40,7 @@ impl<Q: Queueable> Recall<Q> {
 
 impl<Q, DB> QueryFragment<DB> for Recall<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -65,16 +65,16 @@ where
     }
 }
 
-impl<Q: Queueable> Query for Recall<Q> {
+impl<Q: Entity> Query for Recall<Q> {
     type SqlType = (Text, Integer);
 }
 
-impl<Q: Queueable> QueryId for Recall<Q> {
+impl<Q: Entity> QueryId for Recall<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, C> RunQueryDsl<C> for Recall<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for Recall<Q> {}
 
 /// The state that was read, if it is one that we know.
 pub(super) fn state((status, try_count): (String, i32)) -> Option<Fence> {

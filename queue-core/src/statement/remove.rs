@@ -8,18 +8,18 @@ use diesel::sql_types::{BigInt, Integer, Text};
 use super::claim::Fence;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The fenced removal of one row.
-pub struct Remove<Q: Queueable> {
+pub struct Remove<Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
     if_due: bool,
 }
 
-impl<Q: Queueable> Remove<Q> {
+impl<Q: Entity> Remove<Q> {
     /// Removes the row with this key if it is still in the fence's state, with the content that was claimed.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
         Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
@@ -33,7 +33,7 @@ impl<Q: Queueable> Remove<Q> {
 
 impl<Q, DB> QueryFragment<DB> for Remove<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -57,7 +57,7 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for Remove<Q> {
+impl<Q: Entity> QueryId for Remove<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -10,18 +10,18 @@ use diesel::{RunQueryDsl, Selectable};
 use super::claim::{Claim, Fence};
 use super::condition::push_fence;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The row with one key, if it is still in the fence's state; it need not be due. It waits for whoever holds the row.
-pub struct Retake<Q: Queueable + Selectable<DB>, DB: Backend> {
+pub struct Retake<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     is_key: Q::IsKey,
     fence: Fence,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     /// Retakes the row with this key.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
         Retake { claim: Claim::new(), is_key: Q::is_key(key.clone()), fence }
@@ -30,7 +30,7 @@ impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
 
 impl<Q, DB> QueryFragment<DB> for Retake<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -53,16 +53,16 @@ where
     }
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> Query for Retake<Q, DB>
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for Retake<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend> QueryId for Retake<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for Retake<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Retake<Q, DB> {}
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Retake<Q, DB> {}

@@ -8,11 +8,11 @@ use diesel::{RunQueryDsl, Selectable};
 use super::claim::{Captured, Claim};
 use super::condition::Condition;
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::Instant;
 
 /// The first rows that a condition picks, in the order of the primary key.
-pub struct Sample<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> {
+pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
     row: Claim<Q, DB>,
     condition: Condition<'a, Q::Queue, F>,
     limit: usize,
@@ -20,9 +20,9 @@ pub struct Sample<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> {
 
 /// A row as it is loaded. Unlike a claimed one, it may bear any status.
 pub type SampleRow<Q> =
-    (<Q as Queueable>::Key, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+    (<Q as Entity>::Key, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
 
-impl<'a, Q: Queueable + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
+impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     /// Reads at most `limit` rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, limit: usize) -> Self {
         Sample { row: Claim::new(), condition, limit }
@@ -31,7 +31,7 @@ impl<'a, Q: Queueable + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB
 
 impl<Q, F, DB> QueryFragment<DB> for Sample<'_, Q, F, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -52,16 +52,16 @@ where
 
 impl<Q, F, DB> Query for Sample<'_, Q, F, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: Backend,
     Claim<Q, DB>: Query,
 {
     type SqlType = <Claim<Q, DB> as Query>::SqlType;
 }
 
-impl<Q: Queueable + Selectable<DB>, F, DB: Backend> QueryId for Sample<'_, Q, F, DB> {
+impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Sample<'_, Q, F, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Sample<'_, Q, F, DB> {}
+impl<Q: Entity + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Sample<'_, Q, F, DB> {}

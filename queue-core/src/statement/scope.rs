@@ -10,8 +10,22 @@ use crate::backend::QueueBackend;
 use crate::column::NextAttemptTime;
 use crate::entity::QueueTable;
 use crate::instant::{Instant, TimestampUtc};
-use crate::low_water::Reach;
 use crate::options::Stages;
+
+/// Where a claim begins, and who is told of what it finds.
+pub trait Progress: std::fmt::Debug {
+    /// The earliest due time that is claimed.
+    fn floor(&self) -> Option<Instant>;
+
+    /// Whether claims begin at a mark, also if this one begins below it.
+    fn keeps_to_mark(&self) -> bool;
+
+    /// The database has told what is to be claimed.
+    fn is_answered(&self);
+
+    /// Rows were claimed; these are the due times of the earliest and the latest.
+    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>);
+}
 
 /// Which of the due rows a worker claims: none with these keys, only those in these stages, and none below the low-water
 /// mark.
@@ -22,7 +36,7 @@ pub struct Scope<'a, K> {
     /// The texts of the stages, if not all that the entity has.
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and what is told of the rows that it finds.
-    pub reach: Option<&'a Reach<'a>>,
+    pub reach: Option<&'a dyn Progress>,
 }
 
 impl<K> Scope<'_, K> {
@@ -31,12 +45,12 @@ impl<K> Scope<'_, K> {
 
     /// The earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {
-        self.reach.and_then(Reach::floor)
+        self.reach.and_then(|reach| reach.floor())
     }
 
     /// Whether claims begin at the mark, or this one below it because others do.
     pub(crate) fn keeps_to_mark(&self) -> bool {
-        self.reach.is_some_and(Reach::keeps_to_mark)
+        self.reach.is_some_and(|reach| reach.keeps_to_mark())
     }
 }
 

@@ -11,7 +11,7 @@ use diesel::{RunQueryDsl, Selectable};
 use super::condition::{Condition, push_column};
 use crate::backend::QueueBackend;
 use crate::column::{QueueStateColumns, StatusText, queue_state};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 
 /// How many rows a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
@@ -20,14 +20,14 @@ pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
 pub struct CountByStatus<'a, T, F>(pub Condition<'a, T, F>);
 
 /// The rows that a condition picks, each with its queue state, ordered by primary key.
-pub struct Load<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> {
+pub struct Load<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
     selection: Q::SelectExpression,
     state: QueueStateColumns<Q::Queue>,
     condition: Condition<'a, Q::Queue, F>,
     limit: Option<i64>,
 }
 
-impl<'a, Q: Queueable + Selectable<DB>, F, DB: Backend> Load<'a, Q, F, DB> {
+impl<'a, Q: Entity + Selectable<DB>, F, DB: Backend> Load<'a, Q, F, DB> {
     /// Loads the rows, at most `limit` of them.
     pub fn new(condition: Condition<'a, Q::Queue, F>, limit: Option<i64>) -> Self {
         Load { selection: Q::construct_selection(), state: queue_state(), condition, limit }
@@ -68,7 +68,7 @@ where
 
 impl<Q, F, DB> QueryFragment<DB> for Load<'_, Q, F, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -103,7 +103,7 @@ impl<T, F> Query for CountByStatus<'_, T, F> {
 
 impl<Q, F, DB> Query for Load<'_, Q, F, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: Backend,
     Q::SelectExpression: Expression,
 {
@@ -120,11 +120,11 @@ impl<T, F> QueryId for CountByStatus<'_, T, F> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable + Selectable<DB>, F, DB: Backend> QueryId for Load<'_, Q, F, DB> {
+impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Load<'_, Q, F, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<T, F, C> RunQueryDsl<C> for Count<'_, T, F> {}
 impl<T, F, C> RunQueryDsl<C> for CountByStatus<'_, T, F> {}
-impl<Q: Queueable + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Load<'_, Q, F, DB> {}
+impl<Q: Entity + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Load<'_, Q, F, DB> {}

@@ -9,19 +9,19 @@ use super::change::Change;
 use super::claim::{Fence, push_index_hint};
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
 
 /// The fenced change of one row.
-pub struct Settle<'a, Q: Queueable> {
+pub struct Settle<'a, Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
     change: &'a Change,
     if_due: bool,
 }
 
-impl<'a, Q: Queueable> Settle<'a, Q> {
+impl<'a, Q: Entity> Settle<'a, Q> {
     /// Changes the row with this key if it is still in the fence's state.
     pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
         Settle { is_key: Q::is_key(key.clone()), fence, change, if_due: false }
@@ -35,7 +35,7 @@ impl<'a, Q: Queueable> Settle<'a, Q> {
 
 impl<Q, DB> QueryFragment<DB> for Settle<'_, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -64,18 +64,18 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for Settle<'_, Q> {
+impl<Q: Entity> QueryId for Settle<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// The fenced change of several rows at once.
-pub struct SettleMany<'a, Q: Queueable> {
+pub struct SettleMany<'a, Q: Entity> {
     rows: Vec<(Q::IsKey, Fence)>,
     change: &'a Change,
 }
 
-impl<'a, Q: Queueable> SettleMany<'a, Q> {
+impl<'a, Q: Entity> SettleMany<'a, Q> {
     /// Changes those of the rows that are still in their fence's state. There must be one at least.
     pub fn new<'k>(rows: impl IntoIterator<Item = (&'k Q::Key, Fence)>, change: &'a Change) -> Self
     where
@@ -88,7 +88,7 @@ impl<'a, Q: Queueable> SettleMany<'a, Q> {
 
 impl<Q, DB> QueryFragment<DB> for SettleMany<'_, Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
@@ -117,7 +117,7 @@ where
     }
 }
 
-impl<Q: Queueable> QueryId for SettleMany<'_, Q> {
+impl<Q: Entity> QueryId for SettleMany<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

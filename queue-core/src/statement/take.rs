@@ -8,26 +8,20 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::QueueOn;
 use super::change::push_begun_schedule;
-use super::claim::{Claim, Claimed, ClaimedRow, push_due_rows, time_ago};
+use super::claim::{Claim, push_due_rows, time_ago};
 use super::condition::{StateCondition, push_column};
-use super::details::{DetailsRow, ReadDetails, with_details};
-use super::scope::Scope;
-use super::turn::aged_first;
 use super::walk::Walk;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::QueueBackend;
 use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 use crate::guard::Guard;
 use crate::instant::{Instant, TimestampUtc};
 use crate::status::Status;
@@ -42,7 +36,7 @@ pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
 pub struct Present;
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
-pub struct Take<Q: Queueable, DB: Backend> {
+pub struct Take<Q: Entity, DB: Backend> {
     guard: Option<Guard<DB>>,
     stages: Option<Vec<&'static str>>,
     began: Instant,
@@ -53,7 +47,7 @@ pub struct Take<Q: Queueable, DB: Backend> {
     age: Option<Duration>,
 }
 
-impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     /// Takes rows with none of these keys.
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
         Take {
@@ -85,7 +79,7 @@ pub struct Taken<Q: Selectable<DB>, DB: Backend> {
     token: Instant,
 }
 
-impl<Q: Queueable + Selectable<DB>, DB: QueueBackend> Taken<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Taken<Q, DB> {
     /// Selects the rows that were taken with this token.
     pub fn new(token: Instant) -> Self {
         Taken { claim: Claim::new(), token }
@@ -102,7 +96,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for Present {
 
 impl<Q, DB> QueryFragment<DB> for Take<Q, DB>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     DB::QueryBuilder: Default,
     Q::IsKey: QueryFragment<DB>,
@@ -140,7 +134,7 @@ where
     }
 }
 
-impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned: the status comes last, and the
     /// number of attempts after the text that names it.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
@@ -224,7 +218,7 @@ impl<Q: Queueable, DB: QueueBackend> Take<Q, DB> {
 
 impl<Q, DB> QueryFragment<DB> for Taken<Q, DB>
 where
-    Q: Queueable + Selectable<DB>,
+    Q: Entity + Selectable<DB>,
     DB: QueueBackend,
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
@@ -267,7 +261,7 @@ impl QueryId for Present {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Queueable, DB: Backend> QueryId for Take<Q, DB> {
+impl<Q: Entity, DB: Backend> QueryId for Take<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -279,42 +273,3 @@ impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB
 
 impl<C> RunQueryDsl<C> for Present {}
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}
-
-/// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
-pub(super) fn take_due<Q, C>(
-    connection: &mut C,
-    lease: Duration,
-    limit: u32,
-    scope: Scope<'_, Q::Key>,
-) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C> + Selectable<C::Backend>,
-    Take<Q, C::Backend>: ExecuteDsl<C>,
-    Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
-{
-    let began = Q::present(connection)?;
-    // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
-    let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
-    let random = TimeDelta::microseconds(fastrand::i64(0..1000))
-        + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
-    let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
-    let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-    let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
-    let mut taken = 0;
-    if let Some(age) = aged_first::<Q>() {
-        taken = ExecuteDsl::execute(take().aged(age), connection)?;
-    }
-    if taken == 0 {
-        taken = ExecuteDsl::execute(take(), connection)?;
-    }
-    if taken == 0 {
-        return Ok(Some((began, Vec::new())));
-    }
-    let rows: Vec<ClaimedRow<Q>> = Taken::<Q, C::Backend>::new(token).load(connection)?;
-    if rows.len() != taken {
-        return Ok(None);
-    }
-    Ok(Some((began, with_details(connection, rows)?)))
-}

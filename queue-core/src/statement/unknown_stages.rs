@@ -12,12 +12,12 @@ use super::condition::push_column;
 use super::scope::push_stage_in;
 use crate::backend::{QueueBackend, refused};
 use crate::column::NextAttemptTime;
-use crate::entity::{QueueTable, Queueable};
+use crate::entity::{Entity, QueueTable};
 
 /// The texts of stages that pending rows of `Q` bear and `Q` does not have: some of them, in order.
 pub struct UnknownStages<Q>(PhantomData<fn() -> Q>);
 
-impl<Q: Queueable> UnknownStages<Q> {
+impl<Q: Entity> UnknownStages<Q> {
     /// The search.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
@@ -27,7 +27,7 @@ impl<Q: Queueable> UnknownStages<Q> {
 
 impl<Q, DB> QueryFragment<DB> for UnknownStages<Q>
 where
-    Q: Queueable,
+    Q: Entity,
     DB: QueueBackend,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     str: ToSql<Text, DB>,

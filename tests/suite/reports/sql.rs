@@ -6,13 +6,13 @@ use queueable::statement::{
     And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, IsSame,
     StateCondition, TextsAfter, WithTexts,
 };
-use queueable::{NoFilter, QueueTable, Queueable, Status};
+use queueable::{NoFilter, QueueTable, Status};
 
 use super::{Invoice, Order, Parcel, orders};
 use crate::db::{Conn, NAME};
 
 type Backend = <Conn as diesel::Connection>::Backend;
-type Queue = <Order as Queueable>::Queue;
+type Queue = <Order as queueable::Entity>::Queue;
 
 #[test]
 fn the_sql_of_reports() {
@@ -40,7 +40,7 @@ fn the_sql_of_reports() {
     add("a filter and texts", &CountByValue::<Queue, _, ()>::new(Condition::new(Some(&texts), &[]), None, 1));
     add(
         "statistics without durations",
-        &CountFinished::<<Parcel as Queueable>::Queue, _, ()>::new(plain(&failed), None, 3_600, 10),
+        &CountFinished::<<Parcel as queueable::Entity>::Queue, _, ()>::new(plain(&failed), None, 3_600, 10),
     );
     add("statistics by company", &CountFinished::<Queue, _, _>::new(plain(&failed), company, 86_400, 10));
     add("pending", &CountPending::<Order, _, (), Backend>::new(plain(&pending), None, 10));
