@@ -102,3 +102,8 @@ pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
     std::mem::forget(payload);
     text
 }
+
+/// An error of ours in the form in which Diesel carries one.
+pub(crate) fn refused(text: String) -> diesel::result::Error {
+    diesel::result::Error::DatabaseError(diesel::result::DatabaseErrorKind::Unknown, Box::new(text))
+}

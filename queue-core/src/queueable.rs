@@ -6,19 +6,15 @@ use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::r2d2::{ConnectionManager, Pool};
 
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::column::{NextAttemptTime, QueueColumn, QueueStateColumns, StatusText, TryCount, queue_state};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, Now, NowPlus, QueueConnection};
+use crate::entity::{
+    Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StatusText, TryCount, queue_state,
+};
 use crate::error::Error;
-use crate::instant::{Instant, Now, NowPlus, TimestampUtc};
-use crate::mode::HandlerFor;
-use crate::poller::Poller;
-use crate::queue::Queue;
-use crate::report::{ExplainOn, Explanation};
-use crate::selection::AllFilters;
+use crate::poller::{HandlerFor, Poller};
+use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
+use crate::row::{Instant, Status, TimestampUtc};
 use crate::statement::QueueOn;
-use crate::status::Status;
-use crate::version::EnqueueByVersion;
 
 /// What goes into an insert or an update to make a row due.
 pub type Due<T, Time> = (
@@ -43,19 +39,19 @@ pub trait Queueable: Entity {
     /// Makes a row due at once, by the database's clock. The value goes into an insert or an update; in an update it
     /// is a new enqueueing: the status becomes `NOT_ATTEMPTED` and the tries start anew.
     fn due_now() -> Due<Self::Queue, Now> {
-        crate::wake::announce::<Self::Queue>();
+        crate::poller::announce::<Self::Queue>();
         due(Now)
     }
 
     /// Makes a row due at a given time.
     fn due_at(time: DateTime<Utc>) -> Due<Self::Queue, Instant> {
-        crate::wake::announce::<Self::Queue>();
+        crate::poller::announce::<Self::Queue>();
         due(Instant::from(time))
     }
 
     /// Makes a row due after a delay, counted by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
-        crate::wake::announce::<Self::Queue>();
+        crate::poller::announce::<Self::Queue>();
         due(NowPlus(delay))
     }
 
@@ -101,7 +97,7 @@ pub trait Queueable: Entity {
     {
         let changed = Self::enqueue_version(connection.as_queue_connection(), key, version)?;
         if changed > 0 {
-            crate::wake::announce::<Self::Queue>();
+            crate::poller::announce::<Self::Queue>();
         }
         Ok(changed > 0)
     }

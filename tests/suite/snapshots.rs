@@ -8,11 +8,10 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, ErrorText, Fence, FinishBlock, Keys, Load, Look, Next, Present, QueueOn, ReadDetails,
-    Recall, RecallMark, Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
-    UnknownStages,
+    CountByStatus, DueKeys, FinishBlock, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark,
+    Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
 };
-use queueable::{Instant, Queueable, Status};
+use queueable::{ErrorText, Fence, Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};

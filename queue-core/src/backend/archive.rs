@@ -5,44 +5,45 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
+use super::connection::{Step, Target};
 use super::schema::{finding, until_done};
-use super::{Step, TableName, Target, refused};
-use crate::error::Finding;
-use crate::options::Fate;
+use super::table_name::TableName;
+use crate::error::{Finding, refused};
+use crate::row::Fate;
 
 /// A column of any table.
 #[derive(QueryableByName)]
-pub(super) struct StoredColumn {
+pub(crate) struct StoredColumn {
     #[diesel(sql_type = Text)]
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The whole type, as it is written in DDL.
     #[diesel(sql_type = Text)]
-    pub(super) sql_type: String,
+    pub(crate) sql_type: String,
     #[diesel(sql_type = Bool)]
-    pub(super) nullable: bool,
+    pub(crate) nullable: bool,
     #[diesel(sql_type = Bool)]
-    pub(super) has_default: bool,
+    pub(crate) has_default: bool,
     /// Whether it is computed from others.
     #[diesel(sql_type = Bool)]
-    pub(super) computed: bool,
+    pub(crate) computed: bool,
 }
 
 /// A column of a unique index.
 #[derive(QueryableByName)]
-pub(super) struct UniqueColumn {
+pub(crate) struct UniqueColumn {
     #[diesel(sql_type = Text)]
-    pub(super) index_name: String,
+    pub(crate) index_name: String,
     /// `None`: an expression.
     #[diesel(sql_type = Nullable<Text>)]
-    pub(super) column_name: Option<String>,
+    pub(crate) column_name: Option<String>,
     /// Whether the index belongs to a constraint.
     #[diesel(sql_type = Bool)]
     #[allow(dead_code, reason = "MySQL drops a constraint as it drops an index")]
-    pub(super) is_constraint: bool,
+    pub(crate) is_constraint: bool,
 }
 
 /// What a database answers about archives.
-pub(super) trait ArchiveSchema: Sized {
+pub(crate) trait ArchiveSchema: Sized {
     /// Whether a table can be created inside a transaction.
     const IN_TRANSACTION: bool = true;
 
@@ -84,14 +85,14 @@ fn archives(target: &Target) -> Vec<TableName> {
 }
 
 /// The step of a migration that creates the archives. What undoes it leaves them: their rows are nowhere else.
-pub(super) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
+pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
     (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: A::IN_TRANSACTION })
 }
 
 /// Creates the archives that are missing.
-pub(super) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<()> {
+pub(crate) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<()> {
     for archive in archives(target) {
         until_done(
             connection,
@@ -107,7 +108,7 @@ pub(super) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Quer
 }
 
 /// The columns of a table that are not computed from others.
-pub(super) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &TableName) -> QueryResult<Vec<String>> {
+pub(crate) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &TableName) -> QueryResult<Vec<String>> {
     let columns = connection.table_columns(table)?;
     if columns.is_empty() {
         return Err(refused(format!("there is no table {table}, or it cannot be read")));
@@ -116,7 +117,7 @@ pub(super) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &Table
 }
 
 /// Compares the archives with the live table: whether they take each of its rows.
-pub(super) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<Vec<Finding>> {
+pub(crate) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<Vec<Finding>> {
     let mut findings = Vec::new();
     let archives = archives(target);
     if archives.is_empty() {

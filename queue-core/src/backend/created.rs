@@ -1,12 +1,12 @@
 //! The default that gives an inserted row its time, where a database can add one to a column without giving it to the rows
 //! that are there already.
 
-use super::Target;
+use super::connection::Target;
 use super::schema::{LiveColumn, find, finding};
 use crate::error::Finding;
 
 /// The column of the time at which a row is inserted, if the live table has it and gives it no default.
-pub(super) fn without_default(target: &Target, live: &[LiveColumn]) -> Option<&'static str> {
+pub(crate) fn without_default(target: &Target, live: &[LiveColumn]) -> Option<&'static str> {
     // MariaDB says `NULL` where a column has none.
     let is_none = |default: &Option<String>| default.as_ref().is_none_or(|text| text.eq_ignore_ascii_case("NULL"));
     let created = target.options.metrics.created;
@@ -14,6 +14,6 @@ pub(super) fn without_default(target: &Target, live: &[LiveColumn]) -> Option<&'
 }
 
 /// The finding for it.
-pub(super) fn no_default(target: &Target, created: &str, mend: String) -> Finding {
+pub(crate) fn no_default(target: &Target, created: &str, mend: String) -> Finding {
     finding(target, format!("the column {created} has no default, so an insert leaves no time in it"), mend)
 }

@@ -1,8 +1,6 @@
 //! The answers of MySQL and MariaDB.
 
-mod archive;
-mod schema;
-mod trigger;
+mod ddl;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,17 +9,26 @@ use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
-use diesel::prelude::*;
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
+use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished};
+use super::control::Control;
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished, fingerprint, refused};
-use crate::instant::{Instant, TimestampUtc};
-use crate::planted::planted;
-use crate::statement::Control;
+use super::table_name::fingerprint;
+use crate::error::refused;
+use crate::fault::planted;
+use crate::row::{Instant, TimestampUtc};
+
+use diesel::prelude::*;
+
+mod archive;
+
+mod schema;
+
+mod trigger;
 
 impl QueueBackend for Mysql {
     type Connection = MysqlConnection;
@@ -282,6 +289,7 @@ struct Answer {
     #[diesel(sql_type = Nullable<BigInt>)]
     answer: Option<i64>,
 }
+
 /// Whether the server prepares statements that control a transaction.
 static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
 
@@ -383,7 +391,7 @@ impl ToSql<TimestampUtc, Mysql> for Instant {
     }
 }
 
-crate::statement::captured_on!(Mysql);
+super::captured::captured_on!(Mysql);
 
 #[cfg(test)]
 mod tests {

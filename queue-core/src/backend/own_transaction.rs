@@ -5,7 +5,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::result::{Error, QueryResult};
 
 /// Runs `change` in a transaction that `begin` opens, or in a savepoint when one is open; it is told which.
-pub(super) fn in_own_transaction<C, T>(
+pub(crate) fn in_own_transaction<C, T>(
     connection: &mut C,
     begin: &str,
     change: impl FnOnce(&mut C, bool) -> QueryResult<T>,

@@ -1,9 +1,6 @@
 //! PostgreSQL's answers.
 
-mod archive;
-mod notify;
-mod schema;
-mod trigger;
+mod ddl;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,17 +9,27 @@ use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgConnection, PgValue};
-use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
-use super::own_transaction::in_own_transaction;
-use super::{
+use super::connection::{
     AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished,
-    fingerprint, refused,
 };
-use crate::instant::{Instant, TimestampUtc};
+use super::own_transaction::in_own_transaction;
+use super::table_name::fingerprint;
+use crate::error::refused;
+use crate::row::{Instant, TimestampUtc};
+
+use diesel::prelude::*;
+
+mod archive;
+
+mod notify;
+
+mod schema;
+
+mod trigger;
 
 impl QueueBackend for Pg {
     type Connection = PgConnection;
@@ -417,4 +424,4 @@ impl ToSql<TimestampUtc, Pg> for Instant {
     }
 }
 
-crate::statement::captured_on!(Pg);
+super::captured::captured_on!(Pg);

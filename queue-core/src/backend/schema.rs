@@ -4,65 +4,64 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::{QueueBackend, Target, ordered_index_of, pending_mark_of, refused};
-use crate::error::Finding;
-use crate::options::Options;
-use crate::planted::planted;
-use crate::status::Status;
+use super::connection::{QueueBackend, Target, ordered_index_of, pending_mark_of};
+use crate::error::{Finding, refused};
+use crate::fault::planted;
+use crate::row::{Options, Status};
 
 /// The SQL types of the columns on one database.
-pub(super) struct Types {
-    pub(super) status: &'static str,
-    pub(super) time: &'static str,
-    pub(super) try_count: &'static str,
-    pub(super) message: &'static str,
+pub(crate) struct Types {
+    pub(crate) status: &'static str,
+    pub(crate) time: &'static str,
+    pub(crate) try_count: &'static str,
+    pub(crate) message: &'static str,
     /// A word: a stage, a cron expression, a time zone.
-    pub(super) word: &'static str,
+    pub(crate) word: &'static str,
     /// A whole number of 64 bits.
-    pub(super) count: &'static str,
+    pub(crate) count: &'static str,
     /// The types that the catalogue may name for each of them.
-    pub(super) accepted: Accepted,
+    pub(crate) accepted: Accepted,
 }
 
 /// The types under which the catalogue may know the columns.
-pub(super) struct Accepted {
-    pub(super) status: &'static [&'static str],
-    pub(super) time: &'static [&'static str],
-    pub(super) try_count: &'static [&'static str],
-    pub(super) message: &'static [&'static str],
-    pub(super) word: &'static [&'static str],
-    pub(super) count: &'static [&'static str],
+pub(crate) struct Accepted {
+    pub(crate) status: &'static [&'static str],
+    pub(crate) time: &'static [&'static str],
+    pub(crate) try_count: &'static [&'static str],
+    pub(crate) message: &'static [&'static str],
+    pub(crate) word: &'static [&'static str],
+    pub(crate) count: &'static [&'static str],
 }
 
 /// A column that the queue needs.
 #[derive(PartialEq)]
-pub(super) struct NeededColumn {
-    pub(super) name: &'static str,
+pub(crate) struct NeededColumn {
+    pub(crate) name: &'static str,
     /// Its type, default and nullability, as DDL.
-    pub(super) definition: String,
+    pub(crate) definition: String,
     /// Its type alone.
-    pub(super) sql_type: &'static str,
+    pub(crate) sql_type: &'static str,
     /// Its default, where it must not be null.
-    pub(super) default: Option<String>,
+    pub(crate) default: Option<String>,
     accepted: &'static [&'static str],
     nullable: bool,
 }
 
 /// A column of the live table.
 #[derive(QueryableByName)]
-pub(super) struct LiveColumn {
+pub(crate) struct LiveColumn {
     #[diesel(sql_type = Text)]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[diesel(sql_type = Text)]
-    pub(super) data_type: String,
+    pub(crate) data_type: String,
     #[diesel(sql_type = Bool)]
-    pub(super) nullable: bool,
+    pub(crate) nullable: bool,
     #[diesel(sql_type = Nullable<Text>)]
-    pub(super) default_value: Option<String>,
+    pub(crate) default_value: Option<String>,
 }
 
 /// The queue's columns: the five, and those that the entity's options ask for.
-pub(super) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
+pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
     let names = target.columns;
     let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
         name,
@@ -113,7 +112,7 @@ const OWN: usize = 5;
 
 /// The steps of a migration that add the columns: one for those that every queue has, and one for each that an option asks
 /// for. So an option that is asked for later is a further step, beside those that were made before.
-pub(super) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
+pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
     let (own, asked_for) = needed.split_at(OWN);
     std::iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, std::slice::from_ref(column))))
 }
@@ -122,7 +121,7 @@ pub(super) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'s
 ///
 /// Others may be doing the same: processes that start together, or a server that goes on with what a killed one has asked
 /// for. So an error counts only when the look after it finds the same left to do.
-pub(super) fn until_done<C, T: PartialEq>(
+pub(crate) fn until_done<C, T: PartialEq>(
     connection: &mut C,
     look: impl Fn(&mut C) -> QueryResult<Option<T>>,
     step: impl Fn(&mut C, &T) -> QueryResult<()>,
@@ -146,7 +145,7 @@ pub(super) fn until_done<C, T: PartialEq>(
 ///
 /// When the table has a column of such a name that is the application's own. The queue would overwrite it, and reverting
 /// the migration would drop it.
-pub(super) fn missing(
+pub(crate) fn missing(
     target: &Target,
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
@@ -204,12 +203,12 @@ fn is_status_default(live: &LiveColumn) -> bool {
     live.default_value.as_ref().is_some_and(|default| default.contains(Status::NotAttempted.as_str()))
 }
 
-pub(super) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
+pub(crate) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
 /// What is wrong with the live columns. `retype` writes the SQL that gives a column its definition.
-pub(super) fn compare(
+pub(crate) fn compare(
     target: &Target,
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
@@ -257,33 +256,33 @@ pub(super) fn compare(
     findings
 }
 
-pub(super) fn finding(target: &Target, problem: String, mend: String) -> Finding {
+pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
     Finding { entity: target.entity.to_owned(), problem, mend }
 }
 
 /// The finding for a missing index, and the statements that make it.
-pub(super) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
+pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
     let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
     finding(target, problem, mend.join("; "))
 }
 
 /// An index of the queue.
-pub(super) struct Index {
+pub(crate) struct Index {
     /// The step of the migration that makes it.
-    pub(super) step: &'static str,
-    pub(super) name: String,
+    pub(crate) step: &'static str,
+    pub(crate) name: String,
     /// The first column's name: an index that begins with another is none of ours.
-    pub(super) first: String,
+    pub(crate) first: String,
     /// All columns, as SQL.
-    pub(super) columns: String,
+    pub(crate) columns: String,
     /// The column that it is led by, where an index cannot leave out the rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
-    pub(super) mark: Option<String>,
+    pub(crate) mark: Option<String>,
 }
 
 /// The index of due times, and the one of the entity's own order: by order and due time, or by order and primary key, where
 /// one message is worked at a time.
-pub(super) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
+pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
     let mut indexes = vec![Index {

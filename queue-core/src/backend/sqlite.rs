@@ -1,25 +1,29 @@
 //! SQLite's answers.
 
-mod archive;
-mod schema;
-mod trigger;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
-use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target};
 use super::own_transaction::in_own_transaction;
-use super::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, refused};
-use crate::instant::TimestampUtc;
-use crate::planted::planted;
+use crate::error::refused;
+use crate::fault::planted;
+use crate::row::TimestampUtc;
+
+use diesel::prelude::*;
+
+mod archive;
+
+mod schema;
+
+mod trigger;
 
 /// The one width in which times are written: they are compared as text.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
@@ -187,13 +191,13 @@ fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
     diesel::select(diesel::dsl::sql::<BigInt>(sql)).get_result(connection)
 }
 
-impl FromSql<TimestampUtc, Sqlite> for crate::instant::Instant {
+impl FromSql<TimestampUtc, Sqlite> for crate::row::Instant {
     fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         <NaiveDateTime as FromSql<Timestamp, Sqlite>>::from_sql(value).map(|time| time.and_utc().into())
     }
 }
 
-impl ToSql<TimestampUtc, Sqlite> for crate::instant::Instant {
+impl ToSql<TimestampUtc, Sqlite> for crate::row::Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         if !(0..=9999).contains(&self.year()) {
             return Err(format!(
@@ -207,4 +211,4 @@ impl ToSql<TimestampUtc, Sqlite> for crate::instant::Instant {
     }
 }
 
-crate::statement::captured_on!(Sqlite);
+super::captured::captured_on!(Sqlite);

@@ -118,7 +118,7 @@ where
 }
 
 /// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
-pub(super) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> String {
+pub(crate) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> String {
     let hash = format!("_{:016x}", fingerprint(&format!("{table}\n{column}")));
     let mut end = table.len().min(MAX_IDENTIFIER - prefix.len() - hash.len());
     while !table.is_char_boundary(end) {

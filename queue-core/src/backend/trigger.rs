@@ -5,36 +5,36 @@
 
 use diesel::result::QueryResult;
 
+use super::connection::Target;
 use super::schema::{finding, until_done};
-use super::{Target, fingerprint};
-use crate::crash::suspicion::PRESUMED;
+use super::table_name::fingerprint;
 use crate::error::Finding;
-use crate::reserve::RESERVING;
+use crate::row::{PRESUMED, RESERVING};
 
 /// What the name of every trigger of ours begins with. Where triggers fire in the order of their names, ours fires behind
 /// the application's, and sees what those have made of the row.
 const PREFIX: &str = "zz_queueable_";
 
 /// A trigger that an entity asks for.
-pub(super) struct Trigger {
-    pub(super) name: String,
+pub(crate) struct Trigger {
+    pub(crate) name: String,
     /// The statements that create it.
-    pub(super) create: Vec<String>,
+    pub(crate) create: Vec<String>,
     /// What is missing without it, for a finding.
-    pub(super) purpose: String,
+    pub(crate) purpose: String,
 }
 
 /// What is to be done to a table's triggers.
 #[derive(Debug, PartialEq)]
-pub(super) struct ToDo {
+pub(crate) struct ToDo {
     /// The statements that create what is missing.
-    pub(super) create: Vec<String>,
+    pub(crate) create: Vec<String>,
     /// The names of those that nobody asks for any more.
-    pub(super) stale: Vec<String>,
+    pub(crate) stale: Vec<String>,
 }
 
 /// Returns the name of a trigger: `zz_queueable_<hash of the queue>_<kind>_<hash of what it is made of>`.
-pub(super) fn name(target: &Target, kind: &str, made_of: &[&str]) -> String {
+pub(crate) fn name(target: &Target, kind: &str, made_of: &[&str]) -> String {
     format!("{}{kind}_{:08x}", family(target), fingerprint(&made_of.join("\n")) as u32)
 }
 
@@ -45,20 +45,20 @@ fn family(target: &Target) -> String {
 }
 
 /// Those of the names that are the queue's triggers'.
-pub(super) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
+pub(crate) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
     let family = family(target);
     names.into_iter().filter(|name| name.starts_with(&family)).collect()
 }
 
 /// The condition that a row with this text is not held by an attempt. A change of a row that is held is counted only: the
 /// attempt's end judges by the count, and would not find the row in another state.
-pub(super) fn is_free(text: &str) -> String {
+pub(crate) fn is_free(text: &str) -> String {
     // No wildcard stands in the words.
     format!("COALESCE({text}, '') NOT LIKE '{RESERVING}%' AND COALESCE({text}, '') NOT LIKE '{PRESUMED}%'")
 }
 
 /// What is to be done where these triggers of the queue are live; `None`: nothing.
-pub(super) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
+pub(crate) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
     let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
     let create: Vec<_> = missing.flat_map(|trigger| trigger.create.clone()).collect();
     let is_wanted = |name: &&String| wanted.iter().any(|trigger| trigger.name == **name);
@@ -68,7 +68,7 @@ pub(super) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
 
 /// Creates what is missing, and then drops what nobody asks for any more: in between a change counts twice, which is
 /// better than not at all.
-pub(super) fn bring_up_to_date<C>(
+pub(crate) fn bring_up_to_date<C>(
     connection: &mut C,
     wanted: &[Trigger],
     live: impl Fn(&mut C) -> QueryResult<Vec<String>>,
@@ -86,7 +86,7 @@ pub(super) fn bring_up_to_date<C>(
 }
 
 /// What is wrong with the live triggers. One too many is not: programs of the time before a migration still run beside it.
-pub(super) fn compare(target: &Target, wanted: &[Trigger], live: &[String]) -> Vec<Finding> {
+pub(crate) fn compare(target: &Target, wanted: &[Trigger], live: &[String]) -> Vec<Finding> {
     let table = &target.table;
     let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
     let finding = |trigger: &Trigger| {

@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use super::alone::Company;
-use super::flight::Flight;
-use super::record::Entry;
-use super::strict::Mark;
-use super::{Course, CrashAccounting, Crashes};
-use crate::statement::Fence;
-use crate::wake::unpoisoned;
+use super::accounting::CrashAccounting;
+use super::accounts::{Course, Crashes};
+use super::exclusive_run::Company;
+use super::in_flight_file::Flight;
+use super::in_flight_record::Entry;
+use crate::lock::unpoisoned;
+use crate::row::{ErrorText, Fence};
 
 /// What a worker records.
 pub(crate) struct Recorder {
@@ -52,7 +52,7 @@ impl Recorder {
     }
 
     /// Says whether what was found out is written on its row.
-    pub(super) fn written(&self, accusation: Entry, written: bool) {
+    pub(crate) fn written(&self, accusation: Entry, written: bool) {
         if written {
             self.crashes.strike(&accusation);
         } else {
@@ -79,7 +79,7 @@ impl Recorder {
     }
 
     /// Says that the row bears a mark that an attempt without an end is to take off.
-    pub(super) fn set_mark(&self, mark: Mark) {
+    pub(crate) fn set_mark(&self, mark: Mark) {
         *unpoisoned(self.mark.lock()) = Some(mark);
     }
 
@@ -97,4 +97,11 @@ impl Default for Recorder {
     fn default() -> Self {
         Recorder::new(Arc::new(Crashes::off()))
     }
+}
+
+/// A mark on a row, and the text that stood in its place.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) text: String,
+    pub(crate) before: ErrorText,
 }

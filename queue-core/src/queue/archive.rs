@@ -7,17 +7,17 @@ use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use serde::{Deserialize, Serialize};
 
-use super::Queue;
 use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
+use super::queue::Queue;
+use super::selection::{Chosen, Selection};
 use super::sweep::{Moment, Refused, Sweep, SweepOn, exactly};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, HasArchive, QueueTable};
 use crate::error::Error;
-use crate::options::{Fate, HasArchive};
-use crate::selection::{Chosen, Selection};
+use crate::poller::wake;
+use crate::row::Fate;
 use crate::statement::{Archive, CopyRows};
-use crate::wake;
 
 /// What [`Queue::redrive`] came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,14 +4,14 @@ use chrono::{DateTime, Utc};
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
-use super::Queue;
 use super::operation::{self, Operation};
+use super::queue::Queue;
+use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::selection::{Chosen, Selection};
+use crate::poller::wake;
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
-use crate::wake;
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished

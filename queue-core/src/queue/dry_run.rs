@@ -9,12 +9,12 @@ use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
-use super::Queue;
 use super::operation::{self, Operation};
+use super::queue::Queue;
+use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::selection::{Chosen, Selection};
 use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};
 
 /// How many rows a preview shows.

@@ -1,19 +1,18 @@
 //! Enqueues rows that were there before the queue was: paced, in small transactions, and resumable.
 
-use std::fmt;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use serde::{Deserialize, Serialize};
 
 use super::operation;
+use super::queue::{Queue, ReadOn};
+use super::selection::{Chosen, Selection};
 use super::sweep::{Moment, Sweep, SweepOn};
-use super::{Queue, ReadOn};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
-use crate::selection::{Chosen, Selection};
-use crate::wake;
+use crate::poller::wake;
 
 /// How many rows are enqueued in one transaction when nothing else is said.
 const DEFAULT_BATCH: u32 = 100;

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use crate::instant::Instant;
-use crate::options::{Fate, Options};
-use crate::statement::{Change, ErrorText, Next, StateCondition};
-use crate::status::Status;
+use crate::row::{ErrorText, Fate, Instant, Options, Status};
+use crate::statement::{Change, Next, StateCondition};
 
 /// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
 /// enqueued, which [`resume`] must leave alone.
-const STOPPED: &str = crate::statement::STOPPED;
+const STOPPED: &str = crate::row::STOPPED;
 
 /// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
 /// run now.

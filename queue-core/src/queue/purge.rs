@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::Queue;
 use super::operation;
+use super::queue::Queue;
+use super::selection::Chosen;
 use super::sweep::{Refused, Sweep, SweepOn};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
-use crate::selection::Chosen;
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt

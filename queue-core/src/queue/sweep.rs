@@ -9,12 +9,12 @@ use diesel::RunQueryDsl;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::Queue;
 use super::change::told;
-use crate::backend::{QueueBackend, QueueConnection, refused};
+use super::queue::Queue;
+use super::selection::Selection;
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Entity;
-use crate::error::Error;
-use crate::selection::Selection;
+use crate::error::{Error, refused};
 use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, StateCondition};
 
 /// How many keys are read at a time: enough that a million rows are looked through a hundred times and no more, and little
@@ -25,20 +25,20 @@ const CHUNK: usize = 10_000;
 const MOST_ROWS: usize = 5_000;
 
 /// The rows that a sweep takes.
-pub(super) struct Sweep<'a> {
+pub(crate) struct Sweep<'a> {
     /// Their state.
-    pub(super) states: &'a [StateCondition],
+    pub(crate) states: &'a [StateCondition],
     /// Where they are, if not in the queue's table.
-    pub(super) archive: Option<&'a Archive>,
+    pub(crate) archive: Option<&'a Archive>,
     /// How many are worked in one transaction.
-    pub(super) batch: u32,
+    pub(crate) batch: u32,
     /// Whether rows that were passed over are left, and not looked for once more.
-    pub(super) once: bool,
+    pub(crate) once: bool,
 }
 
 /// What happens to a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Moment {
+pub(crate) enum Moment {
     /// The rows are looked through from the first.
     Anew,
     /// It is about to begin.
@@ -52,7 +52,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// it returns how many it took. `at` is told of each batch outside its transaction.
     ///
     /// Rows that others hold are passed over, and looked for once more at the end.
-    pub(super) fn sweep<C: QueueConnection>(
+    pub(crate) fn sweep<C: QueueConnection>(
         &self,
         connection: &mut C,
         sweep: &Sweep<'_>,
@@ -78,7 +78,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 
     /// The same, where the database may refuse what `work` does with some of the rows: the other rows of their batch are
     /// worked all the same, and those stay and are counted.
-    pub(super) fn sweep_leaving<C: QueueConnection>(
+    pub(crate) fn sweep_leaving<C: QueueConnection>(
         &self,
         connection: &mut C,
         sweep: &Sweep<'_>,
@@ -158,7 +158,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 
 /// The rows of which the database does not let go.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     rows: usize,
     first: Option<DieselError>,
 }
@@ -170,7 +170,7 @@ impl Refused {
     }
 
     /// How many rows are done, or the error that tells of both.
-    pub(super) fn beside(self, done: usize) -> Result<usize, Error> {
+    pub(crate) fn beside(self, done: usize) -> Result<usize, Error> {
         let Some(source) = self.first else { return Ok(done) };
         let refused = Error::Refused { rows: self.rows, source };
         match done {
@@ -212,7 +212,7 @@ fn undone_on_error<C: QueueConnection, T>(
 }
 
 /// Makes sure that a statement has changed each of the rows that were locked for it.
-pub(super) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
+pub(crate) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
     match rows == expected {
         true => Ok(rows),
         false => Err(refused(format!(

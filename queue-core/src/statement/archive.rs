@@ -3,48 +3,10 @@
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
+use super::archive_table::Archive;
 use super::condition::push_keys;
 use crate::backend::{QueueBackend, TableName};
 use crate::entity::{Entity, QueueTable};
-use crate::error::Error;
-
-/// An archive of a queue's rows. Statements on it give it the name of the queue's own table, so that the user's filter, an
-/// expression on that table, means its rows.
-#[derive(Debug, Clone)]
-pub struct Archive {
-    table: TableName,
-    alias: String,
-}
-
-impl Archive {
-    /// The archive of this name beside the queue's table.
-    ///
-    /// # Errors
-    ///
-    /// When the queue's table is named with a schema: nothing but that table can bear such a name in a statement.
-    pub fn of(live: &TableName, name: &str) -> Result<Self, Error> {
-        if let Some(schema) = &live.schema {
-            return Err(Error::Archive(format!(
-                "the archive {name} cannot be searched by a filter on {live}: no other table can be read under a name with a \
-                 schema; declare the table without `{schema}.` and have the connection find it (search_path, the default \
-                 database)"
-            )));
-        }
-        Ok(Archive { table: live.beside(name), alias: live.name.clone() })
-    }
-
-    /// The archive's own name.
-    pub fn table(&self) -> &TableName {
-        &self.table
-    }
-
-    /// Writes `archive AS table`.
-    pub(super) fn push_as_table<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-        self.table.push(out)?;
-        out.push_sql(" AS ");
-        out.push_identifier(&self.alias)
-    }
-}
 
 /// Copies whole rows from the queue's table to an archive, or back.
 pub struct CopyRows<'a, Q: Entity> {
@@ -116,7 +78,7 @@ impl<Q: Entity> QueryId for CopyRows<'_, Q> {
 /// Removes the rows with some keys from the queue's table, or from an archive.
 pub struct RemoveKeys<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
-    archive: Option<&'a Archive>,
+    pub(crate) archive: Option<&'a Archive>,
 }
 
 impl<'a, Q: Entity> RemoveKeys<'a, Q> {
@@ -159,6 +121,6 @@ impl<Q: Entity> QueryId for RemoveKeys<'_, Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-pub(super) fn is_keys<Q: Entity>(keys: &[Q::Key]) -> Vec<Q::IsKey> {
+pub(crate) fn is_keys<Q: Entity>(keys: &[Q::Key]) -> Vec<Q::IsKey> {
     keys.iter().cloned().map(Q::is_key).collect()
 }

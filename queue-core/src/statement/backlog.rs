@@ -6,14 +6,12 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::claim::push_index_hint;
 use super::condition::{Condition, push_column};
 use super::split::Split;
+use super::walk::push_index_hint;
 use crate::backend::QueueBackend;
-use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{Entity, QueueTable};
-use crate::guard::Guard;
-use crate::status::Status;
+use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::row::Status;
 
 /// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
 ///
@@ -182,4 +180,5 @@ impl<T, F, S> QueryId for CountByValue<'_, T, F, S> {
 }
 
 impl<Q: Entity, F, S, DB: Backend, C> RunQueryDsl<C> for CountPending<'_, Q, F, S, DB> {}
+
 impl<T, F, S, C> RunQueryDsl<C> for CountByValue<'_, T, F, S> {}

@@ -7,14 +7,10 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
-use super::claim::Fence;
-use crate::backend::QueueBackend;
-use crate::details::Details;
-use crate::entity::{ColumnNames, QueueTable};
-use crate::instant::{Instant, TimestampUtc, push_now_plus};
-use crate::options::Periodic;
-use crate::planted::planted;
-use crate::status::Status;
+use crate::backend::{QueueBackend, push_now_plus};
+use crate::entity::QueueTable;
+use crate::fault::planted;
+use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Periodic, Status, TimestampUtc};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,18 +53,6 @@ pub enum Next {
     InStage(&'static str),
 }
 
-/// What becomes of the text of the last failure.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ErrorText {
-    /// It stays.
-    #[default]
-    Keep,
-    /// It is cleared.
-    Clear,
-    /// It is replaced.
-    Set(String),
-}
-
 impl Change {
     /// A change by an attempt that knows this of its row.
     pub(crate) fn of(details: &Details) -> Self {
@@ -76,7 +60,7 @@ impl Change {
     }
 
     /// The change in place of this one where the content has changed meanwhile.
-    pub(super) fn after_new_content(&self) -> Self {
+    pub(crate) fn after_new_content(&self) -> Self {
         Change {
             status: Some(Status::NotAttempted),
             next: Some(Next::In(Duration::ZERO)),
@@ -88,7 +72,7 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(super) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -211,13 +195,13 @@ impl Change {
 }
 
 /// Whether a change that changed nothing may have found new content in the row.
-pub(super) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
+pub(crate) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
     change.of_content && fence.change_count.is_some()
 }
 
 /// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that
 /// is about to be another one, and the schedule is to begin with this one.
-pub(super) fn push_begun_schedule<DB: QueueBackend>(
+pub(crate) fn push_begun_schedule<DB: QueueBackend>(
     periodic: Periodic,
     names: ColumnNames,
     out: &mut AstPass<'_, '_, DB>,

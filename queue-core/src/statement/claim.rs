@@ -1,7 +1,6 @@
 //! Claims the row that is due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
 
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use diesel::backend::Backend;
@@ -13,25 +12,23 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::condition::{push_claimable, push_column};
-use super::scope::{push_floor, push_stages};
-use super::walk::{Walk, push_named_column};
-use crate::backend::{QueueBackend, TableName, index_of};
-use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueState, StatusText, TryCount};
-use crate::details::Details;
-use crate::entity::{Entity, QueueTable};
-use crate::error::panic_text;
-use crate::guard::Guard;
-use crate::instant::{Instant, TimestampUtc, microseconds};
-use crate::planted::claim_lock;
-use crate::status::Status;
+use super::condition::push_column;
+use super::due::{push_due_rows, time_ago};
+use super::scope::push_floor;
+use super::walk::Walk;
+use crate::backend::{Captured, QueueBackend};
+use crate::entity::{
+    Entity, Guard, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+};
+use crate::fault::claim_lock;
+use crate::row::{Details, Fence, Instant, QueueState, Status, TimestampUtc};
 
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
     guard: Option<Guard<DB>>,
     stages: Option<Vec<&'static str>>,
-    entity: PhantomData<fn() -> Q>,
+    pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
@@ -66,7 +63,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 /// the plain claim is prepared once and for all.
 pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
-    limit: u32,
+    pub(crate) limit: u32,
     excepted: Vec<Q::IsKey>,
     locks: bool,
     walk: Walk,
@@ -101,34 +98,6 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     }
 }
 
-/// The state in which a row was claimed. Every write of an attempt names it, so that it changes nothing that somebody
-/// else has changed meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fence {
-    /// The status.
-    pub status: Status,
-    /// The number of recorded attempts.
-    pub try_count: i32,
-    /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
-    /// of the same number, after the row was enqueued anew.
-    pub began: Option<Instant>,
-    /// How often the row's content had changed when it was claimed, where a change makes it due. Only what an attempt says
-    /// of the content depends on it, see [`Change::of_content`](super::Change::of_content).
-    pub change_count: Option<i64>,
-}
-
-impl Fence {
-    /// A state without a lease.
-    pub const fn new(status: Status, try_count: i32) -> Self {
-        Fence { status, try_count, began: None, change_count: None }
-    }
-
-    /// Whether both have one status and number of attempts, whenever they began.
-    pub(crate) fn reads_as(self, other: Fence) -> bool {
-        (self.status, self.try_count) == (other.status, other.try_count)
-    }
-}
-
 /// A claimed row.
 pub struct Claimed<Q: Entity> {
     /// The primary key.
@@ -160,47 +129,6 @@ impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
         Claimed { key, fence: Fence::new(status, try_count), message, details: Details::default() }
     }
 }
-
-/// A part of a row that may fail to decode without failing the row.
-pub struct Captured<T>(Result<T, Box<dyn std::error::Error + Send + Sync>>);
-
-impl<T> Captured<T> {
-    /// What was decoded.
-    pub(crate) fn ok(self) -> Option<T> {
-        self.0.ok()
-    }
-
-    /// What was decoded, to read.
-    pub(crate) fn read(&self) -> Option<&T> {
-        self.0.as_ref().ok()
-    }
-
-    /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
-    pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
-        Captured(
-            catch_unwind(AssertUnwindSafe(decode))
-                .unwrap_or_else(|panic| Err(format!("its decoding panicked: {}", panic_text(panic)).into())),
-        )
-    }
-}
-
-/// Loads a [`Captured`] part from one backend's rows.
-///
-/// One impl per backend, because one for all would overlap with an impl of `Queryable` that another crate might write
-/// for a backend of its own.
-macro_rules! captured_on {
-    ($backend:ty) => {
-        impl<T, A, B, C, D> diesel::deserialize::FromSqlRow<(A, B, C, D), $backend> for $crate::statement::Captured<T>
-        where
-            T: diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>,
-        {
-            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
-                Ok(Self::new(|| T::build_from_row(row)))
-            }
-        }
-    };
-}
-pub(crate) use captured_on;
 
 impl<Q, DB> QueryFragment<DB> for Claim<Q, DB>
 where
@@ -269,7 +197,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     /// Writes all up to the end of the condition.
-    pub(super) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB::QueryBuilder: Default,
         str: ToSql<Text, DB>,
@@ -280,7 +208,7 @@ where
     }
 
     /// Writes `SELECT key, state, entity`.
-    pub(super) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
@@ -296,103 +224,6 @@ where
         out.push_sql(", ");
         self.selection.walk_ast(out)
     }
-}
-
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
-pub(super) fn push_due<'b, T, DB>(
-    out: &mut AstPass<'_, 'b, DB>,
-    until: &str,
-    guard: Option<&'b Guard<DB>>,
-    stages: Option<&'b [&'static str]>,
-) -> QueryResult<()>
-where
-    T: QueueTable,
-    DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
-    DB::QueryBuilder: Default,
-{
-    Walk::Oldest.push_from::<T, DB>(out)?;
-    push_due_rows::<T, DB>(out, until, guard, stages)
-}
-
-/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
-pub(super) fn push_due_rows<'b, T, DB>(
-    out: &mut AstPass<'_, 'b, DB>,
-    until: &str,
-    guard: Option<&'b Guard<DB>>,
-    stages: Option<&'b [&'static str]>,
-) -> QueryResult<()>
-where
-    T: QueueTable,
-    DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
-{
-    push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" <= ");
-    out.push_sql(until);
-    out.push_sql(" AND ");
-    push_claimable::<T, DB>(out)?;
-    push_stages::<T, DB>(out, stages)?;
-    push_guard(out, guard)
-}
-
-/// Writes ` AND (guard)`, if there is one.
-pub(super) fn push_guard<'b, DB: QueueBackend>(
-    out: &mut AstPass<'_, 'b, DB>,
-    guard: Option<&'b Guard<DB>>,
-) -> QueryResult<()> {
-    if let Some(guard) = guard {
-        out.push_sql(" AND (");
-        guard.walk_ast(out.reborrow())?;
-        out.push_sql(")");
-    }
-    Ok(())
-}
-
-/// The time of the statement less this, as SQL.
-pub(super) fn time_ago<DB: QueueBackend>(age: Duration) -> String {
-    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-    format!("{before}-{}{after}", microseconds(age))
-}
-
-/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
-pub(super) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, first: Option<&str>, limit: u32) -> QueryResult<()>
-where
-    T: QueueTable,
-    DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-{
-    out.push_sql(" ORDER BY ");
-    if let Some(column) = first {
-        push_named_column::<T, DB>(out, column)?;
-        out.push_sql(DB::NULLS_FIRST);
-        out.push_sql(", ");
-    }
-    push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" LIMIT ");
-    out.push_sql(&limit.to_string());
-    Ok(())
-}
-
-/// Writes a hint that names the queue's index, where the database wants one.
-pub(super) fn push_index_hint<T, DB>(
-    out: &mut AstPass<'_, '_, DB>,
-    hint: Option<(&'static str, &'static str)>,
-) -> QueryResult<()>
-where
-    T: QueueTable,
-    DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-{
-    if let Some((before, after)) = hint {
-        out.push_sql(before);
-        out.push_identifier(&index_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS))?;
-        out.push_sql(after);
-    }
-    Ok(())
 }
 
 type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
@@ -438,4 +269,5 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimSome<Q, DB> {
 }
 
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}
+
 impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimSome<Q, DB> {}

@@ -14,8 +14,8 @@ use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::planted::claim_lock;
+use crate::fault::claim_lock;
+use crate::row::{Instant, TimestampUtc};
 
 /// The claim of one row of `Q` that is not below the low-water mark. It is a statement of its own, prepared once like the
 /// plain claim.

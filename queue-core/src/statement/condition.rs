@@ -9,20 +9,17 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer, Text};
 
-use super::archive::Archive;
-use super::claim::Fence;
+use super::archive_table::Archive;
 use crate::backend::QueueBackend;
-use crate::column::{
-    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TryCount,
+use crate::entity::{
+    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueTable, StatusText,
+    TryCount,
 };
-use crate::crash::PRESUMED;
-use crate::entity::QueueTable;
-use crate::instant::{Instant, TimestampUtc, microseconds};
-use crate::planted::planted;
-use crate::status::Status;
+use crate::fault::planted;
+use crate::row::{Fence, Instant, PRESUMED, STOPPED, Status, TimestampUtc, microseconds};
 
 /// Writes a queue column with its table's name.
-pub(super) fn push_column<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_column<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     K: ColumnKind<T>,
@@ -33,7 +30,7 @@ where
 }
 
 /// Writes `status IN (..)` with every status that we know: a row with another one is never claimed.
-pub(super) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -43,7 +40,7 @@ where
 }
 
 /// Writes ` AND status = .. AND try_count = ..`, and, under a lease, when the attempt began.
-pub(super) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+pub(crate) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -76,7 +73,7 @@ where
 }
 
 /// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
-pub(super) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+pub(crate) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -93,9 +90,6 @@ where
     }
     Ok(())
 }
-
-/// The text on a row that was stopped before any attempt failed.
-pub(crate) const STOPPED: &str = "stopped";
 
 /// A condition on a row's queue state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +122,7 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    pub(super) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(crate) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -211,9 +205,9 @@ where
 #[derive(Debug)]
 pub struct Condition<'a, T, F> {
     filter: Option<&'a F>,
-    states: &'a [StateCondition],
+    pub(crate) states: &'a [StateCondition],
     kinds: &'a [Vec<StateCondition>],
-    archive: Option<&'a Archive>,
+    pub(crate) archive: Option<&'a Archive>,
     table: PhantomData<fn() -> T>,
 }
 
@@ -243,7 +237,7 @@ impl<'a, T, F> Condition<'a, T, F> {
     }
 
     /// Writes ` FROM table`, the archive's under the table's name.
-    pub(super) fn push_from<'b, DB>(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_from<'b, DB>(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -256,7 +250,7 @@ impl<'a, T, F> Condition<'a, T, F> {
         }
     }
 
-    pub(super) fn walk_ast<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn walk_ast<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -267,7 +261,7 @@ impl<'a, T, F> Condition<'a, T, F> {
     }
 
     /// Writes the condition, and tells what a further one has to begin with.
-    pub(super) fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str>
+    pub(crate) fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -306,7 +300,7 @@ impl<'a, T, F> Condition<'a, T, F> {
 
 /// Writes `((key) OR (key) ..)`, in nested groups: SQLite bears a thousand levels of an expression, and counts each OR
 /// of a flat list as one.
-pub(super) fn push_keys<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+pub(crate) fn push_keys<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     K: QueryFragment<DB>,
     DB: Backend,

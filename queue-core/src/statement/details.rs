@@ -9,10 +9,9 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use super::claim::{Claimed, ClaimedRow};
 use super::scope::Scope;
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::details::Details;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::planted::planted;
+use crate::fault::planted;
+use crate::row::{Details, Instant, TimestampUtc};
 
 /// The optional columns of the row with one key; null for those that the entity does not ask for.
 pub struct ReadDetails<Q: Entity> {
@@ -113,7 +112,7 @@ impl<Q: Entity> QueryId for ReadDetails<Q> {
 impl<Q: Entity, C> RunQueryDsl<C> for ReadDetails<Q> {}
 
 /// Tells the scope how far the claim has come, and reads what else has to be known of its rows.
-pub(super) fn claimed_within<Q, C>(
+pub(crate) fn claimed_within<Q, C>(
     connection: &mut C,
     scope: Scope<'_, Q::Key>,
     rows: Vec<ClaimedRow<Q>>,
@@ -135,7 +134,7 @@ where
 }
 
 /// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
-pub(super) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+pub(crate) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
 where
     Q: Entity,
     C: QueueConnection,

@@ -11,10 +11,8 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use super::condition::{Condition, push_column};
 use super::split::Split;
 use crate::backend::QueueBackend;
-use crate::column::{LastAttemptErrorMessage, LastAttemptTime, StatusText};
-use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText};
+use crate::row::{Instant, Status, TimestampUtc};
 
 /// By how many characters texts are told apart.
 const CHARACTERS: u32 = 1000;
@@ -275,4 +273,5 @@ impl<T, F> QueryId for TextsAfter<'_, T, F> {
 }
 
 impl<Q: Entity, F, S, C> RunQueryDsl<C> for ErrorTexts<'_, Q, F, S> {}
+
 impl<T, F, C> RunQueryDsl<C> for TextsAfter<'_, T, F> {}

@@ -6,13 +6,15 @@ use diesel::query_builder::QueryFragment;
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
-use super::change::hangs_on_content;
-use super::{Change, ChangeKeys, CopyRows, ErrorText, Fence, Next, Remove, RemoveKeys, Settle, SettleMany};
-use crate::backend::{ErrorClass, QueueConnection, TableName, refused};
+use super::archive::{CopyRows, RemoveKeys};
+use super::change::{Change, Next, hangs_on_content};
+use super::keys::ChangeKeys;
+use super::remove::Remove;
+use super::settle::{Settle, SettleMany};
+use crate::backend::{ErrorClass, QueueConnection, TableName};
 use crate::entity::{Entity, QueueTable};
-use crate::failure_text::failure_text;
-use crate::options::{Fate, Options};
-use crate::status::Status;
+use crate::error::refused;
+use crate::row::{ErrorText, Fate, Fence, Options, Status, failure_text};
 
 /// How much of the reason why a row could not be moved is written on it, in bytes.
 const REASON: usize = 500;
@@ -35,7 +37,7 @@ impl Change {
 }
 
 /// Changes rows that are still as they were claimed, as many as there are, and lets them go if their work has ended.
-pub(super) fn settle<Q, C>(
+pub(crate) fn settle<Q, C>(
     connection: &mut C,
     rows: &[(&Q::Key, Fence)],
     change: &Change,
@@ -104,7 +106,7 @@ where
 }
 
 /// Removes a row that is still as it was claimed. One whose content has changed is made due instead.
-pub(super) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
+pub(crate) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
 where
     Q: Entity,
     C: QueueConnection,

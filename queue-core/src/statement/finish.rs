@@ -7,10 +7,9 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_column;
+use super::literal::has_literals;
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::column::{LastAttemptTime, StatusText, TryCount};
-use crate::entity::{Entity, QueueTable};
-use crate::literal::has_literals;
+use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, TryCount};
 
 /// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
 /// status and the tries as claimed, and under a lease `$6` when the attempt began. It returns the rows that it has changed.
@@ -109,13 +108,13 @@ where
 }
 
 /// Whether a success of such an entity may be settled by a text that holds other statements too.
-pub(super) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
+pub(crate) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
     <C::Backend as QueueBackend>::FINISHES_AT_ONCE
         && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
         && (<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
 }
 
-pub(super) fn text_of<S, C>(statement: &S) -> QueryResult<String>
+pub(crate) fn text_of<S, C>(statement: &S) -> QueryResult<String>
 where
     C: QueueConnection,
     S: QueryFragment<C::Backend>,

@@ -7,14 +7,12 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
-use super::claim::Fence;
 use super::condition::push_fence;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::row::{Fence, Instant, Status, TimestampUtc};
 
-/// `RELEASE`, the update of [`Finish`](super::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
+/// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
 /// then, and the transaction is still there.
 pub struct FinishBlock<Q: Entity> {
     is_key: Q::IsKey,

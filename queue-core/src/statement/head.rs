@@ -11,15 +11,13 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
-use super::claim::{push_guard, push_index_hint};
 use super::condition::{StateCondition, push_claimable, push_column};
+use super::due::push_guard;
 use super::scope::push_stages;
-use super::walk::{push_named_column, push_ordered_index_hint, push_pending_mark};
+use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_mark};
 use crate::backend::QueueBackend;
-use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{Entity, QueueTable};
-use crate::guard::Guard;
-use crate::status::Status;
+use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::row::Status;
 
 /// The primary key of the first pending row of `Q` by its order, then by its key. A row whose guard is false is passed: it
 /// is no work.
@@ -101,7 +99,7 @@ where
 }
 
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
-pub(super) fn push_head<'b, Q, DB>(
+pub(crate) fn push_head<'b, Q, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     guard: Option<&'b Guard<DB>>,
     stages: Option<&'b [&'static str]>,
@@ -136,7 +134,7 @@ where
 }
 
 /// Writes ` FROM (SELECT next_attempt_time ..) AS queueable_head WHERE next_attempt_time <= until`.
-pub(super) fn push_due_head<'b, Q, DB>(
+pub(crate) fn push_due_head<'b, Q, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
     guard: Option<&'b Guard<DB>>,
@@ -184,4 +182,5 @@ impl<Q: Entity> QueryId for Leased<Q> {
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Head<Q, DB> {}
+
 impl<Q: Entity, C> RunQueryDsl<C> for Leased<Q> {}

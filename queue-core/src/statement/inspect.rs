@@ -8,9 +8,9 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::condition::push_column;
 use crate::backend::{QueueBackend, TableName};
-use crate::column::{LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, StatusText, TryCount};
-use crate::entity::{Entity, QueueTable};
-use crate::guard::Guard;
+use crate::entity::{
+    Entity, Guard, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+};
 
 /// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
 pub struct Inspect<Q: Entity, DB: Backend> {
@@ -202,5 +202,7 @@ impl<Q: Entity> QueryId for IsSame<Q> {
 }
 
 impl<Q: Entity, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
+
 impl<Q: Entity, C> RunQueryDsl<C> for IsArchived<Q> {}
+
 impl<Q: Entity, C> RunQueryDsl<C> for IsSame<Q> {}

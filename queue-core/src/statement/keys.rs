@@ -14,8 +14,7 @@ use super::change::Change;
 use super::condition::{Condition, push_keys};
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::row::{Instant, Status, TimestampUtc};
 
 /// The keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {

@@ -15,12 +15,10 @@ use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::{Claim, ClaimSome, ClaimedRow};
 use super::condition::{StateCondition, push_column};
-use super::take::{FINISHED, LEASE_EXPIRED};
-use crate::backend::{QueueBackend, column_names};
-use crate::column::{LastAttemptErrorMessage, LastAttemptTime, TryCount};
-use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc, push_now_plus};
-use crate::status::Status;
+use super::take::FINISHED;
+use crate::backend::{QueueBackend, column_names, push_now_plus};
+use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, TryCount};
+use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
 
 /// The lease of the rows that a claim finds. Each number of rows is a statement of its own.
 pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {

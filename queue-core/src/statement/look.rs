@@ -10,25 +10,21 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Text};
 
-use super::claim::{push_due, push_oldest};
 use super::condition::push_column;
+use super::due::push_due;
 use super::head::push_due_head;
 use super::scope::push_floor;
+use super::walk::push_oldest;
 use crate::backend::QueueBackend;
-use crate::column::NextAttemptTime;
-use crate::entity::{Entity, QueueTable};
-use crate::guard::Guard;
-use crate::instant::{Instant, TimestampUtc};
-
-/// How far a look reaches into the future: as long as the longest poll interval.
-pub(crate) const HORIZON: Duration = Duration::from_secs(600);
+use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable};
+use crate::row::{HORIZON, Instant, TimestampUtc};
 
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
 /// time, the next row is the one whose turn it is.
 pub struct Look<Q, DB: Backend> {
     guard: Option<Guard<DB>>,
     stages: Option<Vec<&'static str>>,
-    entity: PhantomData<fn() -> Q>,
+    pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q: Entity, DB: QueueBackend> Look<Q, DB> {
@@ -137,9 +133,10 @@ impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for LookFrom<Q, DB> {
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Look<Q, DB> {}
+
 impl<Q, DB: Backend, C> RunQueryDsl<C> for LookFrom<Q, DB> {}
 
 /// What a look has told.
-pub(super) fn time_until(microseconds: i64) -> Duration {
+pub(crate) fn time_until(microseconds: i64) -> Duration {
     Duration::from_micros(microseconds.max(0).unsigned_abs())
 }

@@ -7,8 +7,7 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::condition::push_column;
 use crate::backend::QueueBackend;
-use crate::column::LastAttemptErrorMessage;
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable};
 
 /// The text of the last failure of the row with one key, where a group's mark may stand.
 pub struct RecallMark<Q: Entity> {

@@ -1,17 +1,18 @@
-//! The queue's statements, one file each, and `QueueOn`, which runs them.
+//! The queue's statements, one file each, and [`QueueOn`], which runs them.
 //!
 //! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
 //! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
 
-mod ahead;
 mod archive;
+mod archive_table;
 mod backlog;
+mod by_key;
 mod change;
 mod claim;
 mod claim_from;
 mod condition;
-mod control;
 mod details;
+mod due;
 mod error_texts;
 mod fate;
 mod finish;
@@ -20,11 +21,13 @@ mod head;
 mod inspect;
 mod keys;
 mod lease_due;
+mod literal;
 mod look;
 mod mark;
 mod newer;
 mod pass_on;
 mod priority;
+pub(crate) mod queue_on;
 mod read_ahead;
 mod recall;
 mod remove;
@@ -40,45 +43,30 @@ mod turn;
 mod unknown_stages;
 mod walk;
 
-use std::time::Duration;
-
-use diesel::connection::SimpleConnection;
-use diesel::query_builder::QueryFragment;
-use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
-use diesel::result::QueryResult;
-use diesel::{RunQueryDsl, Selectable};
-
-pub use self::ahead::{ClaimKey, ClaimKeys, DueKeys};
-pub use self::archive::{Archive, CopyRows, RemoveKeys};
+pub use self::archive::{CopyRows, RemoveKeys};
+pub use self::archive_table::Archive;
 pub use self::backlog::{CountByValue, CountPending, CountRow, PendingRow};
-use self::change::hangs_on_content;
-pub use self::change::{Change, ErrorText, Next};
-pub(crate) use self::claim::captured_on;
-pub use self::claim::{Captured, Claim, ClaimSome, Claimed, ClaimedRow, Fence};
+pub use self::by_key::{ClaimKey, ClaimKeys, DueKeys};
+pub use self::change::{Change, Next};
+pub use self::claim::{Claim, ClaimSome, Claimed, ClaimedRow};
 pub use self::claim_from::ClaimFrom;
-pub(crate) use self::condition::STOPPED;
 pub use self::condition::{And, Condition, IfAny, StateCondition};
-pub use self::control::Control;
 pub use self::details::{DetailsRow, ReadDetails};
-use self::details::{claimed_within, with_details};
 pub use self::error_texts::{ErrorTextRow, ErrorTexts, TextsAfter, WithTexts};
 pub use self::finish::{Finish, Hold};
-use self::finish::{ends_at_once, text_of};
 pub use self::finish_block::FinishBlock;
 pub use self::head::{Head, Leased};
 pub use self::inspect::{Inspect, InspectedRow, IsArchived, IsSame};
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::lease_due::{LeaseDue, LeasedRow};
-pub(crate) use self::look::HORIZON;
-use self::look::time_until;
 pub use self::look::{Look, LookFrom};
 pub use self::mark::RecallMark;
 pub use self::newer::EnqueueIfNewer;
 pub use self::pass_on::PassOn;
 pub use self::priority::SetPriority;
+pub use self::queue_on::QueueOn;
 pub use self::read_ahead::{LockVersion, ReadAhead, RowVersion, VersionedRow};
 pub use self::recall::Recall;
-use self::recall::state;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::sample::{Sample, SampleRow};
@@ -86,407 +74,8 @@ pub use self::scope::{Progress, Scope};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
 pub use self::statistics::{CountFinished, FinishedRow};
-pub use self::take::{LEASE_EXPIRED, Present, Take, Taken};
-use self::turn::first;
-pub(crate) use self::turn::{due_time_alone_decides, is_plain, locks_what_it_passes};
+pub use self::take::{Present, Take, Taken};
 pub use self::unknown_stages::UnknownStages;
-use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished, refused};
-use crate::entity::{Entity, QueueTable};
-use crate::instant::Instant;
-use crate::options::Fate;
-use crate::planted::planted;
-use crate::target::target_of;
 
-/// An entity whose queue can be worked on a connection of type `C`.
-///
-/// It is implemented for every entity on every [`QueueConnection`] whose backend can store the entity's columns; there
-/// is nothing to implement by hand. Name it in the bounds of generic code.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be worked as a queue on `{C}`",
-    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
-)]
-pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static {
-    /// Returns where the queue's columns and index live.
-    fn target() -> QueryResult<Target>;
-
-    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
-    /// none within [`Look::HORIZON`].
-    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
-
-    /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
-    /// due times.
-    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>>;
-
-    /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
-    /// belongs into a transaction.
-    fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
-
-    /// Reads the rows that a claim of several picks, and locks them if it says so.
-    fn pick(connection: &mut C, claim: ClaimSome<Self, C::Backend>) -> QueryResult<Vec<ClaimedRow<Self>>>;
-
-    /// Tells the scope what was claimed, and reads what else has to be known of the rows.
-    fn claimed(
-        connection: &mut C,
-        scope: Scope<'_, Self::Key>,
-        rows: Vec<ClaimedRow<Self>>,
-    ) -> QueryResult<Vec<Claimed<Self>>>;
-
-    /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
-    /// [`claim_keys`](Self::claim_keys).
-    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Self::Key>>;
-
-    /// Locks and reads up to `limit` of the rows with these keys, of those that are due and that nobody holds.
-    fn claim_keys(
-        connection: &mut C,
-        keys: &[Self::Key],
-        limit: u32,
-        scope: Scope<'_, Self::Key>,
-    ) -> QueryResult<Vec<Claimed<Self>>>;
-
-    /// Whether the rows of this scope are claimed by keys that were read before: where the due time alone decides whose turn
-    /// it is, and a claim along the index would keep others from settling their rows.
-    fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
-
-    /// Reads up to `limit` rows that are due longest and not earlier than `floor`, without a lock, each with its version.
-    fn read_ahead(
-        connection: &mut C,
-        limit: u32,
-        floor: Option<Instant>,
-    ) -> QueryResult<Vec<(Claimed<Self>, RowVersion)>>;
-
-    /// Writes the text that prepares [`LockVersion`], where rows are read ahead.
-    fn lock_version() -> QueryResult<Option<String>>;
-
-    /// Whether whole rows of this scope are read ahead: where the due time alone decides whose turn it is.
-    fn is_read_ahead(scope: Scope<'_, Self::Key>) -> bool;
-
-    /// Writes the lease on due rows without looking at them before, and returns how many rows that was.
-    fn take(connection: &mut C, take: Take<Self, C::Backend>) -> QueryResult<usize>;
-
-    /// Reads the rows that bear the token of such a write.
-    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Self>>>;
-
-    /// Reads what an attempt has to know of the rows beyond the five columns.
-    fn with_details(connection: &mut C, rows: Vec<ClaimedRow<Self>>) -> QueryResult<Vec<Claimed<Self>>>;
-
-    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction. They are returned as they
-    /// were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
-    fn lease_at_once(
-        connection: &mut C,
-        lease: Duration,
-        limit: u32,
-        scope: Scope<'_, Self::Key>,
-    ) -> QueryResult<Vec<(Claimed<Self>, Option<Instant>)>>;
-
-    /// Whether the rows of this scope are leased by one statement: where the due time alone decides whose turn it is, and nothing
-    /// more has to be known of a row than a claim reads.
-    fn is_leased_at_once(scope: Scope<'_, Self::Key>) -> bool;
-
-    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
-    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
-
-    /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
-    fn try_claim(connection: &mut C) -> QueryResult<()>;
-
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
-    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
-    /// the table if the entity says so, here and wherever else a row is settled.
-    fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
-
-    /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
-    fn settle_many(connection: &mut C, rows: &[(&Self::Key, Fence)], change: &Change) -> QueryResult<usize>;
-
-    /// Releases the sentinel of a message, settles its row and sets the next one's, where that can be one round trip: `None`
-    /// elsewhere, and nothing is done. A row that is not as it was claimed is an error.
-    fn pass_on(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>>;
-
-    /// Settles one row in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
-    /// may have run or stopped it meanwhile and left its status and tries as they were.
-    fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
-
-    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
-    /// made due instead.
-    fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
-
-    /// Reads the row's state under its lock, waiting for whoever holds it.
-    fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
-
-    /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
-    fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
-
-    /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
-    fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
-
-    /// Locks the row, waiting for whoever holds it, and tells whether it is exactly in this state.
-    fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
-
-    /// Reads the database's present.
-    fn present(connection: &mut C) -> QueryResult<Instant>;
-
-    /// Writes the text that prepares [`Finish`], where a message may end by it: `None` where more is to be done.
-    fn finish() -> QueryResult<Option<String>>;
-
-    /// Writes the texts that prepare [`Hold`] and [`Finish::leased`], where an answer may be written by them.
-    fn finish_lease() -> QueryResult<Option<(String, String)>>;
-
-    /// Releases the handler's savepoint, settles a success and commits, in one statement.
-    fn finish_in_a_block(connection: &mut C, key: &Self::Key, fence: Fence, tries: i32) -> Result<(), Unfinished>;
-
-    /// Reads the row's state under its lock, unless somebody holds that.
-    fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
-
-    /// Takes the lock with which one message is worked at a time, where the entity asks for that. `false`: another session
-    /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
-    fn exclude(connection: &mut C) -> QueryResult<bool>;
-
-    /// Gives the lock back after the end of the transaction.
-    fn end_exclusion(connection: &mut C) -> QueryResult<()>;
-
-    /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
-    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Self::Key>>;
-
-    /// Whether a row is under a lease that is not the one with this key.
-    fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
-}
-
-impl<Q, C> QueueOn<C> for Q
-where
-    C: QueueConnection,
-    Q: Entity + Selectable<C::Backend> + 'static,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    Q::KeyColumns: QueryFragment<C::Backend>,
-    Claim<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>> + ExecuteDsl<C>,
-    ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ClaimKey<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ClaimKeys<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    DueKeys<Q>: for<'q> LoadQuery<'q, C, Q::Key>,
-    Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
-    Take<Q, C::Backend>: ExecuteDsl<C>,
-    Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ClaimFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ReadAhead<Q, C::Backend>: for<'q> LoadQuery<'q, C, VersionedRow<Q>>,
-    LeaseDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, LeasedRow<Q>>,
-    Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
-    LookFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
-    Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
-    Leased<Q>: for<'q> LoadQuery<'q, C, String>,
-    Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
-    RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
-    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
-    UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
-    Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    FinishBlock<Q>: ExecuteDsl<C>,
-    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
-    for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
-    for<'a> PassOn<'a, Q>: ExecuteDsl<C>,
-    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
-    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
-    Remove<Q>: ExecuteDsl<C>,
-    Q::KeyColumns: QueryFragment<C::Backend>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-    C: SimpleConnection,
-{
-    fn target() -> QueryResult<Target> {
-        target_of::<Q, _>(&C::Backend::default())
-    }
-
-    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?).map(time_until))
-    }
-
-    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>> {
-        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).from(floor).load(connection)?).map(time_until))
-    }
-
-    fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
-        let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
-        let rows: Vec<ClaimedRow<Q>> = match scope.floor() {
-            None => plain.load(connection)?,
-            Some(floor) => plain.from(floor).load(connection)?,
-        };
-        Ok(claimed_within(connection, scope, rows)?.pop())
-    }
-
-    fn pick(connection: &mut C, claim: ClaimSome<Q, C::Backend>) -> QueryResult<Vec<ClaimedRow<Q>>> {
-        claim.load(connection)
-    }
-
-    fn claimed(connection: &mut C, scope: Scope<'_, Q::Key>, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>> {
-        claimed_within(connection, scope, rows)
-    }
-
-    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Q::Key>> {
-        DueKeys::<Q>::new(limit).not_below(floor).load(connection)
-    }
-
-    fn claim_keys(
-        connection: &mut C,
-        keys: &[Q::Key],
-        limit: u32,
-        scope: Scope<'_, Q::Key>,
-    ) -> QueryResult<Vec<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = match keys {
-            [key] => ClaimKey::<Q, C::Backend>::new(key).load(connection)?,
-            keys => ClaimKeys::<Q, C::Backend>::new(keys).at_most(limit).load(connection)?,
-        };
-        claimed_within(connection, scope, rows)
-    }
-
-    fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::READS_AHEAD && due_time_alone_decides::<Q>(scope)
-    }
-
-    fn read_ahead(
-        connection: &mut C,
-        limit: u32,
-        floor: Option<Instant>,
-    ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
-        let rows: Vec<VersionedRow<Q>> = ReadAhead::<Q, C::Backend>::new(limit, floor).load(connection)?;
-        let versioned = |(row, version): VersionedRow<Q>| Some((Claimed::from(row), RowVersion::read(&version)?));
-        Ok(rows.into_iter().filter_map(versioned).collect())
-    }
-
-    fn lock_version() -> QueryResult<Option<String>> {
-        let is_read = Self::is_read_ahead(Scope::ALL) && ends_at_once::<Q, C>();
-        is_read.then(|| text_of::<_, C>(&LockVersion::<Q>::new())).transpose()
-    }
-
-    fn is_read_ahead(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::ROW_VERSION.is_some()
-            && Q::Queue::OPTIONS.stages.is_none()
-            && !Q::Queue::OPTIONS.needs_details()
-            && Q::IS_ITS_ROW
-            && due_time_alone_decides::<Q>(scope)
-    }
-
-    fn take(connection: &mut C, take: Take<Q, C::Backend>) -> QueryResult<usize> {
-        ExecuteDsl::execute(take, connection)
-    }
-
-    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
-        Taken::<Q, C::Backend>::new(token).load(connection)
-    }
-
-    fn with_details(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>> {
-        with_details(connection, rows)
-    }
-
-    fn lease_at_once(
-        connection: &mut C,
-        lease: Duration,
-        limit: u32,
-        scope: Scope<'_, Q::Key>,
-    ) -> QueryResult<Vec<(Claimed<Q>, Option<Instant>)>> {
-        let due = Claim::<Q, C::Backend>::new().some(limit, scope.except).not_below(scope.floor());
-        let leased: Vec<LeasedRow<Q>> = due.leased(lease).load(connection)?;
-        let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
-        Ok(claimed_within(connection, scope, rows)?.into_iter().zip(began).collect())
-    }
-
-    fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::LEASES_AT_ONCE
-            && !Q::Queue::OPTIONS.needs_details()
-            && due_time_alone_decides::<Q>(scope)
-            && !cfg!(queueable_planted)
-    }
-
-    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
-        match <Q::Queue as QueueTable>::OPTIONS.stages {
-            Some(_) => UnknownStages::<Q>::new().load(connection),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn try_claim(connection: &mut C) -> QueryResult<()> {
-        ExecuteDsl::execute(Claim::<Q, C::Backend>::new(), connection).map(drop)
-    }
-
-    fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
-    }
-
-    fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, rows, change, false)
-    }
-
-    fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
-        let is_one_update = change.fate(&Q::Queue::OPTIONS) == Fate::Keep && !hangs_on_content(change, fence);
-        if !is_one_update || cfg!(queueable_planted) || !C::has_compounds(None) {
-            return None;
-        }
-        match ExecuteDsl::execute(PassOn::<Q>::new(key, fence, change), connection) {
-            // It was not understood, so nothing of it was done.
-            Err(error) if !C::has_compounds(Some(&error)) => None,
-            passed => Some(passed.map(drop)),
-        }
-    }
-
-    fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
-    }
-
-    fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        fate::remove::<Q, C>(connection, key, fence)
-    }
-
-    fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        Ok(first(Recall::<Q>::new(key).load(connection)?).and_then(state))
-    }
-
-    fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
-        Ok(first(RecallMark::<Q>::new(key).load(connection)?).flatten())
-    }
-
-    fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
-        let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
-        Ok(with_details(connection, rows)?.pop())
-    }
-
-    fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {
-        let row: Option<(String, i32)> = first(Recall::<Q>::new(key).in_state(fence).load(connection)?);
-        Ok(row.is_some() || planted("a stale owner writes"))
-    }
-
-    fn present(connection: &mut C) -> QueryResult<Instant> {
-        let present: Option<Instant> = first(Present.load(connection)?).flatten();
-        present.ok_or_else(|| refused("the database told no time".to_owned()))
-    }
-
-    fn finish() -> QueryResult<Option<String>> {
-        ends_at_once::<Q, C>().then(|| text_of::<_, C>(&Finish::<Q>::new())).transpose()
-    }
-
-    fn finish_lease() -> QueryResult<Option<(String, String)>> {
-        let texts = || Ok((text_of::<_, C>(&Hold::<Q>::new())?, text_of::<_, C>(&Finish::<Q>::new().leased())?));
-        let by_text = ends_at_once::<Q, C>() && !<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK;
-        by_text.then(texts).transpose()
-    }
-
-    fn finish_in_a_block(connection: &mut C, key: &Q::Key, fence: Fence, tries: i32) -> Result<(), Unfinished> {
-        let finished = ExecuteDsl::execute(FinishBlock::<Q>::new(key, fence, tries), connection);
-        finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<Q>::NOT_ONE_ROW))
-    }
-
-    fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        Ok(first(Recall::<Q>::new(key).unless_locked().load(connection)?).and_then(state))
-    }
-
-    fn exclude(connection: &mut C) -> QueryResult<bool> {
-        Ok(!Q::Queue::OPTIONS.exclusive || connection.try_exclude(&Self::target()?)?)
-    }
-
-    fn end_exclusion(connection: &mut C) -> QueryResult<()> {
-        if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&Self::target()?) } else { Ok(()) }
-    }
-
-    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Q::Key>> {
-        Ok(first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?))
-    }
-
-    fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
-        let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
-        Ok(leased.is_some())
-    }
-}
+pub(crate) use self::literal::{literal, time_literal};
+pub(crate) use self::turn::{is_plain, locks_what_it_passes};

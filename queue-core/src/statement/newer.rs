@@ -7,9 +7,8 @@ use diesel::result::QueryResult;
 use super::change::push_begun_schedule;
 use super::condition::StateCondition;
 use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
-use crate::options::HasVersion;
-use crate::status::Status;
+use crate::entity::{Entity, HasVersion, QueueTable};
+use crate::row::Status;
 
 /// The state of a row that an operator has stopped, whatever it was before: a row that is finished bears no text, unless it
 /// failed or is skipped.

@@ -4,10 +4,10 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::change::Change;
-use super::claim::Fence;
 use super::settle::Settle;
 use crate::backend::QueueBackend;
 use crate::entity::Entity;
+use crate::row::Fence;
 
 /// What the error says of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "queueable: not one row was changed";

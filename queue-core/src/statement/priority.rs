@@ -5,11 +5,11 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Integer;
 
-use super::claim::push_index_hint;
 use super::condition::Condition;
-use super::walk::push_ordered_index_hint;
-use crate::backend::{QueueBackend, refused};
+use super::walk::{push_index_hint, push_ordered_index_hint};
+use crate::backend::QueueBackend;
 use crate::entity::QueueTable;
+use crate::error::refused;
 
 /// The change of the priority of many rows, and of nothing else: an attempt's fence does not name it.
 pub struct SetPriority<'a, T, F> {
@@ -19,7 +19,7 @@ pub struct SetPriority<'a, T, F> {
 }
 
 impl<'a, T, F> SetPriority<'a, T, F> {
-    /// Sets the priority. `keep_off_index` as for [`ChangeAll`](super::ChangeAll).
+    /// Sets the priority. `keep_off_index` as for [`ChangeAll`](super::settle::ChangeAll).
     pub fn new(condition: Condition<'a, T, F>, priority: i32, keep_off_index: bool) -> Self {
         SetPriority { condition, priority, keep_off_index }
     }

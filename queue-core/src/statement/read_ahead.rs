@@ -10,14 +10,16 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Claim, ClaimedRow, push_due, push_oldest};
+use super::claim::{Claim, ClaimedRow};
 use super::condition::{push_claimable, push_column};
+use super::due::push_due;
 use super::scope::push_floor;
-use crate::backend::{QueueBackend, refused};
-use crate::column::NextAttemptTime;
-use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::planted::claim_lock;
+use super::walk::push_oldest;
+use crate::backend::QueueBackend;
+use crate::entity::{Entity, NextAttemptTime, QueueTable};
+use crate::error::refused;
+use crate::fault::claim_lock;
+use crate::row::{Instant, TimestampUtc};
 
 /// The rows of `Q` that are due longest, each with its version.
 pub struct ReadAhead<Q: Selectable<DB>, DB: Backend> {

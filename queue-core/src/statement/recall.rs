@@ -6,13 +6,10 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
-use super::claim::Fence;
 use super::condition::{push_column, push_fence};
 use crate::backend::QueueBackend;
-use crate::column::{StatusText, TryCount};
-use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::entity::{Entity, QueueTable, StatusText, TryCount};
+use crate::row::{Fence, Instant, Status, TimestampUtc};
 
 /// The status and the try count of the row with one key.
 pub struct Recall<Q: Entity> {
@@ -77,6 +74,6 @@ impl<Q: Entity> QueryId for Recall<Q> {
 impl<Q: Entity, C> RunQueryDsl<C> for Recall<Q> {}
 
 /// The state that was read, if it is one that we know.
-pub(super) fn state((status, try_count): (String, i32)) -> Option<Fence> {
+pub(crate) fn state((status, try_count): (String, i32)) -> Option<Fence> {
     Some(Fence::new(status.parse().ok()?, try_count))
 }

@@ -5,12 +5,10 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer, Text};
 
-use super::claim::Fence;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::row::{Fence, Instant, Status, TimestampUtc};
 
 /// The fenced removal of one row.
 pub struct Remove<Q: Entity> {

@@ -7,12 +7,11 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Claim, Fence};
+use super::claim::Claim;
 use super::condition::push_fence;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::row::{Fence, Instant, Status, TimestampUtc};
 
 /// The row with one key, if it is still in the fence's state; it need not be due. It waits for whoever holds the row.
 pub struct Retake<Q: Entity + Selectable<DB>, DB: Backend> {

@@ -5,11 +5,11 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Captured, Claim};
+use super::claim::Claim;
 use super::condition::Condition;
-use crate::backend::QueueBackend;
+use crate::backend::{Captured, QueueBackend};
 use crate::entity::{Entity, QueueTable};
-use crate::instant::Instant;
+use crate::row::Instant;
 
 /// The first rows that a condition picks, in the order of the primary key.
 pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {

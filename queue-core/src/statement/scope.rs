@@ -7,10 +7,8 @@ use diesel::sql_types::Text;
 
 use super::condition::push_column;
 use crate::backend::QueueBackend;
-use crate::column::NextAttemptTime;
-use crate::entity::QueueTable;
-use crate::instant::{Instant, TimestampUtc};
-use crate::options::Stages;
+use crate::entity::{NextAttemptTime, QueueTable};
+use crate::row::{Instant, Stages, TimestampUtc};
 
 /// Where a claim begins, and who is told of what it finds.
 pub trait Progress: std::fmt::Debug {
@@ -69,7 +67,7 @@ impl<K> Default for Scope<'_, K> {
 }
 
 /// Writes ` AND next_attempt_time >= floor`.
-pub(super) fn push_floor<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, floor: &'b Instant) -> QueryResult<()>
+pub(crate) fn push_floor<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, floor: &'b Instant) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -83,7 +81,7 @@ where
 }
 
 /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never claimed.
-pub(super) fn push_stages<'b, T, DB>(
+pub(crate) fn push_stages<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
@@ -99,7 +97,7 @@ where
 }
 
 /// Writes `stage IN (..)`.
-pub(super) fn push_stage_in<'b, T, DB>(
+pub(crate) fn push_stage_in<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     Stages { column, .. }: Stages,
     is: &str,

@@ -10,8 +10,7 @@ use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{Condition, push_column};
 use crate::backend::QueueBackend;
-use crate::column::{QueueStateColumns, StatusText, queue_state};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueStateColumns, QueueTable, StatusText, queue_state};
 
 /// How many rows a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
@@ -126,5 +125,7 @@ impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Load<'_, Q, F, DB> 
 }
 
 impl<T, F, C> RunQueryDsl<C> for Count<'_, T, F> {}
+
 impl<T, F, C> RunQueryDsl<C> for CountByStatus<'_, T, F> {}
+
 impl<Q: Entity + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Load<'_, Q, F, DB> {}

@@ -6,12 +6,11 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
-use super::claim::{Fence, push_index_hint};
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
+use super::walk::push_index_hint;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::row::{Fence, Instant, Status, TimestampUtc};
 
 /// The fenced change of one row.
 pub struct Settle<'a, Q: Entity> {

@@ -6,11 +6,11 @@ use diesel::result::QueryResult;
 use crate::backend::QueueBackend;
 
 /// A column by whose values a report is split, or none.
-pub(super) struct Split<'a, S>(pub(super) Option<&'a S>);
+pub(crate) struct Split<'a, S>(pub(crate) Option<&'a S>);
 
 impl<S> Split<'_, S> {
     /// Writes the value as text; null where nothing is split.
-    pub(super) fn push_value<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_value<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: QueueBackend,
         S: QueryFragment<DB>,
@@ -25,7 +25,7 @@ impl<S> Split<'_, S> {
     }
 
     /// Writes what tells two values apart, after `before`; nothing where nothing is split.
-    pub(super) fn push_group<'b, DB>(&'b self, before: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_group<'b, DB>(&'b self, before: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: QueueBackend,
         S: QueryFragment<DB>,

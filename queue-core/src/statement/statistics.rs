@@ -8,9 +8,8 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use super::condition::{Condition, push_column};
 use super::split::Split;
 use crate::backend::QueueBackend;
-use crate::column::{LastAttemptTime, StatusText};
-use crate::entity::QueueTable;
-use crate::status::Status;
+use crate::entity::{LastAttemptTime, QueueTable, StatusText};
+use crate::row::Status;
 
 /// The rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest rank.
 ///

@@ -16,21 +16,16 @@ use diesel::sql_types::{Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::change::push_begun_schedule;
-use super::claim::{Claim, push_due_rows, time_ago};
+use super::claim::Claim;
 use super::condition::{StateCondition, push_column};
+use super::due::{push_due_rows, time_ago};
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::column::{NextAttemptTime, StatusText};
-use crate::entity::{Entity, QueueTable};
-use crate::guard::Guard;
-use crate::instant::{Instant, TimestampUtc};
-use crate::status::Status;
+use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
 
 /// The statuses with which an attempt begins anew.
-pub(super) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
-
-/// What the text of a row begins with whose last attempt never ended. The attempt's number follows.
-pub const LEASE_EXPIRED: &str = "lease expired in attempt ";
+pub(crate) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
 
 /// The database's present: when the leases begin, from which their end is counted.
 pub struct Present;
@@ -41,7 +36,7 @@ pub struct Take<Q: Entity, DB: Backend> {
     stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
-    limit: u32,
+    pub(crate) limit: u32,
     excepted: Vec<Q::IsKey>,
     walk: Walk,
     age: Option<Duration>,
@@ -272,4 +267,5 @@ impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB
 }
 
 impl<C> RunQueryDsl<C> for Present {}
+
 impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}

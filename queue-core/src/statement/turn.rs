@@ -3,7 +3,7 @@
 use super::scope::Scope;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
-use crate::options::Options;
+use crate::row::Options;
 
 /// Whether the next row is always found by the one statement that is prepared once and for all.
 pub(crate) fn is_plain<Q: Entity, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
@@ -23,6 +23,6 @@ pub(crate) fn locks_what_it_passes<Q: Entity, DB: QueueBackend>(scope: Scope<'_,
     DB::LOCKS_WHAT_IT_PASSES && (guarded || order.is_some() || scope.stages.is_some())
 }
 
-pub(super) fn first<T>(rows: Vec<T>) -> Option<T> {
+pub(crate) fn first<T>(rows: Vec<T>) -> Option<T> {
     rows.into_iter().next()
 }

@@ -10,9 +10,9 @@ use diesel::sql_types::Text;
 
 use super::condition::push_column;
 use super::scope::push_stage_in;
-use crate::backend::{QueueBackend, refused};
-use crate::column::NextAttemptTime;
-use crate::entity::{Entity, QueueTable};
+use crate::backend::QueueBackend;
+use crate::entity::{Entity, NextAttemptTime, QueueTable};
+use crate::error::refused;
 
 /// The texts of stages that pending rows of `Q` bear and `Q` does not have: some of them, in order.
 pub struct UnknownStages<Q>(PhantomData<fn() -> Q>);

@@ -3,14 +3,14 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::claim::{push_index_hint, push_oldest};
-use crate::backend::{QueueBackend, TableName, ordered_index_of, pending_mark_of};
-use crate::entity::QueueTable;
-use crate::options::Order;
+use super::condition::push_column;
+use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_mark_of};
+use crate::entity::{NextAttemptTime, QueueTable};
+use crate::row::Order;
 
 /// In which order due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(crate) enum Walk {
     /// Those that are due longest first, along the index of due times.
     Oldest,
     /// By the entity's order, those of one place by their due times, along the index for that.
@@ -22,12 +22,12 @@ pub(super) enum Walk {
 impl Walk {
     /// How the rows of a queue are claimed. Where one is worked at a time they are claimed by their keys; then this serves the
     /// check at start alone, and the ordered index is another one.
-    pub(super) fn of<T: QueueTable>() -> Self {
+    pub(crate) fn of<T: QueueTable>() -> Self {
         T::OPTIONS.order.filter(|_| !T::OPTIONS.exclusive).map_or(Walk::Oldest, Walk::InOrder)
     }
 
     /// The same order among rows that are known by their keys.
-    pub(super) fn by_key(self) -> Self {
+    pub(crate) fn by_key(self) -> Self {
         match self {
             Walk::Oldest => Walk::ByKey(None),
             Walk::InOrder(order) => Walk::ByKey(Some(order)),
@@ -36,7 +36,7 @@ impl Walk {
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index wants.
-    pub(super) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(crate) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -51,7 +51,7 @@ impl Walk {
     }
 
     /// Names the index, where the database wants that.
-    pub(super) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(crate) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -66,7 +66,7 @@ impl Walk {
     }
 
     /// Writes `mark = 1 AND ` where the ordered index begins with a mark.
-    pub(super) fn push_mark<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    pub(crate) fn push_mark<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -80,7 +80,7 @@ impl Walk {
     }
 
     /// Writes ` ORDER BY .. LIMIT limit`.
-    pub(super) fn push_order<T, DB>(self, out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
+    pub(crate) fn push_order<T, DB>(self, out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -95,7 +95,7 @@ impl Walk {
 }
 
 /// Writes a hint that names the ordered index, where the database wants one.
-pub(super) fn push_ordered_index_hint<T, DB>(
+pub(crate) fn push_ordered_index_hint<T, DB>(
     out: &mut AstPass<'_, '_, DB>,
     hint: Option<(&'static str, &'static str)>,
 ) -> QueryResult<()>
@@ -115,7 +115,7 @@ where
 }
 
 /// Writes `mark = 1 AND ` where an index cannot leave out the rows that are not pending.
-pub(super) fn push_pending_mark<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_pending_mark<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -131,7 +131,7 @@ where
 }
 
 /// Writes a column of the table that has no type of its own, with the table's name.
-pub(super) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
+pub(crate) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -140,4 +140,42 @@ where
     T::TABLE.walk_ast(out.reborrow())?;
     out.push_sql(".");
     out.push_identifier(column)
+}
+
+/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
+pub(crate) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, first: Option<&str>, limit: u32) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql(" ORDER BY ");
+    if let Some(column) = first {
+        push_named_column::<T, DB>(out, column)?;
+        out.push_sql(DB::NULLS_FIRST);
+        out.push_sql(", ");
+    }
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(" LIMIT ");
+    out.push_sql(&limit.to_string());
+    Ok(())
+}
+
+/// Writes a hint that names the queue's index, where the database wants one.
+pub(crate) fn push_index_hint<T, DB>(
+    out: &mut AstPass<'_, '_, DB>,
+    hint: Option<(&'static str, &'static str)>,
+) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+{
+    if let Some((before, after)) = hint {
+        out.push_sql(before);
+        out.push_identifier(&index_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS))?;
+        out.push_sql(after);
+    }
+    Ok(())
 }

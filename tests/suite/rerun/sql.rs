@@ -4,10 +4,8 @@ use chrono::DateTime;
 use diesel::query_builder::QueryFragment;
 use diesel::{Queryable, Selectable};
 use queueable::backend::Schema;
-use queueable::statement::{
-    Change, EnqueueIfNewer, ErrorText, Fence, Next, QueueOn, ReadDetails, Remove, Settle, SettleMany,
-};
-use queueable::{Instant, Queueable, Status};
+use queueable::statement::{Change, EnqueueIfNewer, Next, QueueOn, ReadDetails, Remove, Settle, SettleMany};
+use queueable::{ErrorText, Fence, Instant, Queueable, Status};
 
 use super::documents;
 use crate::db::{Conn, NAME};

@@ -1,12 +1,14 @@
 //! Archives on MySQL and MariaDB.
 
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 
-use super::schema::without_blocking;
+use super::ddl::without_blocking;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::{TableName, Target};
+use crate::backend::connection::Target;
+use crate::backend::table_name::TableName;
+
+use diesel::prelude::*;
 
 impl ArchiveSchema for MysqlConnection {
     const IN_TRANSACTION: bool = false;

@@ -1,22 +1,22 @@
 //! The DDL of MySQL and MariaDB. Both choose the least intrusive algorithm themselves: instant for the columns, in place
 //! and without a lock for the index.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::{Mysql, MysqlConnection};
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::trigger;
+use super::ddl::{live_columns, without_blocking};
+use crate::backend::archive;
+use crate::backend::connection::{Schema, Step, Target};
+use crate::backend::mysql::trigger;
 use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, finding, indexes, missing,
-    needed_columns, no_index, until_done,
+    Accepted, Index, NeededColumn, Types, column_steps, compare, find, finding, indexes, missing, needed_columns,
+    no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, refused};
+use crate::backend::table_name::TableName;
 use crate::error::Finding;
+
+use diesel::prelude::*;
 
 const TYPES: Types = Types {
     // utf8mb4, whatever the table's own character set is: a failure's text may hold any character.
@@ -35,9 +35,6 @@ const TYPES: Types = Types {
         count: &["bigint"],
     },
 };
-
-/// How long the DDL is tried in all.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Schema for MysqlConnection {
     fn steps(target: &Target) -> Vec<Step> {
@@ -193,19 +190,6 @@ fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> 
     Ok(drop.into_iter().chain(mark).chain([create_index(target, index)]).collect())
 }
 
-pub(super) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-    // The casts: MySQL 8 declares these columns with types of its own.
-    diesel::sql_query(
-        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
-         CAST(IF(DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6, COLUMN_TYPE, DATA_TYPE) AS CHAR) AS data_type, \
-         IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
-         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
-    )
-    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
-    .bind::<Text, _>(&target.table.name)
-    .load(connection)
-}
-
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
 fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
@@ -240,27 +224,4 @@ fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Opti
     .get_result(connection)
     .optional()?;
     Ok(found.and_then(|found| found.engine))
-}
-
-/// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
-pub(super) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
-    let started = Instant::now();
-    let before: i64 =
-        diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;
-    connection.batch_execute("SET SESSION lock_wait_timeout = 1")?;
-    let result = loop {
-        match connection.batch_execute(ddl) {
-            Err(error) if MysqlConnection::classify(&error) == ErrorClass::Conflict => {
-                if started.elapsed() > PATIENCE {
-                    break Err(refused(format!(
-                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
-                    )));
-                }
-                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
-            }
-            result => break result,
-        }
-    };
-    connection.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
-    result
 }

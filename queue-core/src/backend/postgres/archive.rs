@@ -2,11 +2,13 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::pg::PgConnection;
-use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::{TableName, Target};
+use crate::backend::connection::Target;
+use crate::backend::table_name::TableName;
+
+use diesel::prelude::*;
 
 impl ArchiveSchema for PgConnection {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {

@@ -1,11 +1,11 @@
 //! The triggers by which PostgreSQL tells the pollers of every process that a row has become due.
 
-use crate::backend::Target;
+use crate::backend::connection::Target;
 use crate::backend::trigger::{Trigger, is_free, name};
-use crate::statement::HORIZON;
+use crate::row::HORIZON;
 
 /// An identifier, quoted.
-pub(super) fn quoted(identifier: &str) -> String {
+pub(crate) fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
@@ -17,7 +17,7 @@ pub(super) fn quoted(identifier: &str) -> String {
 /// take. Most of what an attempt writes is not: success and failure leave a later time or none, beside the time of the
 /// attempt, leases and groups bear their marks. Rows that an attempt makes due at once are told of, and those that it puts
 /// off for a moment without having tried: for another poller they are work.
-pub(super) fn notify(target: &Target) -> Vec<Trigger> {
+pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
     if !target.options.notifies {
         return Vec::new();
     }

@@ -6,39 +6,19 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::pg::{Pg, PgConnection};
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::trigger;
+use super::ddl::{PATIENCE, TYPES, in_transaction, live_columns, without_blocking};
+use crate::backend::archive;
+use crate::backend::connection::{Schema, Step, Target};
+use crate::backend::postgres::trigger;
 use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, finding, indexes, missing, needed_columns,
-    no_index, until_done,
+    Index, NeededColumn, column_steps, compare, finding, indexes, missing, needed_columns, no_index, until_done,
 };
-use crate::backend::{ErrorClass, QueueConnection, Schema, Step, TableName, Target, archive, fingerprint, refused};
-use crate::error::Finding;
+use crate::backend::table_name::{TableName, fingerprint};
+use crate::error::{Finding, refused};
 
-const TYPES: Types = Types {
-    status: "text",
-    time: "timestamptz",
-    try_count: "integer",
-    message: "text",
-    word: "text",
-    count: "bigint",
-    accepted: Accepted {
-        status: &["text", "character varying"],
-        time: &["timestamp with time zone"],
-        try_count: &["integer"],
-        message: &["text", "character varying"],
-        word: &["text", "character varying"],
-        count: &["bigint"],
-    },
-};
-
-/// How long the DDL may stand in the table's lock queue, where it blocks everybody behind it.
-const LOCK_WAIT: &str = "100ms";
-
-/// How long the DDL is tried in all.
-const PATIENCE: Duration = Duration::from_secs(60);
+use diesel::prelude::*;
 
 impl Schema for PgConnection {
     fn steps(target: &Target) -> Vec<Step> {
@@ -215,25 +195,6 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&index.name))
 }
 
-pub(super) fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-    let mut live: Vec<LiveColumn> = diesel::sql_query(
-        "SELECT attname::text AS name, NOT attnotnull AS nullable, \
-         format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
-         THEN NULLIF(atttypmod, -1) END) AS data_type, \
-         pg_get_expr(d.adbin, d.adrelid) AS default_value FROM pg_attribute \
-         LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
-         WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
-    )
-    .bind::<Text, _>(target.table.to_string())
-    .load(connection)?;
-    // Elsewhere `Status` is `status`; here it is another column.
-    let needed = needed_columns(target, &TYPES);
-    live.retain(|live| {
-        needed.iter().all(|needed| needed.name == live.name || !needed.name.eq_ignore_ascii_case(&live.name))
-    });
-    Ok(live)
-}
-
 /// `None`: there is no index of that name that begins with the right column.
 fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
@@ -253,40 +214,6 @@ fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index)
     .get_result(connection)
     .optional()?;
     Ok(found.map(|found| found.valid))
-}
-
-/// Whether the caller has opened a transaction: a savepoint is allowed nowhere else, and its refusal does no harm there.
-fn in_transaction(connection: &mut PgConnection) -> bool {
-    connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
-        && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
-}
-
-/// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
-/// behind it, and asks again.
-pub(super) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
-    if in_transaction(connection) {
-        return connection.batch_execute(ddl);
-    }
-    let started = Instant::now();
-    loop {
-        // One message is one transaction: SET LOCAL holds for the DDL and no longer.
-        match connection.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_WAIT}'; {ddl}; COMMIT")) {
-            Ok(()) => return Ok(()),
-            Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {
-                connection.batch_execute("ROLLBACK")?;
-                if started.elapsed() > PATIENCE {
-                    return Err(refused(format!(
-                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
-                    )));
-                }
-                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
-            }
-            Err(error) => {
-                connection.batch_execute("ROLLBACK")?;
-                return Err(error);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

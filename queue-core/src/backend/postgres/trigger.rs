@@ -2,19 +2,20 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::PgConnection;
-use diesel::prelude::*;
 use diesel::sql_types::Text;
 
+use super::ddl::{live_columns, without_blocking};
 use super::notify::notify;
-use super::schema::{live_columns, without_blocking};
+use crate::backend::connection::{Step, Target};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
 use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
-use crate::backend::{Step, Target};
 use crate::error::Finding;
 
+use diesel::prelude::*;
+
 /// The steps after the index.
-pub(super) fn steps(target: &Target) -> Vec<Step> {
+pub(crate) fn steps(target: &Target) -> Vec<Step> {
     let rerun = rerun(target).map(|trigger| Step {
         name: "rerun",
         down: drop_trigger(target, &trigger.name),
@@ -37,7 +38,7 @@ pub(super) fn steps(target: &Target) -> Vec<Step> {
     rerun.into_iter().chain(created).chain(notify).collect()
 }
 
-pub(super) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+pub(crate) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
     until_done(
         connection,
         |connection| Ok(without_default(target, &live_columns(connection, target)?)),
@@ -53,14 +54,14 @@ pub(super) fn add(connection: &mut PgConnection, target: &Target) -> QueryResult
     )
 }
 
-pub(super) fn remove(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+pub(crate) fn remove(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
     for name in live(connection, target)? {
         without_blocking(connection, &drop_trigger(target, &name).join("; "))?;
     }
     Ok(())
 }
 
-pub(super) fn check(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+pub(crate) fn check(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;

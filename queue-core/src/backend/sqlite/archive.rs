@@ -1,12 +1,14 @@
 //! Archives on SQLite.
 
 use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::SqliteConnection;
 
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::{TableName, Target};
+use crate::backend::connection::Target;
+use crate::backend::table_name::TableName;
+
+use diesel::prelude::*;
 
 impl ArchiveSchema for SqliteConnection {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {

@@ -2,17 +2,20 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use super::trigger;
+use crate::backend::archive;
+use crate::backend::connection::{Schema, Step, Target};
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, indexes, missing, needed_columns,
     no_index, until_done,
 };
-use crate::backend::{Schema, Step, TableName, Target, archive};
+use crate::backend::sqlite::trigger;
+use crate::backend::table_name::TableName;
 use crate::error::Finding;
+
+use diesel::prelude::*;
 
 const TYPES: Types = Types {
     status: "TEXT",

@@ -3,19 +3,20 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use crate::backend::connection::{QueueBackend, Step, Target};
 use crate::backend::schema::finding;
 use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
-use crate::backend::{QueueBackend, Step, Target, refused};
-use crate::error::Finding;
+use crate::error::{Finding, refused};
+
+use diesel::prelude::*;
 
 const NOW: &str = <Sqlite as QueueBackend>::NOW;
 
 /// The steps after the index.
-pub(super) fn steps(target: &Target) -> Vec<Step> {
+pub(crate) fn steps(target: &Target) -> Vec<Step> {
     let step = |name, trigger: Option<Trigger>| {
         trigger.map(|trigger| Step {
             name,
@@ -27,7 +28,7 @@ pub(super) fn steps(target: &Target) -> Vec<Step> {
     [step("rerun", rerun(target)), step("created", created(target))].into_iter().flatten().collect()
 }
 
-pub(super) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+pub(crate) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
     if let Some((problem, mend)) = unseen(connection, target)? {
         return Err(refused(format!("{problem}: {mend}")));
     }
@@ -40,11 +41,11 @@ pub(super) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryRe
     )
 }
 
-pub(super) fn remove(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
+pub(crate) fn remove(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
     live(connection, target)?.iter().try_for_each(|name| connection.batch_execute(&drop_trigger(target, name)))
 }
 
-pub(super) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+pub(crate) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
     let unseen = unseen(connection, target)?.map(|(problem, mend)| finding(target, problem, mend));
     let live = live(connection, target)?;
     Ok(unseen.into_iter().chain(compare(target, &wanted(target), &live)).collect())
@@ -73,7 +74,7 @@ fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Opt
 }
 
 /// The statements that drop the triggers, for what cannot be done while they are there.
-pub(super) fn drops(target: &Target) -> Vec<String> {
+pub(crate) fn drops(target: &Target) -> Vec<String> {
     wanted(target).iter().map(|trigger| drop_trigger(target, &trigger.name)).collect()
 }
 

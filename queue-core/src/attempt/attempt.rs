@@ -1,0 +1,264 @@
+//! One message, one transaction: claim, savepoint, handler, release, settle, commit.
+//!
+//! What cannot be written inside the message's transaction, because that transaction is gone, is left to
+//! [`conclude`](super::conclude::conclude), which writes it in one of its own, under the same fence.
+
+use std::borrow::Borrow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use diesel::connection::TransactionManager;
+use diesel::result::Error as DieselError;
+
+use super::attempt_error::Misfortune;
+use super::begin::begin_and_claim;
+use super::crash_check::hear;
+use super::crash_mark::Hearing;
+use super::end::is_failure;
+use super::plan::{Attempt, BoxedError, HeldRow, Plan, Rest, Row, is_interruption};
+use super::settlement::tries_before;
+use crate::backend::{QueueConnection, Session};
+use crate::entity::Entity;
+use crate::fault::{fail_point, planted};
+use crate::handler::{Failure, Message, Outcome, Panicked};
+use crate::row::{ErrorText, Fence, QueueState, Settled, failure_text};
+use crate::statement::{Change, Claimed, QueueOn};
+
+/// How an attempt ended, and whether its session may be used on.
+pub(crate) struct Attempted<K> {
+    pub(crate) end: End<K>,
+    pub(crate) session_is_sound: bool,
+}
+
+pub(crate) enum End<K> {
+    /// No row was due, or others hold those that are.
+    Idle,
+    /// Nothing was claimed, because the database did not answer as it should.
+    NotClaimed(DieselError),
+    /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
+    Suspect,
+    /// The handler returned long after its budget: somebody else has recorded that.
+    GivenUp,
+    /// The row's new state is committed.
+    Settled(K, Settled),
+    /// The message's transaction is gone; the rest is to be done in another one.
+    Unsettled(K, Fence, Rest),
+}
+
+/// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
+pub(crate) fn attempt<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    claimed: impl FnOnce() -> bool,
+) -> Attempted<Q::Key>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let (Claimed { key, fence, message, details }, is_under_savepoint) = match begin_and_claim::<Q, C>(session, plan) {
+        Ok(Some(claimed)) => claimed,
+        Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
+        Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
+    };
+    let tries = tries_before(fence) + 1;
+    let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
+    tracing::debug!("claimed");
+    fail_point!("claimed");
+    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
+    if !claimed() {
+        plan.slot.leave();
+        return Attempted { end: End::Idle, session_is_sound: false };
+    }
+    let (message, kept) = match hear(&mut **session, plan, &key, fence, message, &details) {
+        Hearing::Handle(message, kept) => (message, kept),
+        unheard => {
+            plan.slot.leave();
+            return unhandled(unheard, key, fence);
+        }
+    };
+    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence, details: details.clone() }));
+    let row = Row { key: &key, fence, before: fence, tries, kept: &kept, details: &details, is_under_savepoint };
+    let (result, session_is_sound) = settle_claimed(session, plan, row, message);
+    let given_up = plan.slot.leave();
+    let end = match result {
+        _ if given_up => End::GivenUp,
+        Ok(settled) => End::Settled(key, settled),
+        Err(rest) => End::Unsettled(key, fence, rest),
+    };
+    Attempted { end, session_is_sound }
+}
+
+/// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
+/// is left to do, and whether the session may be used on.
+pub(crate) fn settle_claimed<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    row: Row<'_, Q::Key>,
+    message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+) -> (Result<Settled, Rest>, bool)
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true, finish: None };
+    let result = attempt.run(message);
+    let session_is_sound = attempt.session_is_sound
+        && match &result {
+            Ok(_) => true,
+            // After a conflict the session is as good as before; after a lost connection the rollback fails.
+            Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
+            Err(_) => false,
+        };
+    (result, session_is_sound)
+}
+
+/// What an attempt came to whose row was not handled, for what is known of its crashes.
+fn unhandled<Q: Entity>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+    let (end, session_is_sound) = match hearing {
+        Hearing::Handle(..) | Hearing::Suspect => (End::Suspect, true),
+        Hearing::SetAside => (End::Settled(key, Settled::Failed), true),
+        Hearing::Lost(error) => (End::NotClaimed(error), false),
+        Hearing::Unsettled(rest) => (End::Unsettled(key, fence, rest), false),
+    };
+    Attempted { end, session_is_sound }
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+    /// Handles, settles and commits. An error means that the transaction is gone.
+    fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
+        let (mut settled, mut change) = self.handle_and_decide(message)?;
+        if let Some(ending) = self.finish.take() {
+            match self.finish_at_once(&ending, settled, &change)? {
+                Ok(settled) => return Ok(settled),
+                Err(failure) => {
+                    (settled, change) = self.plan.rules.after_failure(self.row.tries, &failure, self.row.details);
+                }
+            }
+        }
+        if planted("effects are committed first") {
+            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
+        }
+        if change.error == ErrorText::Keep {
+            change.error = self.row.kept.clone();
+        }
+        if is_failure(settled) {
+            fail_point!("recording");
+        }
+        self.settle(settled, &change)?;
+        fail_point!("settled");
+        if is_failure(settled) {
+            fail_point!("recorded");
+        }
+        self.commit(settled, &change)
+    }
+
+    /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
+    /// error's `Drop`, the error's `source`. A panic there would leave the row due, and first in line for ever.
+    fn handle_and_decide(
+        &mut self,
+        message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+    ) -> Result<(Settled, Change), Rest> {
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let answer = match message {
+                Ok(message) => {
+                    let (entity, state) = message.borrow();
+                    if let Some(decided) = self.instead_of_handling(state) {
+                        return Ok(decided);
+                    }
+                    self.handle(entity, state)?
+                }
+                Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
+            };
+            Ok(match answer {
+                Ok(outcome) => {
+                    self.plan.rules.after_outcome(self.row.before, self.row.tries, outcome, self.row.details)
+                }
+                Err(failure) => self.plan.rules.after_failure(self.row.tries, &failure, self.row.details),
+            })
+        }));
+        decided.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Err(self.record(&Failure::retry(Panicked::new(panic))))
+        })
+    }
+
+    /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
+    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settled, Change)> {
+        let (rules, row) = (self.plan.rules, &self.row);
+        (!rules.leased)
+            .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
+            .flatten()
+    }
+
+    /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
+    /// still locked.
+    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Rest> {
+        if !self.row.is_under_savepoint {
+            self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+        }
+        fail_point!("sentinel");
+        let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
+        let mut message = Message {
+            connection: &mut **self.session,
+            state,
+            details: self.row.details,
+            try_number: self.row.tries,
+            idempotency_key: &idempotency_key,
+        };
+        let handler = self.plan.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(entity, &mut message)));
+        if let Some(why) = self.plan.slot.revoked() {
+            return Err(self.revoked(why));
+        }
+        match answer.map(|answer| self.plan.rules.accept(answer)) {
+            Ok(Ok(outcome)) => self.release(outcome),
+            Ok(Err(failure)) => self.undo(failure),
+            Err(_) if planted("a panic is a success") => self.release(Outcome::Done),
+            Err(panic) => {
+                self.session_is_sound = false;
+                self.undo(Failure::retry(Panicked::new(panic)))
+            }
+        }
+    }
+
+    /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
+    fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Rest> {
+        fail_point!("releasing");
+        if let Some(finish) = self.finish(outcome) {
+            self.finish = Some(finish);
+            return Ok(Ok(outcome));
+        }
+        let Err(error) = self.control("RELEASE SAVEPOINT queueable_handler") else {
+            fail_point!("released");
+            return Ok(Ok(outcome));
+        };
+        if is_interruption::<C>(&error) {
+            return Err(Rest::Postpone(error.to_string()));
+        }
+        self.not_released(error).map(Err)
+    }
+
+    /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
+    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Rest> {
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Failure::retry(Misfortune::SwallowedError(error))),
+            Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
+        }
+    }
+
+    /// Undoes what the handler wrote and keeps the lock.
+    fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Rest> {
+        if failure.database_error().is_some_and(is_interruption::<C>) {
+            return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
+        }
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Err(failure)),
+            Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(error.to_string())),
+            Err(_) => {
+                let text = failure_text(&*failure.error, self.plan.rules.error_text_limit);
+                failure.error = Misfortune::FailedAndEnded(text).into();
+                Err(self.record(&failure))
+            }
+        }
+    }
+}

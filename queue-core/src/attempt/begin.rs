@@ -1,0 +1,88 @@
+//! How an attempt begins: with a row that was locked by the text that ended the last message, with one that is locked now, or with
+//! the plain claim.
+
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+
+use super::plan::Plan;
+use crate::backend::{QueueConnection, Session};
+use crate::claim::{Reach, ReadRow, RowsAhead, claim_one};
+use crate::handler::Contained;
+use crate::statement::{Claimed, Progress, QueueOn};
+
+/// Claims a row in a transaction that may have begun already, as the row may be locked already: then the handler's savepoint is
+/// there too.
+pub(crate) fn begin_and_claim<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+) -> QueryResult<Option<(Claimed<Q>, bool)>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if let (Some(rows), Some(row)) = (plan.rows_ahead, session.take_locked::<ReadRow<Q>>()) {
+        return take_up(session, plan, rows, row).map(Some);
+    }
+    session.begin_message::<Q::Queue>(Q::finish, Q::lock_version, |connection| {
+        // What was read is the user's, and may panic when it is dropped.
+        Q::read_ahead(connection, 1, None).map(|rows| drop(Contained::new(rows)))
+    })?;
+    if let Some(rows) = plan.rows_ahead
+        && !(session.takes_note_of_miss() && rows.gives_way())
+        && !plan.reach.is_some_and(Reach::looks_below)
+        && let Some((lock, row)) = next_row(session, plan)
+    {
+        let is_locked = session.lock_next(&lock, "queueable_handler")?;
+        rows.answered(is_locked);
+        if is_locked {
+            return take_up(session, plan, rows, row).map(Some);
+        }
+    }
+    let claimed = match plan.ahead {
+        Some(ahead) => ahead.claim::<Q, C>(session, plan.scope)?,
+        None => claim_one::<Q, C>(session, plan.scope)?,
+    };
+    match (&claimed, plan.rows_ahead) {
+        (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
+        (Some(row), Some(rows)) => {
+            rows.begins(&row.key);
+            if session.lock_of::<Q::Queue>().is_some() {
+                rows.replenish::<C>(session, plan.scope)?;
+            }
+        }
+        (Some(_), None) => {}
+    }
+    Ok(claimed.map(|row| (row, false)))
+}
+
+/// Takes up a row that was read ahead, and is locked now.
+fn take_up<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    rows: &RowsAhead<Q>,
+    row: ReadRow<Q>,
+) -> QueryResult<(Claimed<Q>, bool)>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    rows.begins(row.key());
+    plan.reach.inspect(|reach| reach.has_claimed(row.due(), row.due()));
+    match plan.reach {
+        // This is not the claim that is to look below the mark, and reading ahead from there would be as slow.
+        Some(reach) if reach.looks_below() => reach.pass_on(),
+        _ => rows.replenish::<C>(session, plan.scope)?,
+    }
+    Ok((row.into_claimed(), true))
+}
+
+/// The next row that was read ahead, and what locks it.
+pub(crate) fn next_row<Q, C>(session: &Session<C>, plan: &Plan<'_, Q, C>) -> Option<(String, ReadRow<Q>)>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let lock = session.lock_of::<Q::Queue>()?;
+    let row = plan.rows_ahead?.take(plan.scope.except)?;
+    Some((format!("{lock}({})", row.lock()), row))
+}

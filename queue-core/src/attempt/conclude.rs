@@ -1,0 +1,138 @@
+//! Writes what an attempt could not write in its own transaction, in another one and under the same fence.
+
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::plan::Rest;
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::fault::{fail_point, planted};
+use crate::row::{ErrorText, Fence, Settled, Status, ascii_only};
+use crate::statement::{Change, Next, QueueOn};
+
+/// The text in place of one that the database takes in no form.
+const UNWRITABLE: &str = "the failure's text cannot be stored";
+
+/// What came of an attempt whose transaction was gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conclusion {
+    /// The row's new state is committed.
+    Settled(Settled),
+    /// Nothing was recorded; the row is due again, now or a little later.
+    Interrupted,
+    /// Somebody else has changed the row meanwhile, so there was nothing to write.
+    Overtaken,
+}
+
+/// Does the rest for a row. `delay` is how long an interrupted row waits.
+pub(crate) fn conclude<Q, C>(
+    connection: &mut C,
+    key: &Q::Key,
+    fence: Fence,
+    rest: &Rest,
+    delay: Duration,
+) -> QueryResult<Conclusion>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    match rest {
+        Rest::Leave => Ok(Conclusion::Interrupted),
+        Rest::Postpone(_) => {
+            // The row waits a moment, or it would be claimed again at once and keep the others from their turn.
+            let change = Change { next: Some(Next::In(delay)), ..Change::default() };
+            in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))?;
+            Ok(Conclusion::Interrupted)
+        }
+        Rest::Record(settled, change) => {
+            let changed =
+                record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))?;
+            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+        }
+        Rest::RecordReserved(settled, change) => {
+            let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
+            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+        }
+        Rest::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
+    }
+}
+
+/// Finds out what came of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
+pub(crate) fn find_out<Q, C>(
+    connection: &mut C,
+    key: &Q::Key,
+    fence: Fence,
+    settled: Settled,
+    reached: Option<Fence>,
+) -> QueryResult<Conclusion>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    // Under the lock: the lost session may still be about to commit.
+    let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
+    Ok(match now {
+        None if reached.is_none() => Conclusion::Settled(settled),
+        Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
+        Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
+        // It was to leave the table, and could not: see `statement/fate.rs`.
+        Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
+            Conclusion::Settled(settled)
+        }
+        // New content, and the row was made due for it.
+        Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
+            Conclusion::Settled(settled)
+        }
+        _ => Conclusion::Overtaken,
+    })
+}
+
+/// Records a failure; if its text cannot be stored: as plain ASCII, then a fixed text, then none. `settle` writes it.
+pub(crate) fn record<C: QueueConnection>(
+    connection: &mut C,
+    change: &Change,
+    settle: impl Fn(&mut C, &Change) -> QueryResult<usize>,
+) -> QueryResult<usize> {
+    fail_point!("recording");
+    let mut texts = vec![change.error.clone()];
+    if let ErrorText::Set(text) = &change.error {
+        texts.push(ErrorText::Set(ascii_only(text)));
+        texts.push(ErrorText::Set(UNWRITABLE.to_owned()));
+        texts.push(ErrorText::Clear);
+    }
+    if planted("a text as it is") {
+        texts.truncate(1);
+    }
+    let mut result = Ok(0);
+    for error in texts {
+        let change = Change { error, ..change.clone() };
+        result = in_transaction(connection, |connection| settle(connection, &change));
+        match &result {
+            Err(error) if C::classify(error) == ErrorClass::Other => {}
+            _ => break,
+        }
+    }
+    if matches!(result, Ok(1)) {
+        fail_point!("recorded");
+    }
+    result
+}
+
+pub(crate) fn in_transaction<C: QueueConnection, T>(
+    connection: &mut C,
+    work: impl FnOnce(&mut C) -> QueryResult<T>,
+) -> QueryResult<T> {
+    connection.begin()?;
+    let result = work(connection).and_then(|value| {
+        C::TransactionManager::commit_transaction(connection)?;
+        Ok(value)
+    });
+    if let Err(error) = &result
+        && !matches!(error, DieselError::RollbackErrorOnCommit { .. })
+    {
+        // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
+        let _ = C::TransactionManager::rollback_transaction(connection);
+    }
+    result
+}

@@ -1,0 +1,151 @@
+//! Strict accounts: the row is marked and the mark committed before its handler runs, and the mark is taken off again
+//! when the attempt ends without a word on the row.
+
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::plan::{DecodedMessage, Plan, Rest};
+use super::settlement::tries_before;
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::crash::{Mark, earlier};
+use crate::entity::QueueTable;
+use crate::handler::Failure;
+use crate::row::{Details, ErrorText, Fence, QueueState};
+use crate::statement::{Change, Claimed, Next, QueueOn};
+
+/// Marks the row, commits, and takes it again in a new transaction.
+pub(crate) fn mark<Q, C>(
+    connection: &mut C,
+    plan: &Plan<'_, Q, C>,
+    key: &Q::Key,
+    fence: Fence,
+    text: String,
+    (_, state, details): (Q, QueueState, &Details),
+) -> Hearing<Q>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    // For as long as the handler may run, so that nobody takes the row between the two transactions. After a crash it
+    // waits for that long.
+    let change = Change { next: Some(Next::In(plan.budget)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    match write::<Q, C>(connection, key, fence, &change) {
+        Ok(()) => {}
+        Err(error) if C::classify(&error) != ErrorClass::Other => return Hearing::Lost(error),
+        Err(error) => return Hearing::Unsettled(unmarkable(plan, fence, error, details)),
+    }
+    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+    plan.slot.recorder().set_mark(Mark { text: text.clone(), before });
+    let retaken =
+        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
+            true => retake::<Q, C>(connection, key, fence, &text),
+            false => Ok(None),
+        });
+    match retaken {
+        // The entity as it is now: the application may have changed it. The state as it was without the mark.
+        Ok(Some(Claimed { message, .. })) => {
+            let kept = as_it_was(state.last_attempt_error_message.as_deref());
+            Hearing::Handle(message.map(|(entity, _)| (entity, state)), kept)
+        }
+        // Somebody has stopped it, sent it again or removed it: it is theirs.
+        Ok(None) => Hearing::Unsettled(Rest::Leave),
+        Err(error) => Hearing::Unsettled(Rest::Postpone(error.to_string())),
+    }
+}
+
+/// Takes the mark off a row whose attempt ended without a word on it; the row is due.
+pub(crate) fn unmark<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &Mark) -> QueryResult<()>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+    connection.begin()?;
+    let result = retake::<Q, C>(connection, key, fence, &mark.text).and_then(|retaken| {
+        if retaken.is_some() {
+            Q::settle(connection, key, fence, &change)?;
+        }
+        C::TransactionManager::commit_transaction(connection)
+    });
+    if result.is_err() {
+        // The caller closes a connection that stays in doubt.
+        let _ = C::TransactionManager::rollback_transaction(connection);
+    }
+    result
+}
+
+/// Whether the row is still the one that may be worked, where that is one at a time: the lock may have ended with the
+/// transaction that wrote the mark, and another row may come first by now.
+fn is_still_its_turn<Q, C>(connection: &mut C, key: &Q::Key, stages: Option<&[&'static str]>) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if !Q::Queue::OPTIONS.exclusive {
+        return Ok(true);
+    }
+    Ok(Q::exclude(connection)?
+        && Q::head(connection, stages)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
+}
+
+/// Locks and reads the row if it is as it was marked.
+fn retake<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &str) -> QueryResult<Option<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let retaken = Q::retake(connection, key, fence)?;
+    Ok(retaken.filter(|claimed| match &claimed.message {
+        Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
+        // It was decoded a moment ago, so the application has changed it since, and not the queue.
+        Err(_) => true,
+    }))
+}
+
+/// What came of it.
+pub(crate) enum Hearing<Q> {
+    /// The row is handled, in the transaction that is open. The text stays if the outcome says nothing else.
+    Handle(DecodedMessage<Q>, ErrorText),
+    /// The claim is given up. The row is due, and is to be claimed by somebody who is alone.
+    Suspect,
+    /// The row was set aside.
+    SetAside,
+    /// The claim was lost.
+    Lost(DieselError),
+    /// The claim is given up and there is something to do, as after an attempt.
+    Unsettled(Rest),
+}
+
+/// The error text as it was before the row was suspected.
+pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
+    earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
+}
+
+/// Writes on the claimed row and commits.
+pub(crate) fn write<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<()>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if Q::settle(connection, key, fence, change)? != 1 {
+        return Err(DieselError::NotFound);
+    }
+    C::TransactionManager::commit_transaction(connection)
+}
+
+/// The rest of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
+pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Rest
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    #[derive(Debug, thiserror::Error)]
+    #[error("the row cannot be marked before it is handled")]
+    struct Unmarkable(#[source] DieselError);
+
+    let (settled, change) =
+        plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)), details);
+    Rest::Record(settled, Box::new(change))
+}

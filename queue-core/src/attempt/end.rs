@@ -1,0 +1,197 @@
+//! How an attempt ends: its row is settled and the transaction committed, where that can be in one round trip.
+
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::attempt_error::Misfortune;
+use super::begin::next_row;
+use super::in_flight::Revocation;
+use super::plan::{Attempt, Ending, Rest, is_interruption};
+use super::settlement::{Rules, stored};
+use crate::backend::{ErrorClass, FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
+use crate::claim::Reach;
+use crate::entity::QueueTable;
+use crate::fault::{fail_point, leaves_out, planted};
+use crate::handler::{Failure, Outcome};
+use crate::row::{Details, Fence, Settled, Status};
+use crate::statement::{Change, QueueOn, literal, time_literal};
+
+impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+    /// Writes the row's new state: fenced, and exactly one row.
+    pub(crate) fn settle(&mut self, settled: Settled, change: &Change) -> Result<(), Rest> {
+        let written = match settled {
+            Settled::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
+            _ => Q::settle(self.session, self.row.key, self.row.fence, change),
+        };
+        match written {
+            Ok(1) => Ok(()),
+            Ok(_) if planted("ignored row count") => Ok(()),
+            // A failure stays what it was, also where its text could not be written at first.
+            Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
+                Err(Rest::Record(settled, Box::new(change.clone())))
+            }
+            Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
+            Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
+        }
+    }
+
+    /// Commits, unless the transaction was taken away, and looks at the answer.
+    pub(crate) fn commit(&mut self, settled: Settled, change: &Change) -> Result<Settled, Rest> {
+        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        fail_point!("committing");
+        // A lease's row is claimed by a transaction that ends before the handler begins.
+        let committed = match self.row.fence.began {
+            None => self.session.commit(),
+            Some(_) => C::TransactionManager::commit_transaction(&mut **self.session),
+        };
+        let Err(error) = committed else {
+            fail_point!("committed");
+            tracing::debug!(outcome = ?settled, "settled");
+            return Ok(settled);
+        };
+        if planted("ignored COMMIT result") {
+            return Ok(settled);
+        }
+        Err(self.not_committed(error, settled, change))
+    }
+
+    /// How this message is settled, if it can end in one round trip: if nothing but its five columns is to be written, and its
+    /// key is beyond doubt as a text where it has to be one.
+    pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<Ending> {
+        let Fence { status, try_count, began, change_count: None } = self.row.fence else { return None };
+        if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
+            return None;
+        }
+        if <C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK {
+            let ends_so = began.is_none() && self.session.finish_of::<Q::Queue>().is_some();
+            return ends_so.then_some(Ending::Block);
+        }
+        let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
+        let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
+        Some(Ending::Text(match began {
+            None => format!("{}({arguments})", self.session.finish_of::<Q::Queue>()?),
+            Some(began) => {
+                let number = self.session.lease_finish_of::<Q::Queue>()?;
+                format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
+            }
+        }))
+    }
+
+    /// Releases, settles and commits in one round trip. `Ok(Err(_))`: the sentinel could not be released, and this failure is
+    /// to be settled, under the lock.
+    pub(crate) fn finish_at_once(
+        &mut self,
+        ending: &Ending,
+        settled: Settled,
+        change: &Change,
+    ) -> Result<Result<Settled, Failure>, Rest> {
+        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        fail_point!("released");
+        fail_point!("settled");
+        fail_point!("committing");
+        let finished = match ending {
+            Ending::Text(settle) => self.finish_and_lock_next(settle),
+            Ending::Block => {
+                let tries = stored(self.row.tries);
+                Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries)
+                    .map(|()| self.session.next_has_begun())
+            }
+        };
+        let error = match finished {
+            Ok(()) => {
+                fail_point!("committed");
+                tracing::debug!(outcome = ?settled, "settled");
+                return Ok(Ok(settled));
+            }
+            Err(error) => error,
+        };
+        Err(match error {
+            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Rest::Postpone(error.to_string()),
+            Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
+            Unfinished::RowChanged(_) => self.record(&Failure::retry(Misfortune::RowChanged)),
+            Unfinished::NotWritten(error) => self.lost(error, Misfortune::NotWritten),
+            Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
+        })
+    }
+
+    /// Ends the message, and locks the next one by the same text if one was read ahead.
+    fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
+        // A row that is locked now would take the place of the one claim that is to look below the mark.
+        let looks_below = self.plan.reach.is_some_and(Reach::has_to_look_below);
+        let next = if looks_below { None } else { next_row(self.session, self.plan) };
+        let Some((lock, row)) = next else {
+            return self.session.finish("queueable_handler", settle, None).map(drop);
+        };
+        let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
+        self.plan.rows_ahead.inspect(|rows| rows.answered(is_locked));
+        if is_locked {
+            fail_point!("next-locked");
+            self.session.keep_locked(row);
+        }
+        Ok(())
+    }
+
+    /// The rest after a COMMIT that was refused, or whose answer was lost.
+    pub(crate) fn not_committed(&self, error: DieselError, settled: Settled, change: &Change) -> Rest {
+        if leaves_commit_in_doubt::<C>(&error) {
+            let reached = match settled {
+                Settled::Deleted => None,
+                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
+            };
+            return Rest::FindOut(settled, reached, error.to_string());
+        }
+        // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
+        // after a panic in one, and releases that instead of committing ours.
+        if is_failure(settled) && !is_interruption::<C>(&error) {
+            return Rest::Record(settled, Box::new(change.clone()));
+        }
+        self.lost(error, Misfortune::CommitRefused)
+    }
+
+    pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        if leaves_out(statement) {
+            return Ok(());
+        }
+        self.session.control(statement)
+    }
+
+    /// The rest after an error that cost us the transaction.
+    pub(crate) fn lost(&self, error: DieselError, misfortune: impl FnOnce(DieselError) -> Misfortune) -> Rest {
+        if is_interruption::<C>(&error) {
+            Rest::Postpone(error.to_string())
+        } else {
+            self.record(&Failure::retry(misfortune(error)))
+        }
+    }
+
+    pub(crate) fn revoked(&self, why: Revocation) -> Rest {
+        match why {
+            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget, self.row.details),
+            Revocation::Shutdown => Rest::Leave,
+        }
+    }
+
+    pub(crate) fn record(&self, failure: &Failure) -> Rest {
+        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
+        Rest::Record(settled, Box::new(change))
+    }
+}
+
+/// The rest of an attempt whose handler took longer than its budget.
+pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
+    Rest::Record(settled, Box::new(change))
+}
+
+/// Whether a transaction may be committed although its COMMIT has ended with this error: the answer was lost, or an operator has
+/// cancelled the beginning of the next transaction, which travels with it. A timeout is the commit's own.
+pub(crate) fn leaves_commit_in_doubt<C: QueueConnection>(error: &DieselError) -> bool {
+    C::classify(error) == ErrorClass::ConnectionLost
+        || error.to_string().contains("canceling statement due to user request")
+}
+
+pub(crate) fn is_failure(settled: Settled) -> bool {
+    matches!(settled, Settled::Retried | Settled::Failed)
+}

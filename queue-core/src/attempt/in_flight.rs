@@ -1,0 +1,294 @@
+//! Where a worker says what it is running, so that others can take the transaction away from it.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::crash::Recorder;
+use crate::handler::{Ended, Hold};
+use crate::lock::unpoisoned;
+
+/// What one worker is running.
+#[derive(Default)]
+pub(crate) struct Slot {
+    run: Mutex<Option<Run>>,
+    recorder: Recorder,
+    /// The worker's number at the process's door, see [`alone`](crate::crash::exclusive_run).
+    place: AtomicU64,
+    /// Whether another thread has taken this worker's place.
+    replaced: AtomicBool,
+}
+
+/// An attempt while it runs.
+struct Run {
+    entity: &'static str,
+    session: Option<i64>,
+    started: Instant,
+    budget: Duration,
+    phase: Phase,
+    held: Option<Held>,
+    given_up: bool,
+    /// The hold on a leased row, which tells when the handler's time is over.
+    lease: Option<Arc<Hold>>,
+}
+
+impl Run {
+    fn new(entity: &'static str, session: Option<i64>, budget: Duration) -> Self {
+        let (started, phase) = (Instant::now(), Phase::Running);
+        Run { entity, session, started, budget, phase, held: None, given_up: false, lease: None }
+    }
+}
+
+/// The row of an attempt, as its lane knows it.
+pub(crate) type Held = Box<dyn Any + Send>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The handler may still be stopped.
+    Running,
+    /// COMMIT is on its way: too late to take anything back.
+    Committing,
+    /// The transaction was taken away.
+    Revoked(Revocation),
+}
+
+/// Why an attempt lost its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revocation {
+    /// The handler took longer than its budget.
+    OverBudget,
+    /// The poller shut down and the grace was over.
+    Shutdown,
+}
+
+impl Slot {
+    /// The slot of a worker.
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Slot { recorder, ..Slot::default() }
+    }
+
+    /// Where the worker records what it is about to run, in case that ends the process.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Says that an attempt begins on this session.
+    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
+        *self.lock() = Some(Run::new(entity, session, budget));
+    }
+
+    /// Says that a handler runs under a lease, without a session.
+    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<Hold>, row: Held) {
+        // At once: the scout must not meet a run without an end.
+        *self.lock() = Some(Run { held: Some(row), lease: Some(lease), ..Run::new(entity, None, Duration::MAX) });
+    }
+
+    /// Whether the handler runs under a lease, and holds no lock and no session.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.lock().as_ref().is_some_and(|run| run.lease.is_some())
+    }
+
+    /// Says which row the attempt holds, so that somebody else can record its failure should the handler not return.
+    pub(crate) fn hold(&self, row: Held) {
+        if let Some(run) = &mut *self.lock() {
+            run.held = Some(row);
+        }
+    }
+
+    /// Gives an attempt up that is over its budget: whoever gets the row records the failure.
+    pub(crate) fn give_up(&self) -> Option<Held> {
+        let mut slot = self.lock();
+        let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::OverBudget))?;
+        let held = run.held.take()?;
+        run.given_up = true;
+        // A shutdown does not wait for it either, and the rows of a group are as they were: the process's end is no crash.
+        self.recorder.land();
+        Some(held)
+    }
+
+    /// Says that the attempt has ended. Returns whether it was given up before.
+    pub(crate) fn leave(&self) -> bool {
+        let run = self.lock().take();
+        self.recorder.land();
+        run.is_some_and(|run| run.given_up)
+    }
+
+    /// Says where at the process's door the worker is.
+    pub(crate) fn set_place(&self, place: u64) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Where at the process's door the worker is.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// Says that another thread takes the worker's place: it leaves when its handler has returned.
+    pub(crate) fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+    }
+
+    /// Whether another thread has taken the worker's place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Tells whether the transaction was taken away, or is to be because the budget is over.
+    pub(crate) fn revoked(&self) -> Option<Revocation> {
+        // The scout may be late, and the server's own limit may end the session before it: that is no lost connection,
+        // after which the row would run again without a try, and take as long.
+        self.revoke_if_over_budget(Instant::now());
+        match self.lock().as_ref()?.phase {
+            Phase::Revoked(why) => Some(why),
+            Phase::Running | Phase::Committing => None,
+        }
+    }
+
+    /// Asks to commit. From here on nobody can take the transaction away; if somebody has, it must not commit.
+    pub(crate) fn commit(&self) -> Result<(), Revocation> {
+        if let Some(run) = self.lock().as_mut() {
+            if let Phase::Revoked(why) = run.phase {
+                return Err(why);
+            }
+            run.phase = Phase::Committing;
+        }
+        Ok(())
+    }
+
+    /// Takes the transaction away from an attempt that is over its budget; returns the entity and the session to end.
+    pub(crate) fn revoke_if_over_budget(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
+        self.revoke(Revocation::OverBudget, |run| match &run.lease {
+            Some(lease) => lease.ended() == Some(Ended::OverBudget),
+            None => now.duration_since(run.started) > run.budget,
+        })
+    }
+
+    /// Takes the transaction away because of shutdown.
+    pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
+        let revoked = self.revoke(Revocation::Shutdown, |_| true);
+        // The process may end while the handler runs, also one that was over its budget before, and that is no crash.
+        self.recorder.land();
+        revoked
+    }
+
+    fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(&'static str, Option<i64>)> {
+        let mut slot = self.lock();
+        let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
+        run.phase = Phase::Revoked(why);
+        Some((run.entity, run.session))
+    }
+
+    /// When the running attempt's budget ends.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
+            Some(lease) => Some(lease.deadline()),
+            None => run.started.checked_add(run.budget),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
+        unpoisoned(self.run.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use super::*;
+    use crate::crash::{CrashAccounting, Crashes};
+    use crate::row::Fence;
+    use crate::row::Status;
+
+    #[test]
+    fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        assert_eq!(slot.commit(), Ok(()));
+        assert_eq!(slot.revoke_for_shutdown(), None);
+        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        assert_eq!(slot.revoke_if_over_budget(Instant::now()), None);
+        assert_eq!(slot.revoke_for_shutdown(), Some(("Payment", Some(7))));
+        assert_eq!(slot.commit(), Err(Revocation::Shutdown));
+        slot.leave();
+        assert_eq!(slot.revoked(), None);
+    }
+
+    #[test]
+    fn a_handler_that_returns_after_its_budget_is_revoked_although_the_scout_was_late() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
+        assert_eq!(slot.revoked(), Some(Revocation::OverBudget));
+        assert_eq!(slot.commit(), Err(Revocation::OverBudget));
+    }
+
+    #[test]
+    fn the_end_of_a_run_can_be_asked_for_at_any_moment() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::MAX);
+        assert_eq!(slot.deadline(), None);
+        let lease = Arc::new(Hold::new(Instant::now(), Duration::from_secs(60)));
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                for _ in 0..10_000 {
+                    slot.enter_leased("Payment", lease.clone(), Box::new(42));
+                }
+            });
+            while !worker.is_finished() {
+                slot.revoke_if_over_budget(Instant::now());
+                assert!(slot.deadline().is_none_or(|deadline| deadline > Instant::now()));
+            }
+        });
+        assert_eq!(slot.deadline(), Some(lease.deadline()));
+    }
+
+    #[test]
+    fn either_the_worker_or_whoever_gives_it_up_has_the_row() {
+        let slot = Slot::default();
+        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        slot.hold(Box::new(42));
+        assert!(slot.give_up().is_none(), "it may still succeed");
+        assert!(!slot.leave());
+        slot.enter("Payment", Some(7), Duration::ZERO);
+        slot.hold(Box::new(42));
+        while slot.revoked().is_none() {}
+        assert!(slot.give_up().is_some_and(|row| row.is::<i32>()));
+        assert!(slot.give_up().is_none());
+        assert!(slot.leave());
+        assert!(!slot.leave());
+    }
+
+    #[test]
+    fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
+        let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
+        let crashes =
+            Arc::new(Crashes::open(CrashAccounting::On, &directory, "shop", Vec::new()).expect("the test's own files"));
+        let on_record = || {
+            let files = fs::read_dir(&directory)
+                .expect("the test's own files")
+                .map(|file| fs::read(file.expect("the test's own files").path()).expect("the test's own files"));
+            files.filter(|record| record.ends_with(b"\t0\n")).count()
+        };
+        let fence = Fence::new(Status::NotAttempted, 0);
+        let begin = || {
+            let slot = Slot::new(Recorder::new(crashes.clone()));
+            slot.enter("Payment", None, Duration::ZERO);
+            slot.recorder().take_off("payments.status", [(&1, fence)]);
+            slot.hold(Box::new(42));
+            assert_eq!(on_record(), 1);
+            while slot.revoked().is_none() {}
+            slot
+        };
+        let over_budget = begin();
+        assert!(over_budget.revoke_for_shutdown().is_none(), "it was revoked before");
+        assert_eq!(on_record(), 0);
+        let given_up = begin();
+        assert!(given_up.give_up().is_some());
+        assert_eq!(on_record(), 0);
+        drop((over_budget, given_up, crashes));
+        // It fails unless it is empty.
+        fs::remove_dir(&directory).expect("the test's own files");
+    }
+}

@@ -1,0 +1,32 @@
+//! One message, one transaction: claim, savepoint, handler, release, settle, commit.
+//!
+//! `attempt.rs` tells the story. `conclude.rs` writes what is left to write when the transaction is gone.
+
+mod attempt;
+mod attempt_error;
+mod begin;
+mod conclude;
+mod crash_check;
+mod crash_mark;
+mod end;
+pub(crate) mod in_flight;
+mod plan;
+mod preflight;
+mod runner;
+mod settlement;
+mod transaction_runner;
+mod turn;
+
+pub use self::turn::Tally;
+
+pub(crate) use self::attempt::settle_claimed;
+pub(crate) use self::attempt_error::Misfortune;
+pub(crate) use self::conclude::{Conclusion, find_out, in_transaction, record};
+pub(crate) use self::end::leaves_commit_in_doubt;
+pub(crate) use self::in_flight::{Held, Revocation, Slot};
+pub(crate) use self::plan::{Plan, Rest, Row, Work, is_interruption};
+pub(crate) use self::preflight::{channel, check_claim, check_stages, key_prefix};
+pub(crate) use self::runner::{BoxedLane, Lane};
+pub(crate) use self::settlement::{Rules, stored, tries_before};
+pub(crate) use self::transaction_runner::{CONCLUSIONS, Served};
+pub(crate) use self::turn::Turn;

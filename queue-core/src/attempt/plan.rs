@@ -1,0 +1,116 @@
+//! What an attempt is given, and what it leaves.
+
+use std::time::Duration;
+
+use diesel::result::Error as DieselError;
+
+use super::in_flight::Slot;
+use super::settlement::Rules;
+use crate::backend::{ErrorClass, QueueConnection, Session};
+use crate::claim::{Ahead, Reach, RowsAhead};
+use crate::entity::Entity;
+use crate::fault::planted;
+use crate::handler::{Group, Handler, HandlerResult, Message};
+use crate::row::{Details, ErrorText, Fence, QueueState, Settled};
+use crate::statement::{Change, Scope};
+
+/// What an attempt runs: a user's handler, or the finishing part of one.
+pub(crate) trait Work<Q, C> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+
+    fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        None
+    }
+}
+
+impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).handle(entity, message)
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        (**self).handle_group(entities, group)
+    }
+}
+
+/// How the messages of one entity are attempted.
+pub(crate) struct Plan<'a, Q: Entity, C> {
+    pub(crate) handler: &'a dyn Work<Q, C>,
+    pub(crate) rules: &'a Rules,
+    pub(crate) budget: Duration,
+    pub(crate) slot: &'a Slot,
+    /// What stands before the primary key in an idempotency key.
+    pub(crate) key_prefix: &'a str,
+    /// Which of the due rows are attempted.
+    pub(crate) scope: Scope<'a, Q::Key>,
+    /// The same claim, as the low-water mark sees it.
+    pub(crate) reach: Option<&'a Reach<'a>>,
+    /// The keys that were read ahead, where rows are claimed by those.
+    pub(crate) ahead: Option<&'a Ahead<Q::Key>>,
+    /// The rows that were read ahead, where the next one may be locked with the end of a message.
+    pub(crate) rows_ahead: Option<&'a RowsAhead<Q>>,
+}
+
+/// The row that an attempt holds.
+pub(crate) struct HeldRow<Q: Entity> {
+    pub(crate) key: Q::Key,
+    pub(crate) fence: Fence,
+    pub(crate) details: Details,
+}
+
+/// What is left to do for a row whose transaction is gone.
+pub(crate) enum Rest {
+    /// A conflict or a lost connection: nobody's fault, no try is used.
+    Postpone(String),
+    /// The attempt failed: record it.
+    Record(Settled, Box<Change>),
+    /// The same for a row that its group has reserved, so that it is not due.
+    RecordReserved(Settled, Box<Change>),
+    /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
+    FindOut(Settled, Option<Fence>, String),
+    /// The poller shut down: leave the row as it was.
+    Leave,
+}
+
+/// A row whose lock this transaction holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a, K> {
+    pub(crate) key: &'a K,
+    /// The state that every write names.
+    pub(crate) fence: Fence,
+    /// The state in which it was claimed: under a lease it is not the one that the row has now.
+    pub(crate) before: Fence,
+    /// The number of this attempt.
+    pub(crate) tries: u32,
+    /// What becomes of the row's error text when the outcome leaves it as it is.
+    pub(crate) kept: &'a ErrorText,
+    pub(crate) details: &'a Details,
+    /// Whether the handler's savepoint is there already.
+    pub(crate) is_under_savepoint: bool,
+}
+
+/// A claimed message in its transaction.
+pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<C>,
+    pub(crate) plan: &'a Plan<'a, Q, C>,
+    pub(crate) row: Row<'a, Q::Key>,
+    pub(crate) session_is_sound: bool,
+    /// What settles the message, if it is to end in one round trip.
+    pub(crate) finish: Option<Ending>,
+}
+
+pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
+
+pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
+    C::classify(error) != ErrorClass::Other && !planted("an interruption uses a try")
+}
+
+/// By what a message ends in one round trip.
+pub(crate) enum Ending {
+    /// The name of the statement that settles it, and its arguments.
+    Text(String),
+    /// A block of statements.
+    Block,
+}

@@ -1,0 +1,68 @@
+//! What an entity asks of its live table before its poller starts.
+
+use diesel::result::QueryResult;
+
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
+use crate::entity::QueueTable;
+use crate::error::Finding;
+use crate::statement::QueueOn;
+
+/// Compares the live table with what a queue needs whose claim passes over rows that others hold.
+pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let mut findings = connection.check(&Q::target()?)?;
+    let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
+    if !<C::Backend as QueueBackend>::ONE_WRITER && !connection.skips_locked_rows()? {
+        findings.push(finding(
+            "the server has no SKIP LOCKED, without which a worker waits for every other".to_owned(),
+            "upgrade it to MariaDB 10.6 or MySQL 8.0.1, or work the queue in lease mode",
+        ));
+    }
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
+    // lock them.
+    match Q::try_claim(connection) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(finding(
+            format!("its rows cannot be claimed: {error}"),
+            "make the struct and its `table!` say what the table has, or migrate the table",
+        )),
+        tried => tried?,
+    }
+    findings.extend(check_stages::<Q, C>(connection)?);
+    Ok(findings)
+}
+
+/// Finds the rows that are pending in a stage that the entity does not know: they would never be claimed.
+pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
+    let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
+    let (unknown, table) = (Q::unknown_stages(connection)?, Q::target()?.table);
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let column = table.quoted(stages.column);
+    let findings = unknown.into_iter().map(|stage| Finding {
+        entity: Q::ENTITY.to_owned(),
+        problem: format!(
+            "rows are pending in the stage `{stage}`, which is none of its stages {}: they would never be worked",
+            stages.names.join(", "),
+        ),
+        mend: format!(
+            "UPDATE {table} SET {column} = {} WHERE {column} = {}",
+            quoted(stages.names.first().copied().unwrap_or_default()),
+            quoted(&stage),
+        ),
+    });
+    Ok(findings.collect())
+}
+
+/// What stands before the primary key in an idempotency key: the table and the queue's status column.
+pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<String> {
+    let table = Q::target()?.table;
+    let schema = table.schema.map(|schema| schema + ".").unwrap_or_default();
+    Ok(format!("{schema}{}.{}", table.name, Q::Queue::COLUMNS.status))
+}
+
+/// The channel on which the database tells of a queue's rows that become due, if it does.
+pub(crate) fn channel<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Option<String>> {
+    let is_told = Q::Queue::OPTIONS.notifies && <C::Backend as QueueBackend>::NOTIFIES;
+    is_told.then(|| Ok(Q::target()?.channel())).transpose()
+}

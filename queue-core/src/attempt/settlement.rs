@@ -1,0 +1,194 @@
+//! What an outcome or a failure makes of a row: its new state, when it is due again, or that the tries are exhausted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
+use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
+use crate::row::{Details, ErrorText, Fence, Options, Settled, Status, failure_text};
+use crate::statement::{Change, Next};
+
+/// By which rules an entity's rows are settled.
+pub(crate) struct Rules {
+    pub(crate) settings: Settings,
+    pub(crate) options: Options,
+    pub(crate) retry: Arc<dyn RetryPolicy>,
+    pub(crate) error_text_limit: usize,
+    /// Whether rows are worked under a lease and not under a lock: somebody may have stopped one meanwhile.
+    pub(crate) leased: bool,
+}
+
+/// A handler has named a stage that its entity does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("the handler named the next stage `{next}`, but {known}")]
+struct NoSuchStage {
+    next: &'static str,
+    known: String,
+}
+
+impl Rules {
+    /// What becomes of a claimed row whose handler is not to run, because its schedule is none, or because it comes too
+    /// late. `due` is when it was due, as far as that is known.
+    pub(crate) fn instead_of_handling(
+        &self,
+        before: Fence,
+        tries: u32,
+        due: Option<DateTime<Utc>>,
+        details: &Details,
+    ) -> Option<(Settled, Change)> {
+        let recurrence = match self.recurrence(details) {
+            Ok(recurrence) => recurrence?,
+            Err(why) => return Some((Settled::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
+        };
+        // What was tried before has begun in time.
+        let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
+        tracing::debug!(?next, "left out, because it comes too late");
+        let change = Change {
+            status: Some(before.status),
+            next: Some(Next::Scheduled(next.into())),
+            try_count: Some(before.try_count),
+            unless_stopped: self.leased,
+            ..Change::default()
+        };
+        Some((Settled::Again, change))
+    }
+
+    /// Takes a handler's answer, or a failure in its place if nothing can be made of it.
+    pub(crate) fn accept(&self, answer: HandlerResult) -> HandlerResult {
+        let Ok(Outcome::Next(next)) = answer else { return answer };
+        let known = match self.options.stages {
+            Some(stages) if stages.names.contains(&next) => return answer,
+            Some(stages) => format!("the entity has the stages {}", stages.names.join(", ")),
+            None => "the entity has no stages: add `#[queue(stage = ..)]` to it".to_owned(),
+        };
+        Err(Failure::retry(NoSuchStage { next, known }))
+    }
+
+    /// The row's state after an outcome. `tries` counts this attempt.
+    pub(crate) fn after_outcome(
+        &self,
+        fence: Fence,
+        tries: u32,
+        outcome: Outcome,
+        details: &Details,
+    ) -> (Settled, Change) {
+        let recorded = Change {
+            next: Some(Next::Never),
+            try_count: Some(stored(tries)),
+            attempted: true,
+            error: ErrorText::Clear,
+            unless_stopped: self.leased,
+            ..Change::of(details)
+        };
+        match outcome {
+            Outcome::Done => {
+                let change = Change { status: Some(Status::Success), ..recorded };
+                (Settled::Succeeded, self.on_schedule(change, details))
+            }
+            Outcome::Next(stage) => {
+                let change = Change {
+                    status: Some(Status::NotAttempted),
+                    next: Some(Next::InStage(stage)),
+                    try_count: Some(0),
+                    ..recorded
+                };
+                (Settled::Advanced, change)
+            }
+            // Whatever the row contains: a change would leave one alone that was skipped before it.
+            Outcome::Skip => {
+                (Settled::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+            }
+            Outcome::Delete => (Settled::Deleted, recorded),
+            Outcome::Again(when) => {
+                // No failure, so the tries stay; a finished row that was made due again begins anew.
+                let status = if fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
+                let next = match when {
+                    When::In(delay) => Next::In(delay),
+                    When::At(time) => Next::At(time.into()),
+                };
+                let change = Change {
+                    status: Some(status),
+                    next: Some(next),
+                    try_count: Some(stored(tries - 1)),
+                    error: ErrorText::Keep,
+                    ..recorded
+                };
+                (Settled::Again, change)
+            }
+        }
+    }
+
+    /// The row's state after a failure. `tries` counts this attempt.
+    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settled, Change) {
+        let delay = match failure.retry {
+            _ if tries >= self.settings.max_tries => None,
+            RetryChoice::Never => None,
+            RetryChoice::After(delay) => Some(delay),
+            RetryChoice::ByPolicy => delay_by(&*self.retry, tries),
+        };
+        let change = self.failure(tries, failure, delay, details);
+        match delay {
+            Some(_) => (Settled::Retried, change),
+            None => (Settled::Failed, self.failed_on_schedule(change, details)),
+        }
+    }
+
+    /// A failure on its row. Without a delay it is the last one.
+    fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
+        let error = failure_text(&*failure.error, self.error_text_limit);
+        tracing::debug!(error, retry_in = ?delay, "failed");
+        Change {
+            status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
+            next: Some(delay.map_or(Next::Never, Next::In)),
+            try_count: Some(stored(tries)),
+            attempted: true,
+            error: ErrorText::Set(error),
+            unless_stopped: self.leased,
+            ..Change::of(details)
+        }
+    }
+
+    /// A change to `FAILED`: if the row has a schedule, that goes on. The failure's text stays, and the tries begin anew.
+    pub(crate) fn failed_on_schedule(&self, change: Change, details: &Details) -> Change {
+        let scheduled = self.on_schedule(change, details);
+        match scheduled.next {
+            Some(Next::Scheduled(_)) => Change { status: Some(Status::Error), try_count: Some(0), ..scheduled },
+            _ => scheduled,
+        }
+    }
+
+    /// A change that ends a run: if the row has a schedule, it is due for the next run.
+    fn on_schedule(&self, change: Change, details: &Details) -> Change {
+        let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
+        let Some(next) = next else { return change };
+        Change { next: Some(Next::Scheduled(next.into())), ..change }
+    }
+
+    fn recurrence(&self, details: &Details) -> Result<Option<Recurrence>, NoSchedule> {
+        self.options.periodic.map_or(Ok(None), |periodic| Recurrence::of(periodic, details))
+    }
+}
+
+/// The tries that were recorded since the row was enqueued. A finished row that the application made due again, by
+/// writing `next_attempt_time` alone, begins anew.
+pub(crate) fn tries_before(fence: Fence) -> u32 {
+    if fence.status.is_terminal() { 0 } else { u32::try_from(fence.try_count).unwrap_or(0) }
+}
+
+pub(crate) fn stored(tries: u32) -> i32 {
+    i32::try_from(tries).unwrap_or(i32::MAX)
+}
+
+/// Asks the policy, which may be the user's own: one that panics counts as the default.
+fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
+    let random = fastrand::f64();
+    catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
+        .unwrap_or_else(|panic| {
+            std::mem::forget(panic);
+            tracing::error!(tries, "the retry policy panicked, the default one is used");
+            Retry::DEFAULT.delay(tries)
+        })
+}

@@ -1,0 +1,75 @@
+//! What a poller has done, as counts of rows.
+
+use serde::{Deserialize, Serialize};
+
+use crate::row::Settled;
+
+/// What a poller has done so far, as counts of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Rows that became `SUCCESS` or were removed by their handler.
+    pub succeeded: u64,
+    /// Rows that failed and will be retried.
+    pub retried: u64,
+    /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
+    pub failed: u64,
+    /// Rows that run again later without a failure, also because a run of their schedule came too late.
+    pub again: u64,
+    /// Rows that went on to another stage.
+    pub advanced: u64,
+    /// Rows that became `SKIPPED`.
+    pub skipped: u64,
+    /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
+    pub interrupted: u64,
+    /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
+    pub lost: u64,
+}
+
+impl Tally {
+    /// Counts what became of a row, or of the rows of a group.
+    pub(crate) fn count(&mut self, turn: Turn) {
+        match turn {
+            Turn::Settled(Settled::Succeeded | Settled::Deleted) => self.succeeded += 1,
+            Turn::Settled(Settled::Retried) => self.retried += 1,
+            Turn::Settled(Settled::Failed) => self.failed += 1,
+            Turn::Settled(Settled::Again) => self.again += 1,
+            Turn::Settled(Settled::Advanced) => self.advanced += 1,
+            Turn::Settled(Settled::Skipped) => self.skipped += 1,
+            Turn::Interrupted => self.interrupted += 1,
+            Turn::Lost => self.lost += 1,
+            Turn::Group(rows) => {
+                self.succeeded += rows.succeeded;
+                self.retried += rows.retried;
+                self.failed += rows.failed;
+                self.again += rows.again;
+                self.advanced += rows.advanced;
+                self.skipped += rows.skipped;
+                self.interrupted += rows.interrupted;
+                self.lost += rows.lost;
+            }
+            Turn::Idle | Turn::Suspect | Turn::GivenUp | Turn::Trouble => {}
+        }
+    }
+}
+
+/// What a worker's turn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing was due.
+    Idle,
+    /// A row's new state was committed.
+    Settled(Settled),
+    /// A row was claimed, but nothing was recorded: it is due again.
+    Interrupted,
+    /// The row belonged to somebody else when the attempt ended.
+    Lost,
+    /// Several rows were claimed; this became of them.
+    Group(Tally),
+    /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
+    Suspect,
+    /// A handler returned long after its budget, which is recorded already.
+    GivenUp,
+    /// The database did not answer as it should: wait before the next turn.
+    Trouble,
+}

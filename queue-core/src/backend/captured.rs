@@ -1,0 +1,48 @@
+//! A column that is read without an error, whatever is in it: the error is kept for the row.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::panic_text;
+
+/// A part of a row that may fail to decode without failing the row.
+pub struct Captured<T>(pub(crate) Result<T, Box<dyn std::error::Error + Send + Sync>>);
+
+impl<T> Captured<T> {
+    /// What was decoded.
+    pub(crate) fn ok(self) -> Option<T> {
+        self.0.ok()
+    }
+
+    /// What was decoded, to read.
+    pub(crate) fn read(&self) -> Option<&T> {
+        self.0.as_ref().ok()
+    }
+
+    /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
+    pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
+        Captured(
+            catch_unwind(AssertUnwindSafe(decode))
+                .unwrap_or_else(|panic| Err(format!("its decoding panicked: {}", panic_text(panic)).into())),
+        )
+    }
+}
+
+/// Loads a [`Captured`] part from one backend's rows.
+///
+/// One impl per backend, because one for all would overlap with an impl of `Queryable` that another crate might write
+/// for a backend of its own.
+macro_rules! captured_on {
+    ($backend:ty) => {
+        impl<T, A, B, C, D> diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>
+            for $crate::backend::captured::Captured<T>
+        where
+            T: diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>,
+        {
+            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
+                Ok(Self::new(|| T::build_from_row(row)))
+            }
+        }
+    };
+}
+
+pub(crate) use captured_on;

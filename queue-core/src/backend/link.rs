@@ -1,0 +1,66 @@
+//! A worker's line to the database.
+
+use std::time::Duration;
+
+use diesel::r2d2::{ConnectionManager, Pool};
+
+use super::connection::{QueueConnection, SessionLimits};
+use super::session::Session;
+use crate::error::Error;
+
+/// A worker's line to the database: a session that is opened when it is needed and replaced when it is in doubt.
+pub(crate) struct Link<C: QueueConnection> {
+    pool: Pool<ConnectionManager<C>>,
+    wait: Duration,
+    limits: SessionLimits,
+    session: Option<Session<C>>,
+    stays: bool,
+}
+
+impl<C: QueueConnection> Link<C> {
+    /// A link without a session yet; `wait` bounds how long the pool may take to give one.
+    pub(crate) fn new(pool: Pool<ConnectionManager<C>>, wait: Duration, limits: SessionLimits) -> Self {
+        Link { pool, wait, limits, session: None, stays: false }
+    }
+
+    /// The session, opened now if there is none, in no transaction and as patient as it was.
+    pub(crate) fn session(&mut self) -> Result<&mut Session<C>, Error> {
+        self.rest();
+        self.session_as_it_is()
+    }
+
+    /// Ends the transaction that may have begun with the end of the last message.
+    pub(crate) fn rest(&mut self) {
+        if self.session.as_mut().is_some_and(|session| session.rest().is_err()) {
+            self.close();
+        }
+    }
+
+    /// The session, opened now if there is none. The transaction of the next message may have begun.
+    pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => Ok(none.insert(Session::open(&self.pool, self.wait, self.limits)?)),
+        }
+    }
+
+    /// Says whether the worker's next turn is most likely on the same lane as this one.
+    pub(crate) fn stay(&mut self, stays: bool) {
+        self.stays = stays;
+    }
+
+    /// Whether the worker's next turn is most likely on the same lane as this one.
+    pub(crate) fn stays(&self) -> bool {
+        self.stays
+    }
+
+    /// The session, if there is one.
+    pub(crate) fn open_session(&mut self) -> Option<&mut Session<C>> {
+        self.session.as_mut()
+    }
+
+    /// Closes the session: its transaction, if any, is rolled back by the server.
+    pub(crate) fn close(&mut self) {
+        self.session = None;
+    }
+}

@@ -1,0 +1,53 @@
+//! How the live table is read and changed on MySQL and MariaDB.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use crate::backend::connection::{ErrorClass, QueueConnection, Target};
+use crate::backend::schema::LiveColumn;
+use crate::error::refused;
+
+use diesel::prelude::*;
+
+/// How long the DDL is tried in all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    // The casts: MySQL 8 declares these columns with types of its own.
+    diesel::sql_query(
+        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
+         CAST(IF(DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6, COLUMN_TYPE, DATA_TYPE) AS CHAR) AS data_type, \
+         IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .load(connection)
+}
+
+/// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
+pub(crate) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
+    let started = Instant::now();
+    let before: i64 =
+        diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(connection)?;
+    connection.batch_execute("SET SESSION lock_wait_timeout = 1")?;
+    let result = loop {
+        match connection.batch_execute(ddl) {
+            Err(error) if MysqlConnection::classify(&error) == ErrorClass::Conflict => {
+                if started.elapsed() > PATIENCE {
+                    break Err(refused(format!(
+                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                    )));
+                }
+                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+            }
+            result => break result,
+        }
+    };
+    connection.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
+    result
+}

@@ -1,0 +1,326 @@
+//! A worker's private connection.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
+use diesel::result::QueryResult;
+
+use super::connection::{AfterFinish, QueueBackend, QueueConnection, SessionLimits, Unfinished};
+use crate::error::Error;
+
+/// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the
+/// pool: the application would inherit its settings, and after a panic nobody knows its state.
+pub(crate) struct Session<C: QueueConnection> {
+    connection: PooledConnection<ConnectionManager<C>>,
+    id: Option<i64>,
+    lock_wait: Duration,
+    /// What has begun already, with the end of the last transaction.
+    has_begun: Option<Begun>,
+    /// Whether the next transaction is to begin with the end of this one.
+    begins_next: bool,
+    /// The row that is locked already, with the beginning of the next transaction.
+    locked: Option<Box<dyn Any>>,
+    /// The mark of the message that was committed last, of those whose text goes on after it.
+    mark: u64,
+    /// Whether the last row that was read ahead could not be locked.
+    has_missed: bool,
+    /// Whether its statements wait as briefly as those of a group.
+    is_impatient: bool,
+    /// What it was told to listen for.
+    pub(crate) ears: Ears,
+    /// The statements by which messages end, for each queue.
+    finishes: HashMap<TypeId, Finishes>,
+    /// The numbers in the names of those by which answers under leases are written.
+    lease_finishes: HashMap<TypeId, Option<usize>>,
+}
+
+/// The names of the statements by which the messages of a queue end.
+struct Finishes {
+    /// What settles one: `None` where it cannot be prepared.
+    finish: Option<String>,
+    /// What locks the next one, where rows are read ahead.
+    lock: Option<String>,
+}
+
+/// A transaction in which no handler has run yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// That of one message.
+    Message,
+    /// That of one message whose row is locked, and which has its savepoint.
+    Locked,
+    /// That of a group whose statements wait so long for a lock at most.
+    Group(Duration),
+}
+
+impl<C: QueueConnection> Session<C> {
+    /// Takes a connection from the pool, prepares it and reads every setting back.
+    pub(crate) fn open(
+        pool: &Pool<ConnectionManager<C>>,
+        wait: Duration,
+        limits: SessionLimits,
+    ) -> Result<Self, Error> {
+        let connection = pool.get_timeout(wait).map_err(Error::Connect)?;
+        let mut session = Session {
+            connection,
+            id: None,
+            lock_wait: limits.lock_wait,
+            has_begun: None,
+            begins_next: true,
+            locked: None,
+            mark: 0,
+            has_missed: false,
+            is_impatient: false,
+            ears: Ears::default(),
+            finishes: HashMap::new(),
+            lease_finishes: HashMap::new(),
+        };
+        session.connection.prepare_session(limits)?;
+        session.id = session.connection.session_id()?;
+        Ok(session)
+    }
+
+    /// The number by which the server knows the session.
+    pub(crate) fn id(&self) -> Option<i64> {
+        self.id
+    }
+
+    /// How long its statements wait for a lock when nothing else is said.
+    pub(crate) fn lock_wait(&self) -> Duration {
+        self.lock_wait
+    }
+
+    /// Begins a message's transaction, unless it has begun with the end of the last. `finish` writes the statement by which
+    /// messages of the queue `T` end, and `lock` the one by which the next of them is locked; `try_reading` reads rows ahead.
+    pub(crate) fn begin_message<T: 'static>(
+        &mut self,
+        finish: impl Fn() -> QueryResult<Option<String>>,
+        lock: impl Fn() -> QueryResult<Option<String>>,
+        try_reading: impl Fn(&mut C) -> QueryResult<()>,
+    ) -> QueryResult<()> {
+        self.begins_next = true;
+        if !<C::Backend as QueueBackend>::FINISHES_AT_ONCE || self.finishes.contains_key(&TypeId::of::<T>()) {
+            if self.continues(Begun::Message)? {
+                return Ok(());
+            }
+        } else {
+            self.rest()?;
+            let number = self.finishes.len();
+            let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
+            // Outside of any transaction, so that an error costs nothing: messages end by several statements then.
+            let finish = finish()?.filter(|statement| self.connection.prepare_finish(&name, statement).is_ok());
+            let lock = match finish {
+                Some(_) => lock()?.filter(|statement| {
+                    // Rights are asked for only when a statement is run.
+                    self.connection.prepare_lock(&lock_name, statement).is_ok()
+                        && try_reading(&mut self.connection).is_ok()
+                }),
+                None => None,
+            };
+            let finishes = Finishes { finish: finish.map(|_| name), lock: lock.map(|_| lock_name) };
+            self.finishes.insert(TypeId::of::<T>(), finishes);
+        }
+        self.connection.begin()
+    }
+
+    /// Takes the row that was locked with the end of the last message, if there is one of this kind: its transaction has begun.
+    pub(crate) fn take_locked<R: Any>(&mut self) -> Option<R> {
+        if !self.locked.as_ref().is_some_and(|row| row.is::<R>()) || self.has_begun != Some(Begun::Locked) {
+            return None;
+        }
+        (self.has_begun, self.begins_next) = (None, true);
+        self.locked.take().and_then(|row| row.downcast().ok()).map(|row| *row)
+    }
+
+    /// Whether the last row that was read ahead could not be locked, once: somebody is at it, and the next claim is to find it as
+    /// soon as it is free.
+    pub(crate) fn takes_note_of_miss(&mut self) -> bool {
+        std::mem::take(&mut self.has_missed)
+    }
+
+    /// Keeps the row that was locked with the end of the last message.
+    pub(crate) fn keep_locked<R: Any>(&mut self, row: R) {
+        self.has_begun = Some(Begun::Locked);
+        self.locked = Some(Box::new(row));
+    }
+
+    /// Begins a transaction, unless it has begun with the end of the last message.
+    pub(crate) fn begin_claim(&mut self) -> QueryResult<()> {
+        if self.continues(Begun::Message)? { Ok(()) } else { self.connection.begin() }
+    }
+
+    /// Prepares the statements by which answers under leases of the queue `T` are written, in no transaction.
+    pub(crate) fn prepare_lease<T: 'static>(
+        &mut self,
+        finish: impl Fn() -> QueryResult<Option<(String, String)>>,
+    ) -> QueryResult<Option<usize>> {
+        if let Some(number) = self.lease_finishes.get(&TypeId::of::<T>()) {
+            return Ok(*number);
+        }
+        let number = self.lease_finishes.len();
+        let prepared = finish()?.filter(|(hold, finish)| {
+            let mut prepare = |name: &str, text| self.connection.prepare_finish(&format!("{name}_{number}"), text);
+            prepare(HOLD, hold).and_then(|()| prepare(FINISH_LEASE, finish)).is_ok()
+        });
+        let number = prepared.map(|_| number);
+        self.lease_finishes.insert(TypeId::of::<T>(), number);
+        Ok(number)
+    }
+
+    /// The number of the statements by which answers under leases of the queue `T` are written, if there are any.
+    pub(crate) fn lease_finish_of<T: 'static>(&self) -> Option<usize> {
+        *self.lease_finishes.get(&TypeId::of::<T>())?
+    }
+
+    /// The name of the statement by which a message of the queue `T` ends in one round trip, if there is one.
+    pub(crate) fn finish_of<T: 'static>(&self) -> Option<&str> {
+        self.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
+    }
+
+    /// The name of the statement by which the next row of the queue `T` is locked that was read ahead, if there is one.
+    pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
+        self.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
+    }
+
+    /// Ends a message in one round trip, and locks the next row if that is asked for, see [`QueueConnection::finish`].
+    pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
+        let next = match lock {
+            // Two marks in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
+            Some(lock) => AfterFinish::Lock(lock, self.mark ^ 1),
+            None if self.begins_next => AfterFinish::Begin,
+            None => AfterFinish::Rest,
+        };
+        let finished = self.connection.finish(savepoint, settle, next);
+        match (next, &finished) {
+            (AfterFinish::Lock(_, mark), Ok(_)) => self.mark = mark,
+            // Either of the two may be the session's now: from here on it is two others.
+            (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => self.mark = (self.mark | 1) + 1,
+            _ => {}
+        }
+        let is_locked = finished?;
+        self.has_missed = lock.is_some() && !is_locked;
+        self.has_begun = (!matches!(next, AfterFinish::Rest)).then_some(Begun::Message);
+        Ok(is_locked)
+    }
+
+    /// Says whether the next transaction is to begin with the end of this one: a message of this queue is claimed next.
+    pub(crate) fn begin_next(&mut self, begins: bool) {
+        self.begins_next = begins;
+    }
+
+    /// Says that the next transaction begins with the next statement, or has begun.
+    pub(crate) fn next_has_begun(&mut self) {
+        self.has_begun = Some(Begun::Message);
+    }
+
+    /// Commits; where it costs nothing, the next transaction begins with it.
+    pub(crate) fn commit(&mut self) -> QueryResult<()> {
+        if <C::Backend as QueueBackend>::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
+            self.connection.commit_and_begin()?;
+            self.has_begun = Some(Begun::Message);
+            return Ok(());
+        }
+        C::TransactionManager::commit_transaction(&mut *self.connection)
+    }
+
+    /// Begins a group's transaction in the same way, see [`QueueConnection::begin_impatiently`].
+    pub(crate) fn begin_group(&mut self, wait: Duration) -> QueryResult<()> {
+        if self.continues(Begun::Group(wait))? {
+            return Ok(());
+        }
+        self.is_impatient = true;
+        self.connection.begin_impatiently(wait)
+    }
+
+    /// Commits a group; where it costs nothing, the next one begins with it.
+    pub(crate) fn commit_group(&mut self, wait: Duration) -> QueryResult<()> {
+        if !self.is_in_our_transaction_alone() {
+            // A handler has left a transaction of its own open, or has ended ours: to be told as what it is.
+            return C::TransactionManager::commit_transaction(&mut *self.connection);
+        }
+        if self.connection.commit_group(Some(wait))? {
+            self.has_begun = Some(Begun::Group(wait));
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction that is wanted has begun already. Another one that has is ended.
+    fn continues(&mut self, wanted: Begun) -> QueryResult<bool> {
+        if self.has_begun == Some(wanted) {
+            self.has_begun = None;
+            return Ok(true);
+        }
+        self.rest().map(|()| false)
+    }
+
+    /// Whether Diesel counts one transaction: a handler may have left another one open in it.
+    pub(crate) fn is_in_our_transaction_alone(&mut self) -> bool {
+        let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
+        matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() == 1)
+    }
+
+    /// Whether Diesel knows that the transaction has ended: on PostgreSQL it sees that at once.
+    pub(crate) fn is_in_no_transaction(&mut self) -> bool {
+        let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
+        matches!(status.transaction_depth(), Ok(None))
+    }
+
+    /// Ends a transaction that has begun and in which no handler has run, and makes the session as patient as it was.
+    pub(crate) fn rest(&mut self) -> QueryResult<()> {
+        self.locked = None;
+        if self.has_begun.take().is_some() {
+            C::TransactionManager::rollback_transaction(&mut *self.connection)?;
+        }
+        if std::mem::take(&mut self.is_impatient) {
+            self.connection.restore_patience(self.lock_wait)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the names of the statements begin with that are run by a text under a lease.
+pub(crate) const HOLD: &str = "queueable_hold";
+
+pub(crate) const FINISH_LEASE: &str = "queueable_finish_lease";
+
+impl<C: QueueConnection> Deref for Session<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.connection
+    }
+}
+
+impl<C: QueueConnection> DerefMut for Session<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        &mut self.connection
+    }
+}
+
+impl<C: QueueConnection> Drop for Session<C> {
+    fn drop(&mut self) {
+        // r2d2 closes what comes back with an open transaction. A session in doubt mostly has one already; a sound one
+        // gets an empty one. If even that fails, the pool's own test finds the dead connection.
+        if !self.connection.is_broken() {
+            let _ = C::TransactionManager::begin_transaction(&mut self.connection);
+        }
+    }
+}
+
+/// What a session listens for.
+#[derive(Default)]
+pub(crate) struct Ears {
+    pub(crate) channels: Vec<String>,
+    /// When it is told again of the channels on which it could not listen.
+    pub(crate) next_try: Option<Instant>,
+}
+
+impl Ears {
+    pub(crate) fn listen(&self, channel: &str) -> bool {
+        self.channels.iter().any(|listened| listened == channel)
+    }
+}

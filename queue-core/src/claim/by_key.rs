@@ -1,0 +1,116 @@
+//! Claims rows off the index, where the due time alone decides whose turn it is: the keys of those that are due longest are
+//! read without a lock, and one row after the other is locked by its key.
+//!
+//! A claim that walks InnoDB's index locks an entry before it finds out that somebody holds its row, and keeps that lock. Whoever
+//! holds the row has to change the entry to settle it, and would wait until the handler of the passing claim has ended. So
+//! nobody locks along the index while a handler runs.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::result::QueryResult;
+
+use super::in_turn::claim_in_turn;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::Entity;
+use crate::statement::{Claimed, QueueOn, Scope, is_plain};
+
+/// How many keys are read at first, at least: others may hold the rows of some.
+const CANDIDATES: u32 = 16;
+
+/// How many times as many are read if others hold them all.
+const MORE: u32 = 8;
+
+/// Locks and reads the row whose turn it is and that nobody holds. It belongs into a transaction.
+pub fn claim_one<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if !Q::is_claimed_by_key(scope) && scope.except.is_empty() && is_plain::<Q, C::Backend>(scope) {
+        return Q::claim(connection, scope);
+    }
+    Ok(claim_some::<Q, C>(connection, 1, scope)?.pop())
+}
+
+/// Locks and reads up to `limit` rows in the same way.
+pub fn claim_some<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if Q::is_claimed_by_key(scope) {
+        return claim_off_index::<Q, C>(connection, limit, scope, |_| Ok(()));
+    }
+    let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
+    Q::claimed(connection, scope, rows)
+}
+
+/// Reads up to `limit` rows in the same way, without a lock.
+pub(crate) fn glance<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
+    Q::claimed(connection, scope, rows)
+}
+
+/// Locks and reads up to `limit` rows that are due longest and that nobody holds. If there are none, that is told by the
+/// first reading. Of a row that turned out not to be due the lock is kept, unless `free` lets it go.
+pub(crate) fn claim_off_index<Q, C>(
+    connection: &mut C,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+    free: impl Fn(&mut C) -> QueryResult<()>,
+) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
+    let number = limit.saturating_mul(2).max(CANDIDATES).saturating_add(left_alone);
+    // Each number is a statement.
+    let mut number = number.checked_next_power_of_two().unwrap_or(u32::MAX);
+    let mut passed: HashSet<String> = scope.except.iter().map(|key| format!("{key:?}")).collect();
+    loop {
+        let mut keys = Q::due_keys(connection, number, scope.floor())?;
+        let are_all = keys.len() < number as usize;
+        keys.retain(|key| passed.insert(format!("{key:?}")));
+        // First those that are due longest; if others hold them, any of the rest by one statement. But the mark follows what is
+        // claimed: where claims keep to it, their order is kept as well.
+        let first = keys.len().min(limit.max(1) as usize);
+        let (first, rest) = keys.split_at(first);
+        let many = if limit > 1 || scope.keeps_to_mark() { limit } else { CANDIDATES };
+        for keys in std::iter::once(first).chain(rest.chunks(many.max(1) as usize)).filter(|keys| !keys.is_empty()) {
+            let mut claimed = Q::claim_keys(connection, keys, limit, scope)?;
+            if !claimed.is_empty() {
+                put_in_order(&mut claimed, keys);
+                return Ok(claimed);
+            }
+            free(connection)?;
+        }
+        if are_all {
+            scope.reach.inspect(|reach| reach.is_answered());
+            return Ok(Vec::new());
+        }
+        number = number.saturating_mul(MORE);
+    }
+}
+
+/// Puts rows into the order of their keys as they were read.
+pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[Q::Key]) {
+    if rows.len() > 1 {
+        let texts = keys.iter().enumerate().map(|(place, key)| (format!("{key:?}"), place));
+        let places: HashMap<String, usize> = texts.collect();
+        rows.sort_by_cached_key(|row| places.get(&format!("{:?}", row.key)).copied());
+    }
+}
+
+/// Frees the row that was found by its key and is not claimed: InnoDB keeps its lock where the condition is false. Nobody
+/// could change it as long as the handler of another one runs.
+pub(crate) fn free_what_was_passed<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
+    if <C::Backend as QueueBackend>::LOCKS_WHAT_IT_PASSES {
+        return connection.commit_and_begin();
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Claims the rows whose turn it is: by the entity's order, those that have waited long, or the one at the head.
+
+use std::any::TypeId;
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+
+use crate::backend::QueueConnection;
+use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::statement::{Claim, ClaimSome, ClaimedRow, QueueOn, Scope, locks_what_it_passes};
+
+/// Claims the rows whose turn it is: mostly the first ones by the entity's order.
+pub(crate) fn claim_in_turn<Q, C>(
+    connection: &mut C,
+    locks: bool,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let claim = |limit| {
+        let claim =
+            Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except).not_below(scope.floor());
+        if locks { claim } else { claim.without_lock() }
+    };
+    if Q::Queue::OPTIONS.exclusive {
+        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+        // Each in a statement of its own after the lock: it sees what the last holder has committed.
+        if !Q::exclude(connection)? || (is_leased && Q::another_is_leased(connection, None)?) {
+            return Ok(Vec::new());
+        }
+        // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
+        return match Q::head(connection, scope.stages)? {
+            Some(head) => Q::pick(connection, claim(1).only([&head])),
+            None => Ok(Vec::new()),
+        };
+    }
+    let mut load = |claim: &dyn Fn(u32) -> ClaimSome<Q, C::Backend>| match locks {
+        true if locks_what_it_passes::<Q, C::Backend>(scope) => claim_candidates::<Q, C>(connection, limit, claim),
+        _ => Q::pick(connection, claim(limit)),
+    };
+    if let Some(age) = aged_first::<Q>() {
+        let aged: Vec<ClaimedRow<Q>> = load(&|limit| claim(limit).aged(age))?;
+        if !aged.is_empty() {
+            return Ok(aged);
+        }
+    }
+    load(&claim)
+}
+
+/// In how many claims of an entity with an age one looks for aged rows first.
+const AGED_ONE_IN: u8 = 8;
+
+/// The age whose rows come first in this claim, if any do.
+pub(crate) fn aged_first<Q: Entity>() -> Option<Duration> {
+    let age = Q::Queue::OPTIONS.order.and_then(|order| order.age);
+    age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
+}
+
+/// How many keys are read at first, of which one is claimed: others may hold those of some.
+const CANDIDATES: u32 = 16;
+
+/// Claims rows whose keys are read first, without a lock: by its key a row is locked alone, and judged again.
+fn claim_candidates<Q, C>(
+    connection: &mut C,
+    limit: u32,
+    claim: impl Fn(u32) -> ClaimSome<Q, C::Backend>,
+) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut read = limit.saturating_mul(2).max(CANDIDATES);
+    loop {
+        let candidates: Vec<ClaimedRow<Q>> = Q::pick(connection, claim(read).without_lock())?;
+        let keys: Vec<_> = candidates.iter().map(|row| &row.0).collect();
+        for keys in keys.chunks(limit.max(1) as usize) {
+            let claimed: Vec<ClaimedRow<Q>> = Q::pick(connection, claim(limit).only(keys.iter().copied()))?;
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+        if keys.len() < read as usize {
+            return Ok(Vec::new());
+        }
+        // Others hold them all.
+        read = read.saturating_mul(8);
+    }
+}

@@ -1,0 +1,366 @@
+//! How far the claims of one entity have come, so that they need not walk over what was settled long ago.
+//!
+//! While some session holds an old snapshot, the database keeps the index entries of settled rows, all of them at the end at
+//! which a claim begins. Then, and only then, claims begin at a mark that follows the rows that were claimed. What lies below
+//! it is found by full looks: the scout makes them, no oftener than they are worth, and one claim follows each that found
+//! something. So a row that is due earlier than the mark has to wait for the next full look, and no longer.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{self, Duration};
+
+use diesel::result::QueryResult;
+
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::QueueTable;
+use crate::lock::unpoisoned;
+use crate::row::Instant;
+use crate::statement::{Progress, QueueOn};
+
+/// What a full look takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
+/// slower than a connection may be.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// How many times as long as a look from the mark a full one takes, where the mark is worth it.
+const WORTH: u32 = 3;
+
+/// How often a look from the mark is repeated at most that seems to be slow as well: the machine may have been busy.
+const REPEATS: u32 = 3;
+
+/// How many times its own length a full look waits for the next: with the claim that may follow it, it takes a twentieth of
+/// the time.
+const REST: u32 = 40;
+
+/// How long a row below the mark waits for a full look at most, however long that takes.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+/// How often a lane at work is looked at fully at most. It is a query a second beside thousands of claims.
+pub(crate) const SOUNDING: Duration = Duration::from_secs(1);
+
+/// By how much, once or twice, the mark lags behind the claims. Rows are committed a little later than their due times
+/// say, in another order; this is longer than most transactions that enqueue, and short beside what piles up.
+const LAG: Duration = Duration::from_millis(25);
+
+/// How far the claims of one entity have come in one process. All times are due times that the database has told.
+#[derive(Debug)]
+pub struct LowWater {
+    applies: bool,
+    at_once: bool,
+    level: Mutex<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    /// The due time of the row claimed last, and where it was one and two lags ago.
+    reached: Option<Instant>,
+    before: Option<Instant>,
+    mark: Option<Instant>,
+    moved: time::Instant,
+    /// Whether claims begin at the mark.
+    in_use: bool,
+    /// Whether a full look has found something that may be below the mark.
+    look_below: bool,
+    /// What a look from the mark took that was made last. It gets less by and by, so that it is measured again.
+    usual: Duration,
+    /// Not before this the next full look is made, while the mark is in use.
+    next_full_look: time::Instant,
+}
+
+impl LowWater {
+    /// For the claims of `Q`, if they walk along the due times and nothing else makes rows claimable. By an order of the
+    /// entity's own they walk along another index; a guard may come true of any row at any time; SQLite keeps no entries of
+    /// settled rows.
+    pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
+        let options = Q::Queue::OPTIONS;
+        let applies = !<C::Backend as QueueBackend>::ONE_WRITER
+            && options.order.is_none()
+            && !options.exclusive
+            && !options.guarded;
+        let now = time::Instant::now();
+        let level = Level {
+            reached: None,
+            before: None,
+            mark: None,
+            moved: now,
+            in_use: false,
+            look_below: false,
+            usual: Duration::ZERO,
+            next_full_look: now,
+        };
+        LowWater { applies, at_once: false, level: Mutex::new(level) }
+    }
+
+    fn level(&self) -> MutexGuard<'_, Level> {
+        unpoisoned(self.level.lock())
+    }
+
+    /// Uses the mark from the first claim on and without a lag, however quick a full look is: for tests.
+    pub fn use_at_once(&mut self) {
+        self.at_once = self.applies;
+        self.level().in_use = self.at_once;
+    }
+
+    /// Where the next claim begins, and what becomes of it.
+    pub fn reach(&self) -> Reach<'_> {
+        let mut level = self.level();
+        let floor = level.floor();
+        // One claim follows a full look.
+        let below = std::mem::take(&mut level.look_below);
+        Reach {
+            low_water: self,
+            floor: floor.filter(|_| !below),
+            below: Cell::new(below),
+            keeps_to_mark: floor.is_some(),
+            first: Cell::new(None),
+            keeps: Cell::new(false),
+        }
+    }
+
+    /// A row is due again at this time that was claimed before.
+    pub(crate) fn fall(&self, due: Instant) {
+        self.level().fall(due);
+    }
+
+    /// Looks how long it is until the next row is due; from the mark, while it is in use and no full look is `thorough`ly
+    /// asked for or its turn has come. Nothing but a full look tells that nothing is due.
+    pub fn look<Q, C>(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        thorough: bool,
+    ) -> QueryResult<Option<Duration>>
+    where
+        Q: QueueOn<C>,
+        C: QueueConnection,
+    {
+        let until_full = self.level().until_full_look();
+        let floor = self.level().floor().filter(|_| !thorough && !until_full.is_zero());
+        if let Some(floor) = floor {
+            let due_in = Q::look_from(connection, stages, floor)?;
+            return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
+        }
+        let (due_in, full) = timed(|| Q::look(connection, stages))?;
+        let is_worth_it =
+            self.at_once || self.level().is_suspicious(full) && self.is_worth_it::<Q, C>(connection, stages, full)?;
+        let mut level = self.level();
+        level.in_use = is_worth_it;
+        if is_worth_it {
+            level.next_full_look = time::Instant::now() + full.saturating_mul(REST).clamp(SOUNDING, LONGEST_REST);
+            level.look_below = due_in == Some(Duration::ZERO);
+        }
+        Ok(due_in)
+    }
+
+    /// Makes a full look beside the workers, if its turn has come.
+    pub(crate) fn sound<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
+    where
+        Q: QueueOn<C>,
+        C: QueueConnection,
+    {
+        if self.applies && self.level().until_full_look().is_zero() {
+            self.look::<Q, C>(connection, stages, false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a look from the mark is much quicker than a full one.
+    fn is_worth_it<Q, C>(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        full: Duration,
+    ) -> QueryResult<bool>
+    where
+        Q: QueueOn<C>,
+        C: QueueConnection,
+    {
+        let Some(mark) = self.level().mark.filter(|_| self.applies) else { return Ok(false) };
+        for _ in 0..REPEATS {
+            let (_, from_mark) = timed(|| Q::look_from(connection, stages, mark))?;
+            self.level().usual = from_mark;
+            if from_mark * WORTH <= full {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn timed<T>(look: impl FnOnce() -> QueryResult<T>) -> QueryResult<(T, Duration)> {
+    let begun = time::Instant::now();
+    look().map(|seen| (seen, begun.elapsed()))
+}
+
+impl Level {
+    fn floor(&self) -> Option<Instant> {
+        self.mark.filter(|_| self.in_use)
+    }
+
+    fn until_full_look(&self) -> Duration {
+        match self.floor() {
+            Some(_) => self.next_full_look.saturating_duration_since(time::Instant::now()),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Whether a full look took long enough to be compared with one from the mark. Where every look takes as long, because the
+    /// database is far away, that is not asked each time.
+    fn is_suspicious(&mut self, full: Duration) -> bool {
+        let is_suspicious = self.in_use || full > SLOW.max(self.usual * WORTH);
+        self.usual -= self.usual / 16;
+        is_suspicious
+    }
+
+    /// Nothing claimable is left from `floor` up to `last`.
+    fn rise(&mut self, floor: Option<Instant>, last: Instant, lag: Duration) {
+        if floor.is_some() && floor > self.mark {
+            // The mark has fallen since that claim began, which says nothing of what is below its own.
+            return;
+        }
+        if floor.is_none() && self.mark.is_some_and(|mark| last < mark) {
+            return self.fall(last);
+        }
+        self.reached = self.reached.max(Some(last));
+        if lag.is_zero() {
+            (self.mark, self.before) = (self.reached, self.reached);
+        } else if self.moved.elapsed() >= lag {
+            (self.mark, self.before, self.moved) = (self.before, self.reached, time::Instant::now());
+        }
+    }
+
+    /// A claimable row may be left that is due at this time.
+    fn fall(&mut self, first: Instant) {
+        for time in [&mut self.reached, &mut self.before, &mut self.mark] {
+            *time = time.map(|time| time.min(first));
+        }
+    }
+}
+
+/// One claim, from where it begins to what becomes of its rows: unless they are [kept](Reach::keep), the mark falls back to
+/// the first of them, also when a panic ends the turn.
+#[derive(Debug)]
+pub struct Reach<'a> {
+    low_water: &'a LowWater,
+    floor: Option<Instant>,
+    /// Whether this is the one claim that follows a full look, and was not answered yet.
+    below: Cell<bool>,
+    keeps_to_mark: bool,
+    first: Cell<Option<Instant>>,
+    keeps: Cell<bool>,
+}
+
+impl Reach<'_> {
+    /// Whether this is the one claim that is to look below the mark.
+    pub(crate) fn looks_below(&self) -> bool {
+        self.below.get()
+    }
+
+    /// Leaves the look below the mark to the next claim.
+    pub(crate) fn pass_on(&self) {
+        if self.below.take() {
+            self.low_water.level().look_below = true;
+        }
+    }
+
+    /// Whether a claim is to look below the mark before anything else, this one or the next.
+    pub(crate) fn has_to_look_below(&self) -> bool {
+        self.below.get() || (self.keeps_to_mark && self.low_water.level().look_below)
+    }
+
+    /// None of the rows is due at its old time any more.
+    pub fn keep(&self) {
+        self.keeps.set(true);
+    }
+}
+
+impl Progress for Reach<'_> {
+    fn floor(&self) -> Option<Instant> {
+        self.floor
+    }
+
+    fn keeps_to_mark(&self) -> bool {
+        self.keeps_to_mark
+    }
+
+    fn is_answered(&self) {
+        self.below.set(false);
+    }
+
+    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>) {
+        if self.low_water.applies
+            && let (Some(first), Some(last)) = (first, last)
+        {
+            if let Some(undone) = self.first.replace(Some(first)) {
+                self.low_water.level().fall(undone);
+            }
+            let lag = if self.low_water.at_once { Duration::ZERO } else { LAG };
+            self.low_water.level().rise(self.floor, last, lag);
+        }
+    }
+}
+
+impl Drop for Reach<'_> {
+    fn drop(&mut self) {
+        if let (Some(first), false) = (self.first.get(), self.keeps.get()) {
+            self.low_water.level().fall(first);
+        }
+        // There was no session, or the claim failed.
+        self.pass_on();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+
+    fn at(second: i64) -> Instant {
+        Instant::from(DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(second))
+    }
+
+    fn level(mark: i64) -> Level {
+        let now = time::Instant::now();
+        Level {
+            reached: Some(at(mark)),
+            before: Some(at(mark)),
+            mark: Some(at(mark)),
+            moved: now,
+            in_use: true,
+            look_below: false,
+            usual: Duration::ZERO,
+            next_full_look: now,
+        }
+    }
+
+    #[test]
+    fn the_mark_follows_the_claims_two_lags_behind() {
+        let mut level = level(10);
+        let lag = Duration::from_nanos(1);
+        for (claimed, mark) in [(11, 10), (12, 11), (13, 12)] {
+            level.rise(Some(at(10)), at(claimed), lag);
+            assert_eq!(level.mark, Some(at(mark)));
+        }
+        level.rise(Some(at(12)), at(20), Duration::from_secs(3600));
+        assert_eq!((level.mark, level.reached), (Some(at(12)), Some(at(20))));
+    }
+
+    #[test]
+    fn a_claim_that_began_above_a_mark_that_has_fallen_does_not_raise_it() {
+        let mut level = level(10);
+        level.fall(at(5));
+        level.rise(Some(at(10)), at(11), Duration::ZERO);
+        assert_eq!(level.mark, Some(at(5)));
+        level.rise(Some(at(5)), at(11), Duration::ZERO);
+        assert_eq!(level.mark, Some(at(11)));
+    }
+
+    #[test]
+    fn a_claim_from_the_beginning_takes_the_mark_down_if_it_finds_a_row_there() {
+        let mut level = level(10);
+        level.rise(None, at(3), Duration::from_secs(3600));
+        assert_eq!((level.mark, level.reached), (Some(at(3)), Some(at(3))));
+        level.rise(None, at(4), Duration::from_secs(3600));
+        assert_eq!((level.mark, level.reached), (Some(at(3)), Some(at(4))));
+    }
+}

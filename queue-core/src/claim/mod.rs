@@ -1,0 +1,21 @@
+//! Which due row is next, and how it is locked.
+//!
+//! Along the index, by a key that was read before, or by an update; and which rows a claim passes over for a while.
+
+mod by_key;
+mod in_turn;
+mod low_water;
+mod prefetch_keys;
+mod prefetch_rows;
+mod row_backoff;
+mod update_then_select;
+
+pub use self::by_key::{claim_one, claim_some};
+pub use self::low_water::{LowWater, Reach};
+
+pub(crate) use self::by_key::glance;
+pub(crate) use self::low_water::SOUNDING;
+pub(crate) use self::prefetch_keys::Ahead;
+pub(crate) use self::prefetch_rows::{ReadRow, RowsAhead};
+pub(crate) use self::row_backoff::Pauses;
+pub(crate) use self::update_then_select::update_then_select;

@@ -1,0 +1,354 @@
+//! Keys that are read ahead: one worker of a lane reads, without a lock, which rows are due longest, and each worker locks
+//! one of them by its key.
+//!
+//! A claim that walks the index passes every row that others hold and, on InnoDB, every entry that was taken out of it and
+//! not yet purged, the more so the more workers there are. A lock by the key touches one row. What was read says nothing
+//! by itself: the claim judges the row again, under its lock, so a key that is out of date costs a round trip and nothing else.
+//!
+//! Whether anything is due, and whether a row is to be had, is never decided by these keys: a lane without work, and one
+//! whose keys are held by others, takes the plain claim, which reads keys of its own and finds the rows behind them
+//! (`off_index.rs`).
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use super::by_key::{claim_off_index, free_what_was_passed, put_in_order};
+use crate::backend::QueueConnection;
+use crate::entity::Entity;
+use crate::lock::unpoisoned;
+use crate::row::Instant as Due;
+use crate::statement::{Claimed, QueueOn, Scope};
+
+/// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
+const KEPT: Duration = Duration::from_millis(250);
+
+/// How many keys are read: as many as the workers have lately consumed in [`AHEAD`]. Each number is a statement.
+const SIZES: [u32; 3] = [16, 64, 256];
+
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// How long a worker waits for the keys that another one is reading. It has a transaction open, and the other one may be
+/// cut off.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// How many keys in a row may be somebody else's before the rest is given up and read again, and then before the plain claim
+/// looks for what is free.
+const MISSES: u32 = 2;
+
+/// The keys that a lane has read ahead.
+pub(crate) struct Ahead<K> {
+    state: Mutex<State<K>>,
+    arrived: Condvar,
+}
+
+struct State<K> {
+    keys: VecDeque<(K, String)>,
+    /// The earliest due time at which these keys were looked for.
+    floor: Option<Due>,
+    /// Whether the last claim found a row, so that there may be more.
+    has_more: bool,
+    is_read: bool,
+    read: Instant,
+    /// How many were taken since.
+    taken: u32,
+    /// When the keys were taken that are not read again for a while: their rows are being worked, or held by others.
+    busy: HashMap<String, Instant>,
+    /// Whether another process has been met since the last reading.
+    met: bool,
+}
+
+/// What a worker does next.
+enum Step<K> {
+    Lock(Vec<K>),
+    Read(u32),
+    /// Claim without what was read ahead.
+    Claim,
+}
+
+impl<K: Clone + Debug> Ahead<K> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            keys: VecDeque::new(),
+            floor: None,
+            has_more: false,
+            is_read: false,
+            read: Instant::now(),
+            taken: 0,
+            busy: HashMap::new(),
+            met: false,
+        };
+        Ahead { state: Mutex::new(state), arrived: Condvar::new() }
+    }
+
+    /// Locks and reads the row that is due longest and that nobody holds, as [`QueueOn::claim`] does, but for rows whose turn
+    /// has come since the keys were read.
+    pub(crate) fn claim<Q, C>(&self, connection: &mut C, scope: Scope<'_, K>) -> QueryResult<Option<Claimed<Q>>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        Ok(self.claim_some::<Q, C>(connection, 1, scope)?.pop())
+    }
+
+    /// Locks and reads up to `limit` rows in the same way, as [`QueueOn::claim_some`] does.
+    pub(crate) fn claim_some<Q, C>(
+        &self,
+        connection: &mut C,
+        limit: u32,
+        scope: Scope<'_, K>,
+    ) -> QueryResult<Vec<Claimed<Q>>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        let (mut has_read, mut misses) = (false, 0);
+        loop {
+            match self.step(limit, &scope, has_read) {
+                Step::Claim => break,
+                Step::Read(number) => {
+                    has_read = true;
+                    let reading = Reading(self);
+                    let keys = Q::due_keys(connection, number, scope.floor())?;
+                    if keys.is_empty() {
+                        self.forget();
+                        scope.reach.inspect(|reach| reach.is_answered());
+                        return Ok(Vec::new());
+                    }
+                    self.state().arrive(keys, scope.floor(), !scope.keeps_to_mark());
+                    drop(reading);
+                }
+                Step::Lock(keys) => {
+                    let mut claimed = Q::claim_keys(connection, &keys, limit, scope)?;
+                    put_in_order(&mut claimed, &keys);
+                    if claimed.len() < keys.len() {
+                        self.state().met = true;
+                    }
+                    if !claimed.is_empty() {
+                        return Ok(claimed);
+                    }
+                    misses += 1;
+                    free_what_was_passed(connection)?;
+                    if misses % MISSES == 0 {
+                        self.state().keys.clear();
+                        if has_read {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let claimed = claim_off_index::<Q, C>(connection, limit, scope, free_what_was_passed)?;
+        match claimed.as_slice() {
+            [] => self.forget(),
+            claimed => self.warm(claimed.iter().map(|row| &row.key)),
+        }
+        Ok(claimed)
+    }
+
+    fn step(&self, limit: u32, scope: &Scope<'_, K>, has_read: bool) -> Step<K> {
+        let mut state = self.state();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if !state.has_more {
+                return Step::Claim;
+            }
+            if scope.floor() < state.floor {
+                // What this claim is to find may be due earlier than all of them.
+                state.keys.clear();
+            }
+            // A group is as large as it can be: the last few keys are read again with the next.
+            if has_read || state.has(limit) {
+                let keys = state.take(limit, scope.except);
+                if !keys.is_empty() {
+                    return Step::Lock(keys);
+                }
+            }
+            if !state.is_read {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Step::Claim;
+            }
+            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        // What has just been read is left out, or others were faster.
+        if has_read {
+            return Step::Claim;
+        }
+        state.is_read = true;
+        Step::Read(state.appetite(limit))
+    }
+
+    /// Notes that the plain claim has found rows.
+    fn warm<'k>(&self, keys: impl Iterator<Item = &'k K>)
+    where
+        K: 'k,
+    {
+        let mut state = self.state();
+        state.has_more = true;
+        keys.for_each(|key| state.is_busy(format!("{key:?}")));
+    }
+
+    /// Forgets everything: nothing is due, nothing is to be had, or rows are to run next that were taken already.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        // What another worker is just reading is as old.
+        state.is_read = false;
+        state.keys.clear();
+        state.busy.clear();
+        state.has_more = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+impl<K: Clone + Debug> State<K> {
+    /// Whether so many keys are at hand that are not out of date.
+    fn has(&self, number: u32) -> bool {
+        self.keys.len() >= number as usize && self.read.elapsed() <= KEPT
+    }
+
+    /// Takes so many keys, but none that are left alone.
+    fn take(&mut self, number: u32, except: &[K]) -> Vec<K> {
+        let mut taken = Vec::new();
+        while taken.len() < number as usize
+            && let Some((key, text)) = self.keys.pop_front()
+        {
+            self.taken += 1;
+            if !except.iter().any(|other| format!("{other:?}") == text) {
+                self.is_busy(text);
+                taken.push(key);
+            }
+        }
+        taken
+    }
+
+    fn is_busy(&mut self, key: String) {
+        self.busy.insert(key, Instant::now());
+    }
+
+    /// How many keys are read for workers that take up to `limit` each.
+    fn appetite(&self, limit: u32) -> u32 {
+        let wanted = f64::from(self.taken) * AHEAD.as_secs_f64() / self.read.elapsed().as_secs_f64().max(1e-6);
+        let wanted = if limit == 1 { wanted } else { wanted.max(f64::from(limit) * 2.0) };
+        let [.., most] = SIZES;
+        if self.met {
+            // The more there are, the seldomer the processes meet.
+            return most;
+        }
+        SIZES.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most)
+    }
+
+    /// Keeps the keys that were read from `floor` on, without those that are known to be taken. Where the claims keep to the
+    /// low-water mark, they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
+    fn arrive(&mut self, keys: Vec<K>, floor: Option<Due>, shuffled: bool) {
+        if !self.is_read {
+            return;
+        }
+        self.busy.retain(|_, since| since.elapsed() < KEPT);
+        let keys = keys.into_iter().map(|key| (format!("{key:?}"), key));
+        self.keys = keys.filter(|(text, _)| !self.busy.contains_key(text)).map(|(text, key)| (key, text)).collect();
+        self.floor = floor;
+        if std::mem::take(&mut self.met) && shuffled && !self.keys.is_empty() {
+            // Another process reads the same keys. From a random place on, they meet once in a while and not at every key.
+            let place = fastrand::usize(..self.keys.len());
+            self.keys.rotate_left(place);
+        }
+        (self.read, self.taken) = (Instant::now(), 0);
+    }
+}
+
+/// Ends a reading, however it ends.
+struct Reading<'a, K: Clone + Debug>(&'a Ahead<K>);
+
+impl<K: Clone + Debug> Drop for Reading<'_, K> {
+    fn drop(&mut self) {
+        self.0.state().is_read = false;
+        self.0.arrived.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+
+    fn warm() -> Ahead<u32> {
+        let ahead = Ahead::new();
+        ahead.warm([1].iter());
+        ahead
+    }
+
+    fn read(ahead: &Ahead<u32>, keys: impl IntoIterator<Item = u32>) {
+        let mut state = ahead.state();
+        state.is_read = true;
+        state.arrive(keys.into_iter().collect(), None, true);
+        state.is_read = false;
+    }
+
+    fn except(keys: &[u32]) -> Scope<'_, u32> {
+        Scope { except: keys, ..Scope::ALL }
+    }
+
+    #[test]
+    fn nothing_is_read_before_a_row_was_found_and_after_none_was() {
+        let ahead = Ahead::new();
+        assert!(matches!(ahead.step(1, &except(&[]), false), Step::Claim));
+        ahead.warm([1].iter());
+        assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(16)));
+        ahead.forget();
+        assert!(matches!(ahead.step(1, &except(&[]), false), Step::Claim));
+    }
+
+    #[test]
+    fn a_key_is_handed_out_once_and_not_read_again_at_once() {
+        let ahead = warm();
+        read(&ahead, 1..=4);
+        assert!(matches!(ahead.step(1, &except(&[3]), false), Step::Lock(keys) if keys == [2]));
+        assert!(matches!(ahead.step(1, &except(&[3]), false), Step::Lock(keys) if keys == [4]));
+        read(&ahead, 1..=5);
+        assert!(matches!(ahead.step(5, &except(&[]), true), Step::Lock(keys) if keys == [3, 5]));
+        assert!(matches!(ahead.step(1, &except(&[]), true), Step::Claim));
+    }
+
+    #[test]
+    fn keys_are_read_again_when_they_are_out_of_date_or_too_few_for_a_group() {
+        let ahead = warm();
+        read(&ahead, 2..=20);
+        assert!(matches!(ahead.step(10, &except(&[]), false), Step::Lock(keys) if keys.len() == 10));
+        assert!(matches!(ahead.step(10, &except(&[]), false), Step::Read(_)));
+        ahead.state().is_read = false;
+        ahead.state().read = Instant::now() - KEPT * 2;
+        assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
+    }
+
+    #[test]
+    fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_looks_below_it() {
+        let ahead = warm();
+        let floor = Some(Due::from(DateTime::UNIX_EPOCH));
+        ahead.state().is_read = true;
+        ahead.state().met = true;
+        ahead.state().arrive((2..=20).collect(), floor, false);
+        ahead.state().is_read = false;
+        // They are in their order, though another process was met.
+        assert_eq!(ahead.state().keys.front().map(|(key, _)| *key), Some(2));
+        assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));
+    }
+
+    #[test]
+    fn keys_that_are_being_read_while_everything_is_forgotten_are_not_kept() {
+        let ahead = warm();
+        assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
+        ahead.forget();
+        ahead.state().arrive(vec![2, 3], None, true);
+        assert!(ahead.state().keys.is_empty());
+    }
+}

@@ -1,0 +1,399 @@
+//! Rows that are read ahead: whoever works a message reads, without a lock, which rows are due longest, and the text that ends
+//! a message locks the next of them. So a message costs its handler's round trips, one more, and a share of a reading.
+//!
+//! What was read counts only if the lock finds the row as it was read: the same version of it, still due and free. A row that was
+//! changed meanwhile costs a round trip and nothing else. Whether anything is due is never decided here: a lane without
+//! work, and one whose rows are held by others, takes the plain claim, and so does now and then a worker after a row that it could not lock.
+//! Where messages come slowly enough for a round trip not to matter, nothing is read: it would be read again and again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::backend::QueueConnection;
+use crate::entity::Entity;
+use crate::handler::Contained;
+use crate::lock::unpoisoned;
+use crate::row::Instant as Due;
+use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
+
+/// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
+const KEPT: Duration = Duration::from_millis(250);
+
+/// How many rows are read: as many as the workers take in [`AHEAD`]. Each number is a statement.
+const SIZES: [u32; 2] = [16, 128];
+
+const AHEAD: Duration = Duration::from_millis(25);
+
+/// How many rows the workers have to take in that time, so that any are read.
+const WORTH: f64 = 2.0;
+
+/// How long a reading of the larger number may take, as far as is known: large rows are read in small numbers.
+const LONGEST_READING: Duration = Duration::from_millis(50);
+
+/// How many of the rows that were read lately may be somebody else's: so many, since the workers of this process claim some while
+/// they are read, and one in so many of those that could be locked. If there are more, other processes are at the same rows, and
+/// nothing is read for a while: each miss costs a round trip.
+const MISSES: u32 = 32;
+
+const HITS_PER_MISS: u32 = 4;
+
+const CROWDED: Duration = Duration::from_secs(1);
+
+/// How many rows are remembered as taken.
+const REMEMBERED: usize = 10_000;
+
+/// How long nothing is read after an error. A row that cannot be read is the claim's to tell of, when its turn has come.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// The rows that a lane has read ahead.
+pub(crate) struct RowsAhead<Q: Entity> {
+    state: Mutex<State<Q>>,
+}
+
+struct State<Q: Entity> {
+    rows: VecDeque<ReadRow<Q>>,
+    appetite: Appetite,
+    is_read: bool,
+    /// With how many left they are read again: those that the workers take meanwhile.
+    few: usize,
+    /// Counts what makes rows useless that are just being read.
+    age: u64,
+    read: Instant,
+    hits: u32,
+    misses: u32,
+    /// When a worker claimed last because it could not lock its row.
+    gave_way: Option<Instant>,
+    /// Whether another process has been met since the last reading.
+    met: bool,
+    /// Until when nothing is read.
+    refused: Option<Instant>,
+    /// The rows that are being worked, by the threads that do it.
+    at_work: HashMap<ThreadId, String>,
+    /// Those that were taken lately, and when that was: a reading may have begun before.
+    taken: HashMap<String, Instant>,
+}
+
+/// A reading: of how many rows, when it began, and of what age.
+struct Read {
+    number: u32,
+    age: u64,
+    begun: Instant,
+}
+
+/// How many rows are worth reading.
+#[derive(Default)]
+struct Appetite {
+    /// Whether they are read however slowly messages come: for tests.
+    at_once: bool,
+    last_taken: Option<Instant>,
+    /// The time between two messages that are taken, smoothed.
+    pace: Option<Duration>,
+    /// How long a reading takes for each of its rows when nothing else keeps it up.
+    took: Option<Duration>,
+}
+
+/// A row that was read ahead.
+pub(crate) struct ReadRow<Q: Entity> {
+    row: Contained<Claimed<Q>>,
+    key: String,
+    /// What locks it: its key and the version that was read, as literals.
+    lock: String,
+}
+
+impl<Q: Entity> RowsAhead<Q> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            rows: VecDeque::new(),
+            appetite: Appetite::default(),
+            is_read: false,
+            few: 0,
+            age: 0,
+            read: Instant::now(),
+            hits: 0,
+            misses: 0,
+            gave_way: None,
+            met: false,
+            refused: None,
+            at_work: HashMap::new(),
+            taken: HashMap::new(),
+        };
+        RowsAhead { state: Mutex::new(state) }
+    }
+
+    /// Reads rows ahead from the first message on.
+    pub(crate) fn use_at_once(&mut self) {
+        self.state().appetite.at_once = true;
+    }
+
+    /// A row is about to be worked.
+    pub(crate) fn begins(&self, key: &Q::Key) {
+        let mut state = self.state();
+        let text = format!("{key:?}");
+        // The plain claim may have found what was read ahead.
+        state.rows.retain(|row| row.key != text);
+        state.end_work();
+        state.at_work.insert(thread::current().id(), text);
+        state.appetite.takes(Instant::now());
+    }
+
+    /// The worker has ended its turn, whatever has become of its row.
+    pub(crate) fn ends(&self) {
+        self.state().end_work();
+    }
+
+    /// A row is worked no more, though its handler has not returned.
+    pub(crate) fn is_given_up(&self, key: &Q::Key) {
+        let text = format!("{key:?}");
+        self.state().at_work.retain(|_, row| *row != text);
+    }
+
+    /// Reads further rows, if few are left and the workers are quick enough. The workers that need one meanwhile claim it.
+    pub(crate) fn replenish<C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<()>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        let Some((number, age)) = self.state().wanted() else { return Ok(()) };
+        let reading = Reading(self);
+        let begun = Instant::now();
+        let rows = Q::read_ahead(connection, number, scope.floor());
+        let read = match rows {
+            Ok(rows) => {
+                let rows = rows.into_iter().map(|(row, version)| (Contained::new(row), version)).collect();
+                self.state().arrive(rows, Read { number, age, begun }, !scope.keeps_to_mark());
+                Ok(())
+            }
+            Err(error) => {
+                self.state().refused = begun.checked_add(REFUSED);
+                // Only the database's own errors end the transaction.
+                if matches!(error, DieselError::DeserializationError(_)) { Ok(()) } else { Err(error) }
+            }
+        };
+        drop(reading);
+        read
+    }
+
+    /// Takes the next row, but none of those that are left alone.
+    pub(crate) fn take(&self, except: &[Q::Key]) -> Option<ReadRow<Q>> {
+        let mut state = self.state();
+        if state.read.elapsed() > KEPT {
+            state.rows.clear();
+        }
+        loop {
+            let row = state.rows.pop_front()?;
+            if !except.iter().any(|key| format!("{key:?}") == row.key) {
+                state.remember(row.key.clone());
+                return Some(row);
+            }
+        }
+    }
+
+    /// Notes whether a row that was taken could be locked.
+    pub(crate) fn answered(&self, is_locked: bool) {
+        let mut state = self.state();
+        if is_locked {
+            state.hits += 1;
+            return;
+        }
+        state.misses += 1;
+        state.met = true;
+        if state.misses >= MISSES && state.misses * HITS_PER_MISS > state.hits {
+            state.rows.clear();
+            (state.hits, state.misses) = (0, 0);
+            state.refused = Instant::now().checked_add(CROWDED);
+        }
+    }
+
+    /// Whether a worker that could not lock its row is to claim: the row may be one that is changed all the time, and the claim finds it
+    /// when it is free. Not each time, because the claim takes the very rows that the others have at hand.
+    pub(crate) fn gives_way(&self) -> bool {
+        let mut state = self.state();
+        let gives_way = state.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
+        if gives_way {
+            state.gave_way = Some(Instant::now());
+        }
+        gives_way
+    }
+
+    /// Forgets the rows: nothing is due, or what is to run next may not be among them.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.age += 1;
+        state.rows.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<Q>> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+impl<Q: Entity> State<Q> {
+    /// How many rows are to be read now, if any, and the age of what is read.
+    fn wanted(&mut self) -> Option<(u32, u64)> {
+        let is_enough = self.rows.len() > self.few && self.read.elapsed() <= KEPT;
+        if self.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let number = self.appetite.number(self.at_work.len(), self.met)?;
+        (self.is_read, self.few) = (true, number as usize / 4);
+        Some((number, self.age))
+    }
+
+    /// Keeps the rows that were read, without those that are known to be taken. Where the claims keep to the low-water mark,
+    /// they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
+    fn arrive(&mut self, rows: Vec<(Contained<Claimed<Q>>, RowVersion)>, read: Read, shuffled: bool) {
+        let now = Instant::now();
+        let all = rows.len();
+        self.appetite.has_read(all, now.saturating_duration_since(read.begun));
+        (self.read, self.hits, self.misses) = (read.begun, self.hits / 2, self.misses / 2);
+        self.taken.retain(|_, since| since.elapsed() < KEPT);
+        if read.age != self.age {
+            return;
+        }
+        let rows = rows.into_iter().map(|(row, version)| (format!("{:?}", row.key), row, version));
+        let is_known = |key: &String| self.taken.contains_key(key) || self.at_work.values().any(|other| other == key);
+        // It ends before a row that cannot be locked by a text: that is the plain claim's, which comes when no other is left.
+        let rows = rows.filter(|(key, ..)| !is_known(key)).map_while(|(key, row, version)| {
+            let lock = format!("{}, {}", literal(&row.key)?, version.literals());
+            Some(ReadRow { row, key, lock })
+        });
+        self.rows = rows.collect();
+        if self.rows.len() * 4 < read.number as usize && !self.appetite.at_once {
+            // The workers are as quick as whoever enqueues: the next reading would bring as few.
+            self.refused = now.checked_add(AHEAD);
+        }
+        if std::mem::take(&mut self.met) && shuffled && !self.rows.is_empty() {
+            // Another process reads the same rows. From a random place on, they meet once in a while and not at every row.
+            let place = fastrand::usize(..self.rows.len());
+            self.rows.rotate_left(place);
+        }
+    }
+
+    /// The calling worker's row is worked no more.
+    fn end_work(&mut self) {
+        if let Some(key) = self.at_work.remove(&thread::current().id()) {
+            self.remember(key);
+        }
+    }
+
+    fn remember(&mut self, key: String) {
+        if self.taken.len() >= REMEMBERED {
+            self.taken.clear();
+        }
+        self.taken.insert(key, Instant::now());
+    }
+}
+
+impl Appetite {
+    /// How many rows are to be read, if any, beside so many that are being worked. Where another process was `met`, more: the more
+    /// there are, the seldomer the two meet.
+    fn number(&self, at_work: usize, met: bool) -> Option<u32> {
+        let wanted = self.pace.map_or(0.0, |pace| AHEAD.as_secs_f64() / pace.as_secs_f64().max(1e-6));
+        if wanted < WORTH && !self.at_once {
+            return None;
+        }
+        let [small, large] = SIZES;
+        let is_quick = self.took.is_some_and(|took| took * large <= LONGEST_READING);
+        // The rows that are being worked are read too.
+        let is_large = wanted > f64::from(small) || at_work > small as usize / 2 || met;
+        Some(if is_large && is_quick { large } else { small })
+    }
+
+    /// A message is taken. The pace follows quick messages at once, and slow ones soon.
+    fn takes(&mut self, now: Instant) {
+        if let Some(last) = self.last_taken.replace(now) {
+            let gap = now.saturating_duration_since(last);
+            self.pace = Some(self.pace.map_or(gap, |pace| (pace.min(gap * 4) + gap) / 2));
+        }
+    }
+
+    /// So many rows were read in this time. A reading may be slow because the machine is busy, but never quick by chance.
+    fn has_read(&mut self, rows: usize, took: Duration) {
+        let took = took / u32::try_from(rows).unwrap_or(u32::MAX).max(1);
+        self.took = Some(self.took.map_or(took, |usual| took.min(usual + usual / 8)));
+    }
+}
+
+impl<Q: Entity> ReadRow<Q> {
+    /// The primary key.
+    pub(crate) fn key(&self) -> &Q::Key {
+        &self.row.key
+    }
+
+    /// The arguments of what locks it.
+    pub(crate) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// When it is due, if that can be read.
+    pub(crate) fn due(&self) -> Option<Due> {
+        self.row.message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Due::from)
+    }
+
+    /// The row itself, once it is locked.
+    pub(crate) fn into_claimed(self) -> Claimed<Q> {
+        self.row.into_inner()
+    }
+}
+
+/// Ends a reading, however it ends.
+struct Reading<'a, Q: Entity>(&'a RowsAhead<Q>);
+
+impl<Q: Entity> Drop for Reading<'_, Q> {
+    fn drop(&mut self) {
+        self.0.state().is_read = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn at_pace(pauses: &[Duration]) -> Appetite {
+        let mut appetite = Appetite::default();
+        let mut now = Instant::now();
+        appetite.takes(now);
+        for pause in pauses {
+            now += *pause;
+            appetite.takes(now);
+        }
+        appetite
+    }
+
+    #[test]
+    fn only_where_messages_come_quickly_rows_are_read_ahead() {
+        assert_eq!(Appetite::default().number(0, false), None);
+        assert_eq!(at_pace(&[]).number(0, false), None);
+        assert_eq!(at_pace(&[MILLISECOND * 20; 10]).number(16, true), None);
+        assert_eq!(at_pace(&[MILLISECOND * 10]).number(0, false), Some(16));
+        assert_eq!(Appetite { at_once: true, ..Appetite::default() }.number(0, false), Some(16));
+        // A long idle time is forgotten by the second message, and a slow message is not the end of a quick backlog.
+        assert_eq!(at_pace(&[MILLISECOND * 100_000, MILLISECOND]).number(0, false), Some(16));
+        assert_eq!(at_pace(&[MILLISECOND, MILLISECOND, MILLISECOND * 20]).number(0, false), Some(16));
+    }
+
+    #[test]
+    fn many_rows_are_read_for_quick_workers_and_for_many_but_few_if_they_are_large() {
+        let mut quick = at_pace(&[MILLISECOND; 10]);
+        assert_eq!(quick.number(16, true), Some(16), "nobody knows yet how large they are");
+        quick.has_read(16, MILLISECOND * 160);
+        assert_eq!(quick.number(16, true), Some(16));
+        quick.has_read(16, MILLISECOND);
+        assert_eq!(quick.number(0, false), Some(128));
+        let mut slower = at_pace(&[MILLISECOND * 5; 10]);
+        slower.has_read(16, MILLISECOND);
+        assert_eq!(
+            (slower.number(0, false), slower.number(9, false), slower.number(0, true)),
+            (Some(16), Some(128), Some(128))
+        );
+        // The machine was busy.
+        quick.has_read(16, MILLISECOND * 160);
+        assert_eq!(quick.number(0, false), Some(128));
+    }
+}

@@ -1,0 +1,112 @@
+//! The rows of one entity that this process leaves alone for a while: those that were interrupted, and those whose state
+//! cannot be written at all.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::entity::jittered;
+use crate::lock::unpoisoned;
+
+/// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(100);
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How many rows are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// How many rows a claim passes over by their keys; beyond that, whoever is set aside last waits with the worker.
+const PASSED_OVER: usize = 50;
+
+/// The paused rows, by the text of their keys.
+pub(crate) struct Pauses<K>(Mutex<HashMap<String, Pause<K>>>);
+
+struct Pause<K> {
+    key: K,
+    times: u32,
+    until: Instant,
+    /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
+    set_aside: bool,
+}
+
+impl<K: Clone + Debug> Pauses<K> {
+    pub(crate) fn new() -> Self {
+        Pauses(Mutex::default())
+    }
+
+    /// How long a row waits after this interruption; the caller writes it on the row.
+    pub(crate) fn pause(&self, key: &K) -> Duration {
+        self.extend(key, false)
+    }
+
+    /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
+    pub(crate) fn set_aside(&self, key: &K) {
+        self.extend(key, true);
+    }
+
+    /// Forgets a row whose state was written.
+    pub(crate) fn end(&self, key: &K) {
+        let mut rows = self.rows();
+        if !rows.is_empty() {
+            rows.remove(&format!("{key:?}"));
+        }
+    }
+
+    /// The rows that a claim passes over now.
+    pub(crate) fn passed_over(&self) -> Vec<K> {
+        let rows = self.rows();
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let set_aside = rows.values().filter(|pause| pause.set_aside && pause.until > now);
+        set_aside.map(|pause| pause.key.clone()).take(PASSED_OVER).collect()
+    }
+
+    /// Whether a row waits for its next attempt.
+    pub(crate) fn any(&self) -> bool {
+        let now = Instant::now();
+        self.rows().values().any(|pause| pause.until > now)
+    }
+
+    fn extend(&self, key: &K, set_aside: bool) -> Duration {
+        let mut rows = self.rows();
+        if rows.len() >= REMEMBERED {
+            rows.clear();
+        }
+        let new = || Pause { key: key.clone(), times: 0, until: Instant::now(), set_aside };
+        let pause = rows.entry(format!("{key:?}")).or_insert_with(new);
+        let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
+        let delay = jittered(delay, 1.0, fastrand::f64());
+        pause.times = pause.times.saturating_add(1);
+        pause.set_aside = set_aside;
+        // The database counts the pause from when it is written, which is a little later.
+        pause.until = Instant::now() + delay + Duration::from_secs(1);
+        delay
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Pause<K>>> {
+        unpoisoned(self.0.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
+        let pauses = Pauses::new();
+        let first = pauses.pause(&1);
+        assert!((FIRST..=FIRST * 2).contains(&first));
+        assert!(pauses.any());
+        assert_eq!(pauses.passed_over(), []);
+        pauses.set_aside(&2);
+        assert_eq!(pauses.passed_over(), [2]);
+        pauses.end(&2);
+        assert_eq!(pauses.passed_over(), []);
+        assert!((0..40).all(|_| pauses.pause(&1) <= LONGEST * 2));
+    }
+}

@@ -1,0 +1,48 @@
+//! Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of
+//! what it has changed.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use diesel::result::QueryResult;
+
+use super::in_turn::aged_first;
+use crate::backend::QueueConnection;
+use crate::row::Instant;
+use crate::statement::{Claimed, QueueOn, Scope, Take};
+
+/// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
+pub(crate) fn update_then_select<Q, C>(
+    connection: &mut C,
+    lease: Duration,
+    limit: u32,
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let began = Q::present(connection)?;
+    // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
+    let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
+    let random = TimeDelta::microseconds(fastrand::i64(0..1000))
+        + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
+    let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
+    let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
+    let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+    let mut taken = 0;
+    if let Some(age) = aged_first::<Q>() {
+        taken = Q::take(connection, take().aged(age))?;
+    }
+    if taken == 0 {
+        taken = Q::take(connection, take())?;
+    }
+    if taken == 0 {
+        return Ok(Some((began, Vec::new())));
+    }
+    let rows = Q::taken(connection, token)?;
+    if rows.len() != taken {
+        return Ok(None);
+    }
+    Ok(Some((began, Q::with_details(connection, rows)?)))
+}

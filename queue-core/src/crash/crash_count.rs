@@ -1,0 +1,143 @@
+//! What a row says of the crashes that happened while it was handled. It stands in the row's error text, where every
+//! process on every machine reads it at the claim, and where an operator finds it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::row::PRESUMED;
+
+/// After how many crashes a row is set aside. One may be somebody else's; two in a row, alone in the process, are not.
+pub(crate) const CRASHES: u32 = 3;
+
+const CRASHED: &str = "the process ended while this message was handled";
+
+/// Stands between what is said of the crashes and the text that the row had before.
+const BEFORE: &str = "; before that: ";
+
+/// How many characters of the text before are kept: a suspicion is short-lived, and the column has its bound.
+const KEPT: usize = 1000;
+
+/// A row is suspected of ending its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Suspicion {
+    /// How many crashes are counted.
+    pub(crate) crashes: u32,
+    /// Whether the last of them is presumed only: the text was written before the handler ran.
+    pub(crate) presumed: bool,
+}
+
+/// A text that is no suspicion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the text says nothing of a crash")]
+pub(crate) struct NoSuspicion;
+
+impl Suspicion {
+    /// Finds the suspicion in a row's error text.
+    pub(crate) fn of(text: Option<&str>) -> Option<Self> {
+        text?.parse().ok()
+    }
+
+    /// Whether the row is to be set aside.
+    pub(crate) fn is_proven(self) -> bool {
+        self.crashes >= CRASHES
+    }
+
+    /// The text for a row whose error text was `text`.
+    pub(crate) fn over(self, text: Option<&str>) -> String {
+        with_earlier(self.to_string(), text)
+    }
+
+    /// The text of a row that is set aside, and whose error text was `text`.
+    pub(crate) fn final_text(text: Option<&str>) -> String {
+        let said = format!("the process ended {CRASHES} times while this message was handled: it is set aside");
+        with_earlier(said, text)
+    }
+}
+
+/// The text that a row had before it was suspected.
+pub(crate) fn earlier(text: Option<&str>) -> Option<&str> {
+    let text = text?;
+    match text.parse::<Suspicion>() {
+        Ok(_) => text.split_once(BEFORE).map(|(_, earlier)| earlier),
+        Err(NoSuspicion) => Some(text),
+    }
+}
+
+fn with_earlier(said: String, text: Option<&str>) -> String {
+    match earlier(text) {
+        Some(earlier) => said + BEFORE + &earlier.chars().take(KEPT).collect::<String>(),
+        None => said,
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = if self.presumed { PRESUMED } else { CRASHED };
+        write!(f, "{said} (crash {} of {CRASHES})", self.crashes)
+    }
+}
+
+impl FromStr for Suspicion {
+    type Err = NoSuspicion;
+
+    fn from_str(text: &str) -> Result<Self, NoSuspicion> {
+        let of = |said: &str, presumed| {
+            let (number, rest) = text.strip_prefix(said)?.strip_prefix(" (crash ")?.split_once(" of ")?;
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
+            (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
+            Some(Suspicion { crashes: number.parse().ok()?, presumed })
+        };
+        of(CRASHED, false).or_else(|| of(PRESUMED, true)).ok_or(NoSuspicion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspicion_is_read_as_it_was_written_whatever_the_text_before() {
+        for crashes in [0, 1, 2, u32::MAX] {
+            for presumed in [false, true] {
+                let suspicion = Suspicion { crashes, presumed };
+                assert_eq!(suspicion.to_string().parse(), Ok(suspicion));
+                for before in ["no route", "", "a\nb; before that: c", "(crash 1 of 3)"] {
+                    let text = suspicion.over(Some(before));
+                    assert_eq!(Suspicion::of(Some(&text)), Some(suspicion));
+                    assert_eq!(earlier(Some(&text)), Some(before));
+                    // The next suspicion takes the place of this one.
+                    let next = Suspicion { crashes: 9, presumed: false };
+                    assert_eq!(next.over(Some(&text)), next.over(Some(before)));
+                }
+                assert_eq!(earlier(Some(&suspicion.to_string())), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_suspicion() {
+        let last = Suspicion::final_text(Some("no route"));
+        assert!(last.ends_with("before that: no route"), "{last}");
+        for text in [
+            "",
+            "no route",
+            &last,
+            CRASHED,
+            "the process ended while this message was handled (crash one of 3)",
+            "the process ended while this message was handled (crash 99999999999 of 3)",
+            "the process ended while this message was handled (crash 1 of 3), said the bank",
+            "Error: the process ended while this message was handled (crash 1 of 3)",
+        ] {
+            assert_eq!(Suspicion::of(Some(text)), None, "{text}");
+            assert_eq!(earlier(Some(text)), Some(text));
+        }
+        assert_eq!(Suspicion::of(None), None);
+    }
+
+    #[test]
+    fn a_long_text_before_is_cut() {
+        let long = "\u{e9}".repeat(50_000);
+        let text = Suspicion { crashes: 1, presumed: false }.over(Some(&long));
+        assert!(text.len() < 4 * KEPT && Suspicion::of(Some(&text)).is_some());
+    }
+}

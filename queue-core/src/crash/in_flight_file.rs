@@ -1,0 +1,181 @@
+//! A file of this process that others can read when the process is dead: held under an exclusive lock, which ends with
+//! the process however it ends.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::file_owner::private;
+use super::in_flight_record::{Entry, LANDED, header};
+
+/// How the files are named; what is named otherwise is none of ours.
+pub(crate) const SUFFIX: &str = "flight";
+
+/// How long a file grows before it is cut back. To append a line is three times cheaper than to cut one off.
+const LONGEST: usize = 64 * 1024;
+
+/// A record file of our own. It is removed with the value.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    file: File,
+    path: PathBuf,
+    /// The bytes of the first line.
+    header: u64,
+    /// How many bytes were written after it.
+    length: usize,
+    /// Whether nothing is in the air.
+    clear: bool,
+    /// Whether the last line may have been written in half.
+    broken: bool,
+    text: String,
+}
+
+impl Flight {
+    /// Creates a file in `directory` and locks it.
+    pub(crate) fn create(directory: &Path, database: &str) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let header = header(database);
+        // Between the creation and the lock somebody may take the file for a dead one, and remove it.
+        for _ in 0..100 {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            // The random part tells apart processes with one id, in containers that share a directory.
+            let name = format!("{}-{:016x}-{number}.{SUFFIX}", std::process::id(), fastrand::u64(..));
+            let path = directory.join(name);
+            // Appending: one call writes, wherever the last one ended.
+            let mut file = private(OpenOptions::new().append(true).create_new(true)).open(&path)?;
+            match file.try_lock() {
+                Ok(()) if path.exists() => {
+                    file.write_all(header.as_bytes())?;
+                    return Ok(Flight::new(file, path, header.len() as u64));
+                }
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => {
+                    let _ = fs::remove_file(&path);
+                    return Err(error);
+                }
+            }
+        }
+        Err(io::Error::other("every file that is created there is locked by somebody else at once"))
+    }
+
+    fn new(file: File, path: PathBuf, header: u64) -> Self {
+        Flight { file, path, header, length: 0, clear: true, broken: false, text: String::new() }
+    }
+
+    /// The file's name.
+    pub(crate) fn name(&self) -> Option<&std::ffi::OsStr> {
+        self.path.file_name()
+    }
+
+    /// Writes these entries in the place of what is there. It is not forced to the disk: what was written outlives the
+    /// process in the system's cache.
+    pub(crate) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
+        self.text.clear();
+        if !self.clear {
+            self.land()?;
+        }
+        self.clear = entries.is_empty();
+        entries.iter().for_each(|entry| entry.push(&mut self.text));
+        self.append()
+    }
+
+    /// Removes the entries.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        if self.clear {
+            return Ok(());
+        }
+        self.text.clear();
+        self.land()?;
+        self.append()?;
+        self.clear = true;
+        Ok(())
+    }
+
+    /// Puts the end of all that was in the air into the text, unless the file is to be cut back.
+    fn land(&mut self) -> io::Result<()> {
+        if self.broken || self.length > LONGEST {
+            self.file.set_len(self.header)?;
+            (self.broken, self.length) = (false, 0);
+        } else {
+            self.text.push_str(LANDED);
+        }
+        Ok(())
+    }
+
+    /// Writes the text with one call.
+    fn append(&mut self) -> io::Result<()> {
+        self.broken = true;
+        self.file.write_all(self.text.as_bytes())?;
+        self.length += self.text.len();
+        self.broken = false;
+        Ok(())
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // Under the lock still, so that nobody takes it for a dead process's.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Fence;
+    use crate::row::Status;
+
+    fn entry(key: &str) -> Entry {
+        Entry::new("payments.status", key, Fence::new(Status::NotAttempted, 0), false)
+    }
+
+    #[test]
+    fn a_record_holds_what_is_in_the_air_and_is_gone_with_its_owner() {
+        let directory = std::env::temp_dir().join(format!("queueable-flight-test-{:x}", fastrand::u64(..)));
+        fs::create_dir(&directory).expect("the test's own files");
+        let mut flight = Flight::create(&directory, "shop").expect("the test's own files");
+        let read = |flight: &Flight| {
+            crate::crash::in_flight_record::read(&fs::read(&flight.path).expect("the test's own files"), "shop")
+                .expect("the test's own files")
+        };
+        for key in ["1", "2"] {
+            flight.write(&[entry(key)]).expect("the test's own files");
+            assert_eq!(read(&flight), [entry(key)]);
+            flight.clear().expect("the test's own files");
+            assert_eq!(read(&flight), []);
+        }
+        flight.write(&[entry("3")]).expect("the test's own files");
+        flight.write(&[entry("4"), entry("5")]).expect("the test's own files");
+        assert_eq!(read(&flight), [entry("4"), entry("5")]);
+        for key in 0..5000 {
+            flight.write(&[entry(&key.to_string())]).expect("the test's own files");
+            flight.clear().expect("the test's own files");
+        }
+        assert!(fs::metadata(&flight.path).expect("the test's own files").len() < 2 * LONGEST as u64);
+        assert_eq!(read(&flight), []);
+        // Half a line, as a full disk leaves it.
+        flight.write(&[entry("6")]).expect("the test's own files");
+        flight.file.write_all(b"payments.status\t7\tNOT_").expect("the test's own files");
+        flight.broken = true;
+        flight.write(&[entry("8")]).expect("the test's own files");
+        assert_eq!(read(&flight), [entry("8")]);
+        assert!(matches!(
+            File::open(&flight.path).expect("the test's own files").try_lock(),
+            Err(TryLockError::WouldBlock)
+        ));
+        drop(flight);
+        // It fails unless it is empty.
+        fs::remove_dir(&directory).expect("the test's own files");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
+        let open = || OpenOptions::new().append(true).open("/dev/full").expect("the test's own files");
+        let mut flight = Flight::new(open(), PathBuf::from("/nowhere/at/all"), 0);
+        let error = flight.write(&[entry("1")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(!flight.clear && flight.broken, "half a record may be there");
+    }
+}

@@ -1,0 +1,139 @@
+//! The text of a flight record: one line for the database, one for each row that is in the air or accused, and one for
+//! their landing.
+//!
+//! It is read by other processes, also of other versions, and after a crash or on a full disk: what cannot be read is
+//! passed over, and a line counts only with its end.
+
+use crate::row::Fence;
+
+/// Stands at the beginning of every record, with the version of the format.
+const MAGIC: &str = "queueable-flight-1";
+
+/// A line that says that all before it have come down.
+pub(crate) const LANDED: &str = "-\n";
+
+/// A row in a record. Its texts are escaped, so that each fits in a line; they are compared and never turned back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    queue: String,
+    key: String,
+    pub(crate) fence: Fence,
+    /// How many times it ended a process in which it was alone. 0: once at least, in company.
+    pub(crate) alone: u32,
+}
+
+impl Entry {
+    /// A row that is about to be handled.
+    pub(crate) fn new(queue: &str, key: &str, fence: Fence, alone: bool) -> Self {
+        // What a record keeps of it, so that it can be compared with one that was read.
+        let fence = Fence::new(fence.status, fence.try_count);
+        Entry { queue: escaped(queue), key: escaped(key), fence, alone: alone.into() }
+    }
+
+    pub(crate) fn is_of(&self, queue: &str) -> bool {
+        self.queue == escaped(queue)
+    }
+
+    /// Whether both are about the same row, in whatever state.
+    pub(crate) fn is_about(&self, other: &Entry) -> bool {
+        self.queue == other.queue && self.key == other.key
+    }
+
+    /// Appends the entry's line.
+    pub(crate) fn push(&self, text: &mut String) {
+        let Fence { status, try_count, .. } = self.fence;
+        let columns = [&self.queue, &self.key, status.as_str(), &try_count.to_string(), &self.alone.to_string()];
+        text.push_str(&columns.join("\t"));
+        text.push('\n');
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let mut columns = line.split('\t');
+        let mut next = || columns.next();
+        let (queue, key) = (next()?.to_owned(), next()?.to_owned());
+        let fence = Fence::new(next()?.parse().ok()?, next()?.parse().ok()?);
+        let alone = next()?.parse().ok()?;
+        columns.next().is_none().then_some(Entry { queue, key, fence, alone })
+    }
+}
+
+/// The first line, which says whose rows these are.
+pub(crate) fn header(database: &str) -> String {
+    format!("{MAGIC}\t{}\n", escaped(database))
+}
+
+/// Reads a record. `None`: it is none of ours.
+pub(crate) fn read(text: &[u8], database: &str) -> Option<Vec<Entry>> {
+    let text = String::from_utf8_lossy(text);
+    let entries = text.strip_prefix(&header(database))?;
+    // What follows the last end of a line was not written to its end, so nothing was handled under it.
+    let (whole, _half) = entries.rsplit_once('\n').unwrap_or_default();
+    let mut aloft = Vec::new();
+    for line in whole.lines() {
+        if line == LANDED.trim_end() {
+            aloft.clear();
+        }
+        aloft.extend(Entry::read(line));
+    }
+    Some(aloft)
+}
+
+fn escaped(text: &str) -> String {
+    text.escape_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Status;
+
+    fn entry(key: &str) -> Entry {
+        Entry::new("shop.payments.status", key, Fence::new(Status::Error, 2), true)
+    }
+
+    fn written(entries: &[Entry]) -> String {
+        let mut text = header("shop");
+        entries.iter().for_each(|entry| entry.push(&mut text));
+        text
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_whatever_is_in_a_key() {
+        let entries: Vec<_> =
+            ["7", "", "(1, \"a\")", "a\nb\tc\r\\", "\u{e9}\0\u{2028}", &"long".repeat(10_000)].map(entry).into();
+        let read = read(written(&entries).as_bytes(), "shop").expect("the test's own files");
+        assert_eq!(read, entries);
+        assert!(read[3].is_about(&entry("a\nb\tc\r\\")) && read[3].is_of("shop.payments.status"));
+        assert!(!read[3].is_about(&entry("a\\nb\tc\r\\")));
+    }
+
+    #[test]
+    fn what_has_landed_is_in_the_air_no_more() {
+        let mut text = written(&[entry("1"), entry("-")]);
+        text.push_str(LANDED);
+        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![]));
+        entry("2").push(&mut text);
+        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![entry("2")]));
+    }
+
+    #[test]
+    fn a_half_written_line_does_not_count() {
+        let text = written(&[entry("1"), entry("2")]);
+        let first = written(&[entry("1")]).len();
+        for length in 0..text.len() {
+            let read = read(&text.as_bytes()[..length], "shop");
+            assert_eq!(read.map_or(0, |entries| entries.len()), usize::from(length >= first), "{length}");
+        }
+    }
+
+    #[test]
+    fn garbage_and_the_records_of_others_are_passed_over() {
+        assert_eq!(read(b"", "shop"), None);
+        assert_eq!(read(b"\xff\xfe\0\0", "shop"), None);
+        assert_eq!(read(written(&[]).as_bytes(), "another"), None);
+        assert_eq!(read(b"queueable-flight-2\tshop\n", "shop"), None);
+        let mut text = written(&[]).into_bytes();
+        text.extend(b"q\tk\tDONE\t0\t0\n\n\t\t\nq\tk\tERROR\t99999999999\t0\nq\tk\tERROR\t0\t0\tmore\n\xff\xff\n");
+        assert_eq!(read(&text, "shop"), Some(vec![]));
+    }
+}

@@ -1,0 +1,311 @@
+//! The accusations that this process has taken over from dead ones, until it claims the rows.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::in_flight_file::{Flight, SUFFIX};
+use super::in_flight_record::Entry;
+use super::{file_owner as owner, in_flight_record as record};
+use crate::fault::planted;
+
+/// How many accusations are kept; the oldest are forgotten first.
+const KEPT: usize = 1000;
+
+/// How often a worker tries to write an accusation on its row.
+const TRIES: u32 = 3;
+
+/// For how long a dead process's record waits for somebody who serves its queue.
+const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The accusations, in memory and in a file of our own, so that a further crash loses none.
+#[derive(Debug)]
+pub(crate) struct Docket {
+    directory: PathBuf,
+    database: String,
+    queues: Vec<String>,
+    entries: Vec<Entry>,
+    /// Those that a worker is writing on their rows, each with the number of times that it tried. They stay in the file.
+    at_work: Vec<(Entry, u32)>,
+    file: Flight,
+    /// Files that concern other databases or queues.
+    others: HashSet<OsString>,
+}
+
+impl Docket {
+    /// Opens the docket of a poller that serves these queues.
+    pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
+        owner::create_directory(directory, shared)?;
+        Ok(Docket {
+            file: Flight::create(directory, database)?,
+            directory: directory.to_owned(),
+            database: database.to_owned(),
+            queues,
+            entries: Vec::new(),
+            at_work: Vec::new(),
+            others: HashSet::new(),
+        })
+    }
+
+    /// A new record file for a worker.
+    pub(crate) fn flight(&self) -> io::Result<Flight> {
+        Flight::create(&self.directory, &self.database)
+    }
+
+    /// Takes over what dead processes have left.
+    pub(crate) fn adopt(&mut self) -> io::Result<()> {
+        let own_file = fs::metadata(self.directory.join(self.file.name().unwrap_or_default()))?;
+        let mut names = HashSet::new();
+        for file in fs::read_dir(&self.directory)? {
+            let (name, path) = file.map(|file| (file.file_name(), file.path()))?;
+            if path.extension().is_none_or(|extension| extension != SUFFIX) || Some(&*name) == self.file.name() {
+                continue;
+            }
+            let ours = !self.others.contains(&name) && self.adopt_file(&path, &own_file).unwrap_or(false);
+            if !ours {
+                names.insert(name);
+            }
+        }
+        // A living process's file is asked again next time; only those of the dead never change.
+        self.others.retain(|name| names.contains(name));
+        Ok(())
+    }
+
+    /// Takes over one file, if it is a dead process's and concerns us. Returns whether it is to be looked at again.
+    fn adopt_file(&mut self, path: &Path, own_file: &fs::Metadata) -> io::Result<bool> {
+        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+        let metadata = file.metadata()?;
+        if !owner::same_user(&metadata, own_file) || file.try_lock().is_err() || !path.exists() {
+            return Ok(true);
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let Some(found) = record::read(&text, &self.database) else {
+            let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
+            if age > STALE {
+                fs::remove_file(path)?;
+            }
+            self.others.extend(path.file_name().map(OsString::from));
+            return Ok(false);
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|entry| self.queues.iter().any(|queue| entry.is_of(queue)));
+        if !ours.is_empty() {
+            ours.into_iter().for_each(|entry| self.accuse(entry));
+            // Ours first: a crash between the two writes counts once too often, but not once too seldom.
+            self.write()?;
+        }
+        if others.is_empty() {
+            fs::remove_file(path)?;
+            return Ok(true);
+        }
+        self.leave(&mut file, &others)?;
+        self.others.extend(path.file_name().map(OsString::from));
+        Ok(false)
+    }
+
+    /// Leaves in a dead process's file what another poller has to know.
+    fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
+        let mut text = record::header(&self.database);
+        others.iter().for_each(|entry| entry.push(&mut text));
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())
+    }
+
+    fn accuse(&mut self, mut entry: Entry) {
+        if planted("crashes are not counted") {
+            return;
+        }
+        if planted("company is guilt") {
+            entry.alone = 3;
+        }
+        match self.entries.iter_mut().find(|known| known.is_about(&entry)) {
+            Some(known) if known.fence == entry.fence => known.alone = known.alone.saturating_add(entry.alone),
+            Some(known) => *known = entry,
+            None => self.entries.push(entry),
+        }
+        if self.entries.len() > KEPT {
+            self.entries.remove(0);
+        }
+    }
+
+    /// Whether this row is accused, in this state.
+    pub(crate) fn accuses(&self, row: &Entry) -> bool {
+        self.entries.iter().any(|entry| entry.is_about(row) && entry.fence == row.fence)
+    }
+
+    /// Takes what is said against a row that was claimed in this state: nobody else counts it meanwhile.
+    pub(crate) fn take(&mut self, row: &Entry) -> Option<Entry> {
+        let found = self.entries.iter().position(|entry| entry.is_about(row) && entry.fence == row.fence)?;
+        let entry = self.entries.remove(found);
+        if !self.at_work.iter().any(|(known, _)| known.is_about(&entry)) {
+            self.at_work.push((entry.clone(), 0));
+        }
+        Some(entry)
+    }
+
+    /// Strikes what was taken: it is written on the row.
+    pub(crate) fn strike(&mut self, entry: &Entry) -> io::Result<()> {
+        self.at_work.retain(|(known, _)| !known.is_about(entry));
+        self.write()
+    }
+
+    /// Takes back what cannot be written on the row now. After some tries it is forgotten: there are rows that nobody can
+    /// write.
+    pub(crate) fn put_back(&mut self, entry: Entry) -> io::Result<()> {
+        let Some((_, tries)) = self.at_work.iter_mut().find(|(known, _)| known.is_about(&entry)) else {
+            return Ok(());
+        };
+        *tries += 1;
+        if *tries >= TRIES {
+            return self.strike(&entry);
+        }
+        self.accuse(entry);
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let mut entries = self.entries.clone();
+        for (entry, _) in &self.at_work {
+            if !entries.iter().any(|known| known.is_about(entry)) {
+                entries.push(entry.clone());
+            }
+        }
+        self.file.write(&entries)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Fence;
+    use crate::row::Status;
+
+    const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            Place(std::env::temp_dir().join(format!("queueable-docket-test-{:x}", fastrand::u64(..))))
+        }
+
+        fn open(&self, queues: &[&str]) -> Docket {
+            let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
+            Docket::open(&self.0, false, "shop", queues).expect("the test's own files")
+        }
+
+        /// Leaves a file as a process does that has died.
+        fn die_with(&self, entries: &[Entry]) {
+            let mut text = record::header("shop");
+            entries.iter().for_each(|entry| entry.push(&mut text));
+            fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).expect("the test's own files");
+        }
+
+        fn files(&self) -> usize {
+            fs::read_dir(&self.0).expect("the test's own files").count()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn entry(queue: &str, key: &str, alone: bool) -> Entry {
+        Entry::new(queue, key, FENCE, alone)
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_taken_over_once_and_kept_for_the_next_crash() {
+        let place = Place::new();
+        let (mut one, mut other) = (place.open(&["a"]), place.open(&["a"]));
+        place.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
+        one.adopt().expect("the test's own files");
+        other.adopt().expect("the test's own files");
+        assert!(other.is_empty());
+        assert_eq!(one.entries, [entry("a", "1", false), entry("a", "2", true)]);
+        assert_eq!(one.take(&entry("b", "1", false)), None);
+        place.die_with(&[entry("a", "2", true)]);
+        one.adopt().expect("the test's own files");
+        assert_eq!(carried(&place, &one), one.entries);
+        let taken = one.take(&entry("a", "2", false)).expect("the test's own files");
+        assert_eq!(taken.alone, 2);
+        assert_eq!(one.take(&entry("a", "2", false)), None, "it is counted once");
+        one.write().expect("the test's own files");
+        assert_eq!(carried(&place, &one).len(), 2, "a crash loses nothing that is not on the row yet");
+        one.strike(&taken).expect("the test's own files");
+        assert_eq!(carried(&place, &one), [entry("a", "1", false)]);
+        assert!(!one.is_empty());
+    }
+
+    fn carried(place: &Place, docket: &Docket) -> Vec<Entry> {
+        record::read(
+            &fs::read(place.0.join(docket.file.name().expect("the test's own files"))).expect("the test's own files"),
+            "shop",
+        )
+        .expect("the test's own files")
+    }
+
+    #[test]
+    fn what_cannot_be_written_on_its_row_is_forgotten_after_some_tries() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        docket.accuse(entry("a", "1", true));
+        for _ in 0..TRIES {
+            let taken = docket.take(&entry("a", "1", false)).expect("the test's own files");
+            docket.put_back(taken).expect("the test's own files");
+        }
+        assert!(docket.is_empty() && docket.at_work.is_empty());
+    }
+
+    #[test]
+    fn a_row_in_another_state_than_at_the_crash_is_not_accused() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        place.die_with(&[entry("a", "1", true)]);
+        docket.adopt().expect("the test's own files");
+        let later = Entry::new("a", "1", Fence::new(Status::Error, 1), false);
+        assert_eq!(docket.take(&later), None);
+    }
+
+    #[test]
+    fn a_living_process_a_queue_of_others_and_garbage_are_left_alone() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        let mut living = docket.flight().expect("the test's own files");
+        living.write(&[entry("a", "1", true)]).expect("the test's own files");
+        place.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
+        fs::write(place.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
+        fs::write(place.0.join("notes.txt"), b"mine").expect("the test's own files");
+        for _ in 0..2 {
+            docket.adopt().expect("the test's own files");
+            assert_eq!(docket.entries, [entry("a", "3", true)]);
+        }
+        assert_eq!(place.files(), 5);
+        let mut other = place.open(&["b"]);
+        other.adopt().expect("the test's own files");
+        assert_eq!(other.entries, [entry("b", "2", true)]);
+        drop(living);
+        assert_eq!(place.files(), 4);
+    }
+
+    #[test]
+    fn a_row_among_too_many_accused_is_forgotten_in_turn() {
+        let place = Place::new();
+        let mut docket = place.open(&["a"]);
+        for number in 0..KEPT + 5 {
+            docket.accuse(entry("a", &number.to_string(), false));
+        }
+        assert_eq!(docket.entries.len(), KEPT);
+        assert!(docket.take(&entry("a", "0", false)).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! What an entity has beyond the five columns, as traits that the operations ask for.
+
+use diesel::Column;
+
+use super::entity::QueueTable;
+use crate::row::Stage;
+
+/// A queue whose rows have a priority: `#[queue(priority)]`. The derive implements it.
+#[diagnostic::on_unimplemented(message = "this queue has no priority", note = "add `#[queue(priority)]` to the entity")]
+pub trait HasPriority: QueueTable {}
+
+/// A queue whose rows pass stages: `#[queue(stage = ..)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no stages",
+    note = "add `#[queue(stage = MyStage)]` to the entity, where `MyStage` is an enum that derives `Stage`"
+)]
+pub trait HasStages: QueueTable {
+    /// The enum.
+    type Stage: Stage;
+}
+
+/// A queue whose rows have schedules: `#[queue(periodic)]`. The derive implements it.
+///
+/// A row whose `period` (seconds) or `cron` is set is due again after each run: `SUCCESS` or, when a run has failed for good,
+/// `ERROR` with the failure's text, and in both cases with its next attempt time at the next time on its schedule. A row with
+/// neither is worked once, as everywhere. The first run is when the row is enqueued for; a period is counted from there:
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// use queueable::{Queueable, Schedule};
+///
+/// # diesel::table! { jobs (id) { id -> BigInt, name -> Text, } }
+/// #[derive(Queryable, Selectable, Queueable)]
+/// #[queue(periodic)]
+/// struct Job {
+///     id: i64,
+///     name: String,
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let mut connection = SqliteConnection::establish(":memory:")?;
+/// # diesel::connection::SimpleConnection::batch_execute(&mut connection,
+/// #     "CREATE TABLE jobs (id INTEGER PRIMARY KEY NOT NULL, name TEXT NOT NULL)")?;
+/// # connection.run_pending_migrations(queueable::Migrations::new().entity::<Job>())?;
+/// let every_minute = (jobs::name.eq("ping"), job_queue::period.eq(60), Job::due_now());
+/// diesel::insert_into(jobs::table).values(every_minute).execute(&mut connection)?;
+///
+/// let first = Schedule::cron("30 2 * * Mon-Fri", "Europe/Berlin")?.next(chrono::Utc::now()).expect("it never ends");
+/// let nightly = (job_queue::cron.eq("30 2 * * Mon-Fri"), job_queue::time_zone.eq("Europe/Berlin"), Job::due_at(first));
+/// diesel::insert_into(jobs::table).values((jobs::name.eq("books"), nightly)).execute(&mut connection)?;
+/// # Ok(()) }
+/// ```
+///
+/// `scheduled_time` is the time on the schedule for which the row runs next, or has to run still: a retry, or an operator's
+/// [`retry_now`](crate::Queue::retry_now), moves the next attempt and not the schedule. To begin a schedule anew, after a
+/// change of its columns too, set `scheduled_time` to null together with `due_at(..)`. A row that has ended its process
+/// thrice is set aside as `FAILED`, and so is one whose columns make no schedule; both say so.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no schedules",
+    note = "add `#[queue(periodic)]` to the entity"
+)]
+pub trait HasSchedule: QueueTable {}
+
+/// A queue whose rows bear a version: `#[queue(version = ..)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue does not know a version",
+    note = "add `#[queue(version = my_column)]` to the entity"
+)]
+pub trait HasVersion: QueueTable {
+    /// The column.
+    type Column: Column<Table = Self::Table> + Default;
+}
+
+/// A queue whose finished rows can be archived: `#[queue(archive(..))]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no archive",
+    note = "add `#[queue(archive(success = my_table, failed = my_other_table))]` to the entity"
+)]
+pub trait HasArchive: QueueTable {}

@@ -1,0 +1,253 @@
+//! Adds a queue to an existing table, as Diesel migrations or as SQL files.
+
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+use chrono::{TimeDelta, Utc};
+use diesel::connection::BoxableConnection;
+use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
+use diesel::query_builder::QueryFragment;
+use diesel::r2d2::{ConnectionManager, PooledConnection};
+
+use super::entity::Entity;
+use super::entity::QueueTable;
+use super::target::target_of;
+use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
+use crate::row::Options;
+
+/// Diesel's own table keeps versions in 50 characters.
+const MAX_VERSION: usize = 50;
+
+/// The migrations of one or several entities, as a source for Diesel's
+/// [`MigrationHarness`](https://docs.rs/diesel_migrations/latest/diesel_migrations/trait.MigrationHarness.html).
+///
+/// A migration adds the queue's columns and the index that serves the claim. Existing rows are left alone: they are not
+/// queued. It adds only what is missing, so that it can be run again after it was cut short. Reverting it removes the
+/// index and the columns, and with them the queue's state.
+///
+/// The version of a migration is made of the table's name and a hash of the columns' names. It sorts behind versions that
+/// begin with a digit, as those of the diesel CLI do, so the table is there before its queue. When an attribute changes a
+/// name, a further migration is pending, which adds the new columns; what the old ones hold is yours to move.
+///
+/// ```
+/// use diesel::prelude::*;
+/// use diesel::connection::SimpleConnection;
+/// use diesel_migrations::MigrationHarness;
+/// use queueable::{Migrations, Queueable};
+///
+/// diesel::table! { payments (id) { id -> BigInt, } }
+///
+/// #[derive(Queryable, Selectable, Queueable)]
+/// struct Payment { id: i64 }
+///
+/// let mut connection = SqliteConnection::establish(":memory:")?;
+/// connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+/// connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+/// assert!(!connection.has_pending_migration(Migrations::new().entity::<Payment>())?);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Migrations<DB: QueueBackend> {
+    queues: Vec<Box<dyn Fn() -> diesel::QueryResult<Target>>>,
+    others: Vec<Box<dyn MigrationSource<DB>>>,
+}
+
+impl<DB: QueueBackend> Migrations<DB> {
+    /// A source without migrations.
+    #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
+    pub fn new() -> Self {
+        Migrations { queues: Vec::new(), others: Vec::new() }
+    }
+
+    /// Adds the queue of an entity.
+    pub fn entity<Q: Entity + 'static>(mut self) -> Self
+    where
+        DB: Default,
+        DB::QueryBuilder: Default,
+        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        Q::KeyColumns: QueryFragment<DB>,
+    {
+        self.queues.push(Box::new(|| target_of::<Q, _>(&DB::default())));
+        self
+    }
+
+    /// Adds the application's own migrations, so that one source knows them all: Diesel can only revert, or redo, the
+    /// last migration of a source that knows it.
+    pub fn and(mut self, source: impl MigrationSource<DB> + 'static) -> Self {
+        self.others.push(Box::new(source));
+        self
+    }
+
+    /// Writes the queues' migrations as folders with `up.sql` and `down.sql` for the diesel CLI, and returns the folders.
+    ///
+    /// A folder's version is the present in UTC, as `diesel migration generate` has it. What was written before is left
+    /// alone. The application's own migrations are not written.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read or written.
+    pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
+        let directory = directory.as_ref();
+        fs::create_dir_all(directory)?;
+        let mut present: Vec<String> = fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<_>>()?;
+        let mut version = Utc::now();
+        let mut written = Vec::new();
+        for queue in &self.queues {
+            let target = queue().map_err(io::Error::other)?;
+            let plain = Target { options: Options::NONE, ..target.clone() };
+            for step in DB::Connection::steps(&target) {
+                let name = format!("_{}_{}", version_of(&plain), folder_of(&step));
+                if present.iter().any(|folder| folder.ends_with(&name)) {
+                    continue;
+                }
+                // Diesel knows a migration by its version alone, and takes the dashes out of it.
+                let is_taken = |version: &str| present.iter().any(|folder| version_of_folder(folder) == version);
+                while is_taken(&version.format("%Y%m%d%H%M%S").to_string()) {
+                    version += TimeDelta::seconds(1);
+                }
+                let name = version.format("%Y-%m-%d-%H%M%S").to_string() + &name;
+                let folder = directory.join(&name);
+                present.push(name);
+                fs::create_dir(&folder)?;
+                fs::write(folder.join("up.sql"), script(&step.up))?;
+                fs::write(folder.join("down.sql"), script(&step.down))?;
+                if !step.in_transaction {
+                    fs::write(folder.join("metadata.toml"), "run_in_transaction = false\n")?;
+                }
+                written.push(folder);
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// The end of a step's folder. What every queue has is known by its name; the rest by what it does besides, because another
+/// option makes another step of the same name.
+fn folder_of(step: &Step) -> String {
+    let name: String = step.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    match step.name {
+        "columns" | "index" => name,
+        _ => format!("{name}_{:016x}", fingerprint(&step.up.join("\n"))),
+    }
+}
+
+fn version_of_folder(folder: &str) -> String {
+    folder.split('_').next().unwrap_or_default().replace('-', "")
+}
+
+fn script(statements: &[String]) -> String {
+    statements.iter().map(|statement| format!("{statement};\n")).collect()
+}
+
+impl<DB: QueueBackend> fmt::Debug for Migrations<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Migrations").field("queues", &self.queues.len()).field("others", &self.others.len()).finish()
+    }
+}
+
+impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
+    fn migrations(&self) -> Result<Vec<Box<dyn Migration<DB>>>> {
+        let mut migrations = Vec::new();
+        for other in &self.others {
+            migrations.extend(other.migrations()?);
+        }
+        for queue in &self.queues {
+            let target = queue()?;
+            let name = Name(version_of(&target));
+            migrations.push(Box::new(AddQueue::<DB> { target, name, backend: PhantomData }));
+        }
+        Ok(migrations)
+    }
+}
+
+/// `queueable_<table>_<hash of all names>`, in at most 50 characters.
+fn version_of(target: &Target) -> String {
+    let names = target.columns;
+    let mut shape = [
+        target.table.to_string().as_str(),
+        names.status,
+        names.next_attempt_time,
+        names.try_count,
+        names.last_attempt_time,
+        names.last_attempt_error_message,
+    ]
+    .join("\n");
+    for word in target.options.shape() {
+        shape.push('\n');
+        shape.push_str(word);
+    }
+    let hash = format!("_{:016x}", fingerprint(&shape));
+    let mut version = "queueable_".to_owned();
+    for c in target.table.name.chars() {
+        if version.len() + c.len_utf8() + hash.len() > MAX_VERSION {
+            break;
+        }
+        // The version becomes a folder's name.
+        version.push(if c.is_alphanumeric() { c } else { '_' });
+    }
+    version + &hash
+}
+
+/// The migration of one queue.
+struct AddQueue<DB> {
+    target: Target,
+    name: Name,
+    backend: PhantomData<fn() -> DB>,
+}
+
+impl<DB: QueueBackend + 'static> AddQueue<DB> {
+    fn on<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
+        if connection.is::<DB::Connection>() {
+            return Ok(connection.downcast_mut().expect("the connection is of this type"));
+        }
+        match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
+            Some(pooled) => Ok(pooled),
+            None => {
+                let table = &self.target.table;
+                Err(format!("the queue of {table} can only be added on diesel's own connection types, pooled or not")
+                    .into())
+            }
+        }
+    }
+}
+
+impl<DB: QueueBackend + 'static> Migration<DB> for AddQueue<DB> {
+    fn run(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
+        Ok(self.on(connection)?.add_queue(&self.target)?)
+    }
+
+    fn revert(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
+        Ok(self.on(connection)?.remove_queue(&self.target)?)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        self
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        &self.name
+    }
+}
+
+impl<DB> MigrationMetadata for AddQueue<DB> {
+    fn run_in_transaction(&self) -> bool {
+        // PostgreSQL builds an index without blocking writers only outside a transaction.
+        false
+    }
+}
+
+struct Name(String);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl MigrationName for Name {
+    fn version(&self) -> MigrationVersion<'_> {
+        MigrationVersion::from(&self.0)
+    }
+}

@@ -1,0 +1,37 @@
+//! What the derive writes about an entity, and what its attributes ask for.
+//!
+//! The table, the key, the settings, the queue's columns as Diesel expressions, and the migration that adds them.
+
+mod column;
+mod entity;
+mod guard;
+mod kinds;
+mod migration;
+mod mode;
+mod recurrence;
+mod retry;
+mod schedule;
+mod selectable;
+mod target;
+mod window;
+
+pub use self::column::{
+    BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
+    NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone,
+    TryCount, UpdatedTime,
+};
+pub use self::entity::Entity;
+pub use self::entity::{QueueTable, Settings};
+pub use self::guard::{Guard, GuardFor, UnwritableGuard, WritableGuard, assert_condition, backends, same_backend};
+pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion};
+pub use self::migration::Migrations;
+pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
+pub use self::retry::{Retry, RetryPolicy};
+pub use self::schedule::{InvalidSchedule, Schedule};
+pub use self::selectable::{SelectableEntity, assert_selectable};
+pub use self::window::{InvalidWindow, Window};
+
+pub(crate) use self::column::queue_state;
+pub(crate) use self::recurrence::{NoSchedule, Recurrence};
+pub(crate) use self::retry::jittered;
+pub(crate) use self::target::target_of;

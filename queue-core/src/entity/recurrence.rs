@@ -1,0 +1,139 @@
+//! What a periodic row's schedule makes of its attempt: for which time it runs, and when it runs next.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::schedule::{InvalidSchedule, Schedule};
+use crate::row::{Details, Missed, Periodic};
+
+/// The schedule of a claimed row, and where on it the attempt is.
+#[derive(Debug)]
+pub(crate) struct Recurrence {
+    /// The run after this one. `None`: the schedule has come to its end.
+    pub(crate) next: Option<DateTime<Utc>>,
+    tick: DateTime<Utc>,
+    now: DateTime<Utc>,
+    missed: Missed,
+}
+
+/// Why the columns of a row make no schedule. The text ends up on the row.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSchedule {
+    #[error("the column `{0}` makes no schedule: correct it and retry the row")]
+    Invalid(&'static str, #[source] InvalidSchedule),
+    #[error(
+        "the row has a period of {seconds} s and the cron expression `{expression}`: set `{period}` or `{cron}` to null and \
+         retry the row"
+    )]
+    Both { seconds: i64, expression: String, period: &'static str, cron: &'static str },
+}
+
+impl Recurrence {
+    /// Reads the schedule of a row. `None`: it has none, and runs once.
+    pub(crate) fn of(columns: Periodic, details: &Details) -> Result<Option<Self>, NoSchedule> {
+        let Some(schedule) = schedule_of(columns, details)? else { return Ok(None) };
+        // Both are read with the row.
+        let (Some(now), Some(tick)) = (details.now, details.scheduled_time) else { return Ok(None) };
+        let next = schedule.next_by(columns.missed, tick, now);
+        if next.is_none() && !schedule.ever_ran() {
+            let expression = details.cron.clone().unwrap_or_default();
+            return Err(NoSchedule::Invalid(columns.cron, InvalidSchedule::Never(expression)));
+        }
+        Ok(Some(Recurrence { next, tick, now, missed: columns.missed }))
+    }
+
+    /// When a run that was due at this time, as far as that is known, is left out because it comes too late: the time of
+    /// the next one. The last run of a schedule is never left out.
+    pub(crate) fn left_out_for(&self, due: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+        let Missed::Skip(late) = self.missed else { return None };
+        let late = TimeDelta::from_std(late).unwrap_or(TimeDelta::MAX);
+        self.next.filter(|_| self.now.signed_duration_since(due.unwrap_or(self.tick)) > late)
+    }
+}
+
+fn schedule_of(columns: Periodic, details: &Details) -> Result<Option<Schedule>, NoSchedule> {
+    let Periodic { period, cron, time_zone, .. } = columns;
+    match (details.period, &details.cron) {
+        (None, None) => Ok(None),
+        (Some(seconds), Some(expression)) => {
+            Err(NoSchedule::Both { seconds, expression: expression.clone(), period, cron })
+        }
+        (Some(seconds), None) => {
+            Schedule::every_seconds(seconds).map(Some).map_err(|why| NoSchedule::Invalid(period, why))
+        }
+        (None, Some(expression)) => {
+            let zone = details.time_zone.as_deref().unwrap_or("UTC");
+            Schedule::cron(expression, zone).map(Some).map_err(|why| {
+                let column = if matches!(why, InvalidSchedule::TimeZone(_)) { time_zone } else { cron };
+                NoSchedule::Invalid(column, why)
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::row::failure_text;
+
+    const COLUMNS: Periodic = Periodic {
+        period: "period",
+        cron: "cron",
+        time_zone: "time_zone",
+        scheduled_time: "scheduled_time",
+        missed: Missed::Skip(Duration::from_secs(60)),
+    };
+
+    fn at(seconds: i64) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp(seconds, 0)
+    }
+
+    fn row(period: Option<i64>, cron: Option<&str>, time_zone: Option<&str>) -> Details {
+        Details {
+            now: at(1000),
+            period,
+            cron: cron.map(str::to_owned),
+            time_zone: time_zone.map(str::to_owned),
+            scheduled_time: at(960),
+            ..Details::default()
+        }
+    }
+
+    #[test]
+    fn a_row_without_a_schedule_has_none_and_one_with_a_wrong_one_says_what_is_wrong() {
+        assert!(Recurrence::of(COLUMNS, &row(None, None, Some("nowhere"))).expect("there is one").is_none());
+        let text = |row| failure_text(&Recurrence::of(COLUMNS, &row).unwrap_err(), 1000);
+        for (row, expected) in [
+            (
+                row(Some(0), None, None),
+                "the column `period` makes no schedule: correct it and retry the row: the period 0 is",
+            ),
+            (row(Some(-7), None, None), "the period -7 is out of range: 1 to 3153600000 seconds"),
+            (row(Some(i64::MAX), None, None), "the period 9223372036854775807 is out of range"),
+            (
+                row(Some(60), Some("@daily"), None),
+                "a period of 60 s and the cron expression `@daily`: set `period` or `cron`",
+            ),
+            (row(None, Some("every day"), None), "the cron expression `every day` cannot be read"),
+            (row(None, Some("0 0 31 4 *"), None), "the cron expression `0 0 31 4 *` names no time that ever comes"),
+            (row(None, Some("@daily"), Some("Mars")), "the column `time_zone` makes no schedule"),
+            (row(None, Some("@daily"), Some("Mars")), "the time zone `Mars` is unknown"),
+        ] {
+            let text = text(row);
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_left_out_when_it_comes_later_than_it_may() {
+        let run = Recurrence::of(COLUMNS, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
+        assert_eq!(run.next, at(1020));
+        assert_eq!(run.left_out_for(at(940)), None);
+        assert_eq!(run.left_out_for(at(939)), at(1020));
+        assert_eq!(run.left_out_for(None), None, "the time on the schedule counts, which is 960");
+        let columns = Periodic { missed: Missed::Once, ..COLUMNS };
+        let run = Recurrence::of(columns, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
+        assert_eq!(run.left_out_for(at(0)), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! When a periodic row runs next: by a period, or by a cron expression in a time zone.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, MappedLocalTime, NaiveDateTime, TimeDelta, TimeZone, Timelike, Utc};
+use chrono_tz::{GapInfo, Tz};
+use croner::Cron;
+
+use crate::row::{MAX_DELAY, Missed};
+
+/// The times at which something runs again and again.
+///
+/// Every run has a time on the schedule, and the next one is counted from that time and not from when the run came to an
+/// end: a schedule does not drift, however late its runs are.
+///
+/// A cron expression names local times of its time zone. When clocks are set forward, a time that is left out runs at the
+/// next instant that there is: all the times of the gap make one run. When clocks are set back, a time that comes twice runs
+/// once, the first time. So a schedule like `*/15 * * * *` rests for the hour that comes twice; where that is not wanted, use
+/// a period, or UTC.
+///
+/// ```
+/// use queueable::Schedule;
+///
+/// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin")?;
+/// let runs: Vec<_> = nightly.runs_after("2026-03-27T12:00:00Z".parse()?).take(3).map(|run| run.to_rfc3339()).collect();
+/// assert_eq!(
+///     runs,
+///     [
+///         "2026-03-28T01:30:00+00:00",
+///         "2026-03-29T01:00:00+00:00", // there is no 02:30 in this night: the run comes at 03:00
+///         "2026-03-30T00:30:00+00:00",
+///     ],
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Period(TimeDelta),
+    // Boxed: it is fifty times as large.
+    Cron(Box<Cron>, Tz),
+}
+
+/// Why something is no schedule. The text says what was found and what is accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSchedule {
+    /// The period is not positive, or too long.
+    #[error("the period {0} is out of range: 1 to {max} seconds are accepted", max = MAX_DELAY.as_secs())]
+    Period(String),
+    /// The cron expression cannot be read.
+    #[error(
+        "the cron expression `{0}` cannot be read ({1}): it has five fields, minute hour day month weekday, such as \
+         `30 2 * * Mon-Fri`"
+    )]
+    Expression(String, String),
+    /// No time fits the cron expression.
+    #[error("the cron expression `{0}` names no time that ever comes")]
+    Never(String),
+    /// The time zone is unknown.
+    #[error("the time zone `{0}` is unknown: names of the IANA database are accepted, such as `Europe/Berlin`")]
+    TimeZone(String),
+}
+
+impl Schedule {
+    /// Runs every so many seconds, counted from the first run.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSchedule::Period`] for a period under one second or above [`MAX_DELAY`](crate::MAX_DELAY).
+    pub fn every(period: Duration) -> Result<Self, InvalidSchedule> {
+        let wrong = || InvalidSchedule::Period(period.as_secs_f64().to_string());
+        if period < Duration::from_secs(1) || period > MAX_DELAY {
+            return Err(wrong());
+        }
+        Ok(Schedule(Kind::Period(TimeDelta::from_std(period).map_err(|_| wrong())?)))
+    }
+
+    /// The same for a number as a row has it.
+    pub(crate) fn every_seconds(period: i64) -> Result<Self, InvalidSchedule> {
+        let seconds = u64::try_from(period).map_err(|_| InvalidSchedule::Period(period.to_string()))?;
+        Self::every(Duration::from_secs(seconds)).map_err(|_| InvalidSchedule::Period(period.to_string()))
+    }
+
+    /// Runs at the local times that a cron expression names in a time zone of the IANA database.
+    ///
+    /// The expression has the five fields minute, hour, day, month and weekday; a field for seconds may stand before them,
+    /// and then one for years after them. Names (`Mon-Fri`, `Jan`), steps (`*/15`), `L`, `W`, `#` and `@daily` are known. If
+    /// both day and weekday are given, either is enough.
+    ///
+    /// The rules of the time zones are built into the program, so that all its processes agree.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the expression or the name of the zone.
+    pub fn cron(expression: &str, time_zone: &str) -> Result<Self, InvalidSchedule> {
+        let zone = time_zone.trim().parse().map_err(|_| InvalidSchedule::TimeZone(time_zone.to_owned()))?;
+        let cron = expression.parse().map_err(|error: croner::errors::CronError| {
+            let reason = error.to_string();
+            InvalidSchedule::Expression(expression.to_owned(), reason.trim_end_matches('.').to_owned())
+        })?;
+        Ok(Schedule(Kind::Cron(Box::new(cron), zone)))
+    }
+
+    /// Returns the run that follows the one at `tick`. `None`: the schedule has come to its end.
+    pub fn next(&self, tick: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match &self.0 {
+            Kind::Period(period) => tick.checked_add_signed(*period),
+            Kind::Cron(cron, zone) => next_in(cron, *zone, tick),
+        }
+    }
+
+    /// Returns the first run after `now` of the schedule that has a run at `tick`, and none before. `None`: it has come to
+    /// its end.
+    pub fn next_after(&self, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match &self.0 {
+            _ if now < tick => Some(tick),
+            Kind::Period(period) => tick.checked_add_signed(times(*period, runs_within(*period, now - tick) + 1)?),
+            Kind::Cron(..) => self.next(now),
+        }
+    }
+
+    /// Returns the next run after the one at `tick`, which was made at `now`, by what becomes of missed runs. A run that was
+    /// made before its time is an additional one: the one at `tick` is still to come.
+    pub fn next_by(&self, missed: Missed, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match missed {
+            Missed::Once | Missed::Skip(_) => self.next_after(tick, now),
+            Missed::All(most) if now >= tick => {
+                self.oldest_of(most.max(1), tick, now).or_else(|| self.next_after(tick, now))
+            }
+            Missed::All(_) => Some(tick),
+        }
+    }
+
+    /// Returns the runs after `tick`, one after the other.
+    pub fn runs_after(&self, tick: DateTime<Utc>) -> impl Iterator<Item = DateTime<Utc>> + '_ {
+        std::iter::successors(self.next(tick), |tick| self.next(*tick))
+    }
+
+    /// Whether a schedule without a next run has had one. Only one that names years can have come to its end; to look for the
+    /// others again would take a tenth of a second, because croner looks up to the year 5000.
+    pub(crate) fn ever_ran(&self) -> bool {
+        match &self.0 {
+            Kind::Period(_) => true,
+            Kind::Cron(cron, _) => {
+                cron.as_str().split_whitespace().count() == 7 && self.next(DateTime::UNIX_EPOCH).is_some()
+            }
+        }
+    }
+
+    /// The oldest of the last `most` runs after `tick` that are due.
+    fn oldest_of(&self, most: u32, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        if let Kind::Period(period) = &self.0 {
+            let due = runs_within(*period, now - tick);
+            let left_out = (due - i64::from(most)).max(0);
+            return (due > 0).then(|| tick.checked_add_signed(times(*period, left_out + 1)?)).flatten();
+        }
+        // After a long time there may be millions of them: it is looked further and further into the past.
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let mut reach = TimeDelta::hours(1);
+        loop {
+            let from = now.checked_sub_signed(reach).filter(|from| *from > tick).unwrap_or(tick);
+            let mut last = VecDeque::new();
+            for run in self.runs_after(from).take_while(|run| *run <= now) {
+                last.push_back(run);
+                if last.len() > most {
+                    last.pop_front();
+                }
+            }
+            if last.len() >= most || from == tick {
+                return last.pop_front();
+            }
+            reach = reach.checked_mul(4).unwrap_or(TimeDelta::MAX);
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Period(period) => write!(f, "every {} s", period.as_seconds_f64()),
+            Kind::Cron(cron, zone) => write!(f, "{} {zone}", cron.as_str()),
+        }
+    }
+}
+
+/// How many runs there are in so long a time after one.
+fn runs_within(period: TimeDelta, time: TimeDelta) -> i64 {
+    let micros = |time: TimeDelta| time.num_microseconds().unwrap_or(i64::MAX);
+    (micros(time) / micros(period)).max(0)
+}
+
+fn times(period: TimeDelta, times: i64) -> Option<TimeDelta> {
+    TimeDelta::try_seconds(period.num_seconds().checked_mul(times)?)?
+        .checked_add(&TimeDelta::nanoseconds(i64::from(period.subsec_nanos()).checked_mul(times)?))
+}
+
+/// The first instant after `after` at which a local time of the expression comes.
+fn next_in(cron: &Cron, zone: Tz, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let mut local = after.with_timezone(&zone).naive_local().with_nanosecond(0)?;
+    loop {
+        // Local times have no gaps and no repetitions here. Those that come twice are passed over the second time, because
+        // their first instant has passed.
+        local = cron.find_next_occurrence(&local, false).ok()?;
+        let instant = first_instant_of(local, zone)?;
+        if instant > after {
+            return Some(instant);
+        }
+    }
+}
+
+/// The first instant at which clocks show this time, or, if they never do, at which they have passed it.
+pub(crate) fn first_instant_of(local: NaiveDateTime, zone: Tz) -> Option<DateTime<Utc>> {
+    match zone.from_local_datetime(&local) {
+        MappedLocalTime::Single(time) => Some(time.to_utc()),
+        MappedLocalTime::Ambiguous(one, other) => Some(one.to_utc().min(other.to_utc())),
+        MappedLocalTime::None => Some(GapInfo::new(&local, &zone)?.end?.to_utc()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! Several messages, one transaction: claim what is due, handle each in a savepoint, one statement for the successes, one
+//! commit.
+//!
+//! How they are handled is told in [`group_handle`](super::handle). Rows that were only rolled back are as they were,
+//! and run one by one; what a handler leaves behind that has ended the transaction is the [`aftermath`](super::recover)'s.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use diesel::connection::{TransactionManager, TransactionManagerStatus};
+use diesel::result::QueryResult;
+
+use super::end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Row, Why};
+use super::handle::Entities;
+use super::reserve::reserve;
+use super::work::{SETTLED_AT_ONCE, Work, expect_rows, lock_wait, undone, write};
+use crate::attempt::{Misfortune, Plan, Rest, Revocation, leaves_commit_in_doubt, tries_before};
+use crate::backend::{QueueBackend, QueueConnection, Session};
+use crate::claim::claim_some;
+use crate::entity::{Entity, QueueTable};
+use crate::fault::fail_point;
+use crate::handler::{Failure, Outcome, discard};
+use crate::row::{Fate, Settled};
+use crate::statement::{Change, Claimed, QueueOn};
+
+/// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
+pub(crate) fn work_group<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    size: u32,
+    goes_on: &dyn Fn() -> bool,
+) -> Grouped<Q::Key>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let ended =
+        |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
+    let rows = match begin_and_claim::<Q, C>(session, size, plan) {
+        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, true),
+        Ok(rows) => rows,
+        Err(error) => return ended(GroupEnd::NotClaimed(error), false),
+    };
+    let claimed = rows.len();
+    let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
+    tracing::debug!("claimed");
+    fail_point!("claimed");
+    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    // After the slot was entered, for the reason that one message's attempt gives.
+    if !goes_on() {
+        plan.slot.leave();
+        return ended(GroupEnd::Idle, false);
+    }
+    let suspects = rows.iter().any(|row| !allows_company(plan, row));
+    if !suspects {
+        plan.slot.recorder().take_off(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
+    }
+    plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }));
+    let mut work = Work {
+        session,
+        plan,
+        goes_on,
+        started: Instant::now(),
+        mark: None,
+        settles_in_turn: false,
+        begun: 0,
+        decided: Vec::new(),
+        session_is_sound: true,
+        remark: None,
+    };
+    let end = if suspects {
+        GroupEnd::Undone(Why::Alone("one of its messages is suspected of ending its process".to_owned()))
+    } else {
+        work.run(rows)
+    };
+    let Work { begun, session_is_sound, remark, .. } = work;
+    let transaction_is_over = match &end {
+        GroupEnd::Settled(_) => true,
+        GroupEnd::Undone(_) => roll_back(&mut **session),
+        _ => false,
+    };
+    let given_up = plan.slot.leave();
+    let session_is_sound = session_is_sound && !given_up && transaction_is_over;
+    Grouped { end, claimed, begun, session_is_sound, given_up, remark }
+}
+
+/// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
+fn allows_company<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
+    let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
+    plan.slot.recorder().allows_company(plan.key_prefix, &row.key, row.fence, text)
+}
+
+fn begin_and_claim<Q, C>(session: &mut Session<C>, size: u32, plan: &Plan<'_, Q, C>) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    session.begin_group(lock_wait(session))?;
+    let rows = match plan.ahead {
+        Some(ahead) => ahead.claim_some::<Q, C>(session, size, plan.scope)?,
+        None => claim_some::<Q, C>(session, size, plan.scope)?,
+    };
+    if rows.is_empty() {
+        C::TransactionManager::rollback_transaction(&mut **session)?;
+    }
+    Ok(rows)
+}
+
+/// Rolls back, and returns whether no transaction is left open: a handler may have opened one inside ours.
+fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
+    let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
+    let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
+    rolled_back && matches!(status.transaction_depth(), Ok(None))
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Handles, settles and commits.
+    fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
+        let (entities, rows, unhandled) = self.take_apart(claimed);
+        match self.handle_settle_commit(entities, &rows, unhandled) {
+            Ok(()) => {
+                tracing::debug!(messages = self.decided.len(), "settled");
+                GroupEnd::Settled(std::mem::take(&mut self.decided))
+            }
+            Err(mut end) => {
+                if let GroupEnd::Ended { after, .. } | GroupEnd::Untold { after, .. } = &mut end {
+                    *after = rows[self.begun..].iter().map(Row::left).collect();
+                }
+                end
+            }
+        }
+    }
+
+    /// An error means that the transaction is gone.
+    fn handle_settle_commit(
+        &mut self,
+        entities: Entities<Q>,
+        rows: &[Row<Q::Key>],
+        unhandled: Vec<Decided<Q::Key>>,
+    ) -> Result<(), GroupEnd<Q::Key>> {
+        match rows {
+            [] => {}
+            [_] => self.handle_in_turn(entities, rows)?,
+            _ => {
+                let optimistic = self.plan.rules.settings.optimistic;
+                // A row that leaves its table does so together with the others.
+                let stays = self.plan.rules.options.on_success == Fate::Keep;
+                self.settles_in_turn = !C::Backend::REFUSES_COMMITS && !optimistic && stays;
+                if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
+                    self.mark = Some(reserve::<Q, C>(self.session, rows, self.plan.budget)?);
+                }
+                match optimistic {
+                    true => self.handle_under_one_savepoint(entities, rows)?,
+                    false => self.handle_in_turn(entities, rows)?,
+                }
+            }
+        }
+        // Only now: before, the decided rows are those whose handlers have run.
+        self.decided.extend(unhandled);
+        self.settle()?;
+        fail_point!("settled");
+        if self.mark.is_some() {
+            self.leave(&rows[self.begun..])?;
+        }
+        self.commit()
+    }
+
+    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded or are not to be
+    /// handled.
+    #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
+    fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
+        let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
+        for Claimed { key, fence, message, details } in claimed {
+            let tries = tries_before(fence) + 1;
+            match message {
+                Ok((entity, state)) => {
+                    let due = state.next_attempt_time;
+                    if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
+                        discard(entity);
+                        unhandled.push(Decided { key, fence, settled, change, written: false });
+                        continue;
+                    }
+                    let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
+                    messages.push((entity, Row { key, fence, tries, state, details, idempotency_key }));
+                }
+                Err(error) => {
+                    let failure = Failure::retry(Misfortune::Undecodable(error));
+                    let rules = self.plan.rules;
+                    let judged = self.judge(tries, failure, &details);
+                    let (settled, change) =
+                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
+                    unhandled.push(Decided { key, fence, settled, change, written: false });
+                }
+            }
+        }
+        // The comparison is the user's code. A sort that panics leaves everything in some order.
+        let sort = || messages.sort_by(|(one, _), (other, _)| one.compare_in_group(other));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
+            std::mem::forget(panic);
+            self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
+        }
+        let (entities, rows) = messages.into_iter().unzip();
+        (Entities::new(entities), rows, unhandled)
+    }
+
+    /// Makes the rows what they were that the group did not come to.
+    fn leave(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        for Left { key, fence, change } in rows.iter().map(Row::left) {
+            expect_rows::<Q, C>(Q::settle(self.session, &key, fence, &change), 1)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
+    /// the poller stops.
+    pub(crate) fn has_time(&self) -> bool {
+        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
+    }
+
+    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
+        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        if settled == Settled::Again && self.mark.is_some() {
+            // The text stays as it was claimed; the mark stands there now.
+            change.error = row.text();
+        }
+        self.push(row, settled, change);
+    }
+
+    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
+        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change, written: false });
+    }
+
+    /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
+    /// and every row must be changed.
+    fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        // What is written then differs from row to row.
+        let needs_details = <Q::Queue as QueueTable>::OPTIONS.needs_details();
+        let (alike, others): (Vec<_>, Vec<_>) =
+            self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
+        if let Some(first) = alike.first() {
+            let success = Change { try_count: None, another_try: true, ..first.change.clone() };
+            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
+            for rows in rows.chunks(SETTLED_AT_ONCE) {
+                expect_rows::<Q, C>(Q::settle_many(self.session, rows, &success), rows.len())?;
+            }
+        }
+        for row in others {
+            let failed = matches!(row.settled, Settled::Retried | Settled::Failed);
+            if failed {
+                fail_point!("recording");
+            }
+            write::<Q, C>(self.session, row)?;
+            if failed {
+                fail_point!("recorded");
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits, unless the transaction was taken away, and looks at the answer.
+    fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+        self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
+        fail_point!("committing");
+        let Err(error) = self.session.commit_group(lock_wait(self.session)) else {
+            fail_point!("committed");
+            return Ok(());
+        };
+        if leaves_commit_in_doubt::<C>(&error) {
+            return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
+        }
+        if C::Backend::REFUSES_COMMITS && error.to_string().contains("queueable_group") {
+            let what = "a handler has closed a cursor that is not its own (by CLOSE ALL or DISCARD ALL), without which its group \
+                        is not committed: its messages run one by one";
+            self.remark = Some(what.to_owned());
+        }
+        Err(undone::<Q, C>(error))
+    }
+
+    pub(crate) fn revoked(&self, why: Revocation) -> Why {
+        match why {
+            // Whoever was running may have had a part of the budget only.
+            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
+            Revocation::Shutdown => Why::Shutdown,
+        }
+    }
+
+    /// The end of a group whose transaction may have been ended by the handler of this row.
+    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
+        if let (None, Rest::Postpone(cause)) = (&self.mark, &rest)
+            && C::rolls_back(cause)
+        {
+            return GroupEnd::Undone(Why::Conflict(cause.clone()));
+        }
+        GroupEnd::Ended {
+            mark: self.mark.take(),
+            before: std::mem::take(&mut self.decided),
+            culprit: Box::new(Culprit { row: row.left(), rest }),
+            after: Vec::new(),
+        }
+    }
+
+    /// The end of a group whose transaction was ended by one of the handlers that have run.
+    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
+        let rules = self.plan.rules;
+        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence, &row.details);
+        let rows = rows[..self.begun].iter().map(in_doubt).collect();
+        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
+    }
+}

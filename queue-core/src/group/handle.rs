@@ -1,0 +1,279 @@
+//! How the messages of a group are handled inside its transaction: at once, in turn with a savepoint for each, or in turn
+//! under one savepoint.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::end::{GroupEnd, Row, Why};
+use super::reserve::reserve;
+use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
+use super::work::{Handled, Work, conflict, undone};
+use crate::attempt::{Misfortune, Rest, Revocation, is_interruption};
+use crate::backend::QueueConnection;
+use crate::fault::fail_point;
+use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, discard};
+use crate::row::{Details, Settled, failure_text};
+use crate::statement::{Change, QueueOn};
+
+/// The entities of a group that are yet to be handled.
+pub(crate) struct Entities<Q>(pub(crate) std::vec::IntoIter<Q>);
+
+impl<Q> Entities<Q> {
+    pub(crate) fn new(entities: Vec<Q>) -> Self {
+        Entities(entities.into_iter())
+    }
+}
+
+impl<Q> Drop for Entities<Q> {
+    fn drop(&mut self) {
+        self.0.by_ref().for_each(discard);
+    }
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Handles the messages with a savepoint for each, so that a failure is undone alone.
+    pub(crate) fn handle_in_turn(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        if self.handle_at_once(&entities, rows)? {
+            return Ok(());
+        }
+        let mut left = rows.len();
+        for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
+            left -= 1;
+            let _span = self.span(row);
+            let (answer, panicked) = self.call(entity, row);
+            if let Some(why) = self.plan.slot.revoked() {
+                discard(answer);
+                let rest = self.rest_of_revoked(row, why);
+                return Err(self.ended_by(row, rest));
+            }
+            let goes_on = left > 0 && !panicked && self.has_time();
+            match answer {
+                Ok(outcome) => self.release(row, outcome, goes_on)?,
+                Err(failure) => self.undo(row, failure)?,
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the messages under one savepoint. At the first failure the group is undone, to be run one by one.
+    pub(crate) fn handle_under_one_savepoint(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        if self.handle_at_once(&entities, rows)? {
+            return Ok(());
+        }
+        for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
+            if self.begun > 0 && !self.has_time() {
+                discard(entity);
+                break;
+            }
+            let _span = self.span(row);
+            let (answer, _) = self.call(entity, row);
+            if let Some(why) = self.plan.slot.revoked() {
+                discard(answer);
+                let why = self.revoked(why);
+                return Err(self.untold(rows, Some(why)));
+            }
+            // What the next one writes would be committed by itself, and its row is due for everybody.
+            if self.session.is_in_no_transaction() {
+                match answer {
+                    Ok(outcome) => self.release(row, outcome, false)?,
+                    Err(failure) => self.undo(row, failure)?,
+                }
+                return Err(GroupEnd::Undone(Why::Alone("a handler ended the transaction".to_owned())));
+            }
+            match answer {
+                Ok(outcome) => self.decide(row, outcome),
+                Err(failure) => {
+                    let why = match self.judge(row.tries, failure, &row.details) {
+                        Ok(_) => Why::Alone("a message failed".to_owned()),
+                        Err(cause) => Why::Conflict(cause),
+                    };
+                    return Err(self.undo_all(rows, why));
+                }
+            }
+        }
+        match self.execute(RELEASE) {
+            Ok(()) => Ok(()),
+            Err(error) if is_interruption::<C>(&error) => Err(self.undo_all(rows, Why::Conflict(error.to_string()))),
+            Err(error) => Err(self.undo_all(rows, Why::Alone(Misfortune::SwallowedError(error).to_string()))),
+        }
+    }
+
+    /// Offers the messages to the handler at once, if they are several. Returns whether it has handled them all; if not,
+    /// what it wrote is undone.
+    fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[Row<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
+        if rows.len() < 2 {
+            return Ok(false);
+        }
+        self.begun = rows.len();
+        let messages = rows
+            .iter()
+            .map(|Row { state, details, tries, idempotency_key, .. }| GroupedMessage {
+                state,
+                details,
+                try_number: *tries,
+                idempotency_key,
+            })
+            .collect();
+        let (handler, budget) = (self.plan.handler, self.plan.budget);
+        let (mut is_used, mut reserved) = (false, None);
+        let settles_in_turn = self.settles_in_turn;
+        let mut before = |connection: &mut C| {
+            is_used = true;
+            reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, budget));
+        };
+        let mut group = Group { connection: &mut **self.session, before: Some(&mut before), messages };
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
+        match reserved {
+            Some(Ok(mark)) => self.mark = Some(mark),
+            // Nothing that was written after that can stay.
+            Some(Err(end)) => {
+                discard(answer);
+                return Err(end);
+            }
+            None => {}
+        }
+        if let Some(why) = self.plan.slot.revoked() {
+            discard(answer);
+            let why = self.revoked(why);
+            return Err(self.untold(rows, Some(why)));
+        }
+        if self.session.is_in_no_transaction() && self.execute(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
+        {
+            discard(answer);
+            let what =
+                "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
+            self.remark = Some(what.to_owned());
+            return Err(GroupEnd::Undone(Why::Alone(what.to_owned())));
+        }
+        let outcomes = match answer {
+            Ok(None) if !is_used => {
+                self.begun = 0;
+                return Ok(false);
+            }
+            Ok(None) => None,
+            Ok(Some(results)) if results.len() == rows.len() => match self.outcomes(rows, results) {
+                Err(cause) => return Err(self.undo_all(rows, Why::Conflict(cause))),
+                Ok(outcomes) => outcomes,
+            },
+            Ok(Some(results)) => {
+                let (found, expected) = (results.len(), rows.len());
+                self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
+                results.into_iter().for_each(discard);
+                None
+            }
+            Err(panic) => {
+                self.session_is_sound = false;
+                self.remark = Some(format!("in handle_group: {}", Panicked::new(panic)));
+                None
+            }
+        };
+        if let Some(outcomes) = outcomes {
+            match self.execute(RELEASE) {
+                Ok(()) => {
+                    rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
+                    return Ok(true);
+                }
+                Err(error) if is_interruption::<C>(&error) => {
+                    return Err(self.undo_all(rows, Why::Conflict(error.to_string())));
+                }
+                Err(_) => {}
+            }
+        }
+        // After `None` too: what it has written nevertheless would pass for the first message's.
+        match self.execute(ROLLBACK_TO) {
+            Ok(()) => {
+                self.begun = 0;
+                // A reservation that was made since the savepoint is undone too.
+                self.mark = self.mark.take().filter(|_| !settles_in_turn);
+                Ok(false)
+            }
+            Err(error) => Err(self.untold(rows, conflict::<C>(&error))),
+        }
+    }
+
+    /// All outcomes, or `None` if one message failed. An error is the text of a conflict.
+    fn outcomes(&mut self, rows: &[Row<Q::Key>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
+        let (mut outcomes, mut conflict) = (Vec::new(), None);
+        for (row, result) in rows.iter().zip(results) {
+            match self.plan.rules.accept(result) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
+            }
+        }
+        match conflict {
+            Some(cause) => Err(cause),
+            None => Ok(Some(outcomes).filter(|outcomes| outcomes.len() == rows.len())),
+        }
+    }
+
+    /// Calls the handler; returns its answer, and whether it panicked. The entity is dropped before the savepoint is
+    /// released, because its `Drop` is the user's code too.
+    fn call(&mut self, entity: Q, row: &Row<Q::Key>) -> (HandlerResult, bool) {
+        self.begun += 1;
+        fail_point!("sentinel");
+        let mut message = Message {
+            connection: &mut **self.session,
+            state: &row.state,
+            details: &row.details,
+            try_number: row.tries,
+            idempotency_key: &row.idempotency_key,
+        };
+        let handler = self.plan.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let answer = handler.handle(&entity, &mut message);
+            drop(entity);
+            answer
+        }));
+        match answer {
+            Ok(answer) => (self.plan.rules.accept(answer), false),
+            Err(panic) => {
+                self.session_is_sound = false;
+                (Err(Failure::retry(Panicked::new(panic))), true)
+            }
+        }
+    }
+
+    /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
+    /// user's code.
+    pub(crate) fn judge(
+        &mut self,
+        tries: u32,
+        failure: Failure,
+        details: &Details,
+    ) -> Result<(Settled, Change), String> {
+        let rules = self.plan.rules;
+        let judged = catch_unwind(AssertUnwindSafe(|| {
+            let judged = match failure.database_error() {
+                Some(error) if is_interruption::<C>(error) => {
+                    Err(failure_text(&*failure.error, rules.error_text_limit))
+                }
+                _ => Ok(rules.after_failure(tries, &failure, details)),
+            };
+            drop(failure);
+            judged
+        }));
+        judged.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic)), details))
+        })
+    }
+
+    /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.
+    fn rest_of_revoked(&self, row: &Row<Q::Key>, why: Revocation) -> Rest {
+        match why {
+            Revocation::OverBudget if self.begun == 1 => {
+                let (settled, change) = self.after(row, Misfortune::OverBudget(self.plan.budget));
+                Rest::Record(settled, Box::new(change))
+            }
+            Revocation::OverBudget | Revocation::Shutdown => Rest::Leave,
+        }
+    }
+
+    fn span(&self, row: &Row<Q::Key>) -> tracing::span::EnteredSpan {
+        tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries).entered()
+    }
+}

@@ -1,0 +1,15 @@
+//! Several messages, one transaction, a savepoint for each.
+//!
+//! A group that cannot be committed is undone, and its messages run one by one as in `attempt`.
+
+mod end;
+mod group;
+mod handle;
+mod recover;
+mod reserve;
+mod runner;
+mod savepoint;
+mod size;
+mod work;
+
+pub(crate) use self::runner::GroupLane;

@@ -1,0 +1,58 @@
+//! What is left when a handler has ended its group's transaction: the messages before it are innocent, and whether their
+//! effects are committed is read from the group's mark.
+
+use diesel::result::QueryResult;
+
+use super::end::{Decided, Left, Mark};
+use crate::attempt::in_transaction;
+use crate::backend::QueueConnection;
+use crate::row::Settled;
+use crate::statement::QueueOn;
+
+/// What became of a transaction that a handler ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It was committed. The messages whose effects came with it are settled now; `None` where somebody else has changed
+    /// the row meanwhile, reserved as it was.
+    Committed(Vec<Option<Settled>>),
+    /// It was rolled back: its rows are as they were, and due.
+    RolledBack,
+}
+
+/// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects came
+/// with it, and gives back the reserved rows that are `left`.
+pub(crate) fn settle_if_committed<Q, C>(
+    connection: &mut C,
+    Mark(mark): &Mark,
+    handled: &[Decided<Q::Key>],
+    left: &[&Left<Q::Key>],
+) -> QueryResult<Fate>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    in_transaction(connection, |connection| {
+        let mut committed = false;
+        let mut settled = Vec::new();
+        for Decided { key, fence, settled: state, change, .. } in handled {
+            let changed = match Q::recall_mark(connection, key)? {
+                Some(text) if text == *mark => {
+                    committed = true;
+                    match state {
+                        Settled::Deleted => Q::remove(connection, key, *fence)?,
+                        _ => Q::settle(connection, key, *fence, change)?,
+                    }
+                }
+                _ => 0,
+            };
+            settled.push((changed == 1).then_some(*state));
+        }
+        for Left { key, fence, change } in left {
+            if Q::recall_mark(connection, key)?.is_some_and(|text| text == *mark) {
+                committed = true;
+                Q::settle(connection, key, *fence, change)?;
+            }
+        }
+        Ok(if committed { Fate::Committed(settled) } else { Fate::RolledBack })
+    })
+}

@@ -1,0 +1,40 @@
+//! The reservation of a group's rows, where a handler's COMMIT could leave effects behind on rows that nobody has settled.
+//!
+//! It writes every row once more, so it is made where nothing else helps: before an optimistic group, before a handler for the
+//! whole group uses the connection, and where a success leaves its table. Elsewhere each success is settled before the next
+//! handler runs, and where the server [refuses such a COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), never.
+
+use std::time::Duration;
+
+use super::end::{GroupEnd, Mark, Row};
+use super::work::{SETTLED_AT_ONCE, expect_rows};
+use crate::backend::QueueConnection;
+use crate::row::{ErrorText, RESERVING};
+use crate::statement::{Change, Next, QueueOn};
+
+/// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
+/// handler's, also while the database is away for a moment.
+const RESERVED: Duration = Duration::from_secs(60);
+
+/// Makes the rows due when their group's budget is long over, and marks them.
+pub(crate) fn reserve<Q, C>(
+    connection: &mut C,
+    rows: &[Row<Q::Key>],
+    budget: Duration,
+) -> Result<Mark, GroupEnd<Q::Key>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mark = format!("{RESERVING}{:032x}", fastrand::u128(..));
+    let change = Change {
+        next: Some(Next::In(budget.saturating_add(RESERVED))),
+        error: ErrorText::Set(mark.clone()),
+        ..Change::default()
+    };
+    let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
+    for fenced in fenced.chunks(SETTLED_AT_ONCE) {
+        expect_rows::<Q, C>(Q::settle_many(connection, fenced, &change), fenced.len())?;
+    }
+    Ok(Mark(mark))
+}

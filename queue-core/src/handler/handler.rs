@@ -1,0 +1,360 @@
+//! What users write: a handler, its outcome, its failure.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::error::panic_text;
+use crate::row::{Details, QueueState, Stage};
+
+/// Processes one message of the entity `Q` on a connection of type `C`.
+///
+/// The handler runs inside the message's transaction. What it writes through [`Message::connection`] commits together
+/// with the queue state, or not at all. A panic counts as a failure.
+///
+/// A closure is a handler too:
+///
+/// ```
+/// # use queueable::{Handler, Message, HandlerResult, Outcome};
+/// # struct Payment { id: i64 }
+/// # fn is_handler<C>(_: impl Handler<Payment, C>) {}
+/// # fn example<C: 'static>() {
+/// is_handler(|payment: &Payment, message: &mut Message<'_, C>| {
+///     println!("payment {}, try {}", payment.id, message.try_number());
+///     Ok(Outcome::Done)
+/// });
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle `{Q}` on `{C}`",
+    note = "implement `Handler<{Q}, {C}>` for it, or pass a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| \
+            Ok(Outcome::Done)`"
+)]
+pub trait Handler<Q, C>: Send + Sync {
+    /// Processes the message.
+    ///
+    /// # Errors
+    ///
+    /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`]. Errors of
+    /// the database that are nobody's fault (deadlock, lost connection, serialization failure) use up no try.
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+
+    /// Processes a whole group at once, for an entity with `#[queue(group = 50)]` whose work is better done by a few
+    /// statements over many rows. `None`, the default, has every message handled alone by [`handle`](Handler::handle).
+    ///
+    /// The answer has one result for each entity, in their order. The group stands or falls together: if one result is a
+    /// failure, if their number is wrong, or in a panic, everything that was written here is undone, and every message is
+    /// handled alone.
+    fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        None
+    }
+}
+
+impl<Q, C, F> Handler<Q, C> for F
+where
+    F: Fn(&Q, &mut Message<'_, C>) -> HandlerResult + Send + Sync,
+{
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self(entity, message)
+    }
+}
+
+/// What a handler answers.
+pub type HandlerResult = Result<Outcome, Failure>;
+
+/// What becomes of a message that was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The work is done: the row becomes `SUCCESS` and is no longer pending, unless it has a schedule: then it is due for
+    /// its next run.
+    Done,
+    /// The work is done and the row is removed in the same transaction, its schedule with it.
+    Delete,
+    /// The message runs again later. No failure is counted: the tries stay as they are.
+    Again(When),
+    /// The work of this stage is done: the row goes on to the stage with this text and is due at once, with its tries from
+    /// the start. [`Outcome::next`] makes it of a stage. A stage that the entity does not have is a failure.
+    Next(&'static str),
+    /// The row is not to be processed: it becomes `SKIPPED`. If it has a schedule, that ends.
+    Skip,
+}
+
+impl Outcome {
+    /// Sends the row on to another stage.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// use queueable::{HandlerResult, Message, Outcome, Queueable, Stage};
+    ///
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+    /// enum InvoiceStage {
+    ///     Render,
+    ///     Send,
+    ///     Book,
+    /// }
+    ///
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(stage = InvoiceStage)]
+    /// struct Invoice {
+    ///     id: i64,
+    /// }
+    ///
+    /// fn work<C>(invoice: &Invoice, message: &mut Message<'_, C>) -> HandlerResult {
+    ///     match message.stage() {
+    ///         InvoiceStage::Render => Ok(Outcome::next(InvoiceStage::Send)),
+    ///         InvoiceStage::Send => Ok(Outcome::next(InvoiceStage::Book)),
+    ///         InvoiceStage::Book => Ok(Outcome::Done),
+    ///     }
+    /// }
+    /// # let _ = work::<SqliteConnection>;
+    /// ```
+    pub fn next(stage: impl Stage) -> Self {
+        Outcome::Next(stage.name())
+    }
+
+    /// Runs the message again after a delay, counted by the database's clock from the end of this attempt.
+    pub fn again_in(delay: Duration) -> Self {
+        Outcome::Again(When::In(delay))
+    }
+
+    /// Runs the message again at a given time.
+    pub fn again_at(time: DateTime<Utc>) -> Self {
+        Outcome::Again(When::At(time))
+    }
+}
+
+/// A time at which a message is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// After a delay from now, by the database's clock; at most [`MAX_DELAY`](crate::MAX_DELAY).
+    In(Duration),
+    /// At a given time.
+    At(DateTime<Utc>),
+}
+
+/// Why a message was not handled. `?` makes one from any error.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::{Failure, HandlerResult, Outcome};
+///
+/// fn charge(amount: &str) -> HandlerResult {
+///     let cents: i64 = amount.parse()?;                       // retried by the policy
+///     if cents <= 0 {
+///         return Err(Failure::fatal("the amount is not positive"));
+///     }
+///     if cents > 1_000_000 {
+///         return Err(Failure::retry_after(Duration::from_secs(3600), "above the hourly limit"));
+///     }
+///     Ok(Outcome::Done)
+/// }
+/// assert!(charge("12,5").is_err());
+/// ```
+pub struct Failure {
+    pub(crate) error: Box<dyn StdError + Send + Sync>,
+    pub(crate) retry: RetryChoice,
+}
+
+/// How a failure is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryChoice {
+    ByPolicy,
+    After(Duration),
+    Never,
+}
+
+impl Failure {
+    /// A failure that the retry policy decides about: what `?` makes, for texts and boxed errors too.
+    pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::ByPolicy }
+    }
+
+    /// A failure that is never retried: the row becomes `FAILED`.
+    pub fn fatal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::Never }
+    }
+
+    /// A failure that is retried after `delay`, whatever the policy says; the maximal number of tries still holds.
+    pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Failure { error: error.into(), retry: RetryChoice::After(delay) }
+    }
+
+    /// Finds the error of Diesel behind this failure, also where it was wrapped.
+    pub(crate) fn database_error(&self) -> Option<&diesel::result::Error> {
+        let mut error: &(dyn StdError + 'static) = &*self.error;
+        // An error whose sources form a circle would never end; no honest chain is this long.
+        for _ in 0..32 {
+            if let Some(found) = error.downcast_ref::<diesel::result::Error>() {
+                return Some(found);
+            }
+            error = error.source()?;
+        }
+        None
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("error", &self.error).field("retry", &self.retry).finish()
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::retry(error)
+    }
+}
+
+/// A message while it is handled: the transaction, and what the queue knows of the row.
+pub struct Message<'a, C> {
+    pub(crate) connection: &'a mut C,
+    pub(crate) state: &'a QueueState,
+    pub(crate) details: &'a Details,
+    pub(crate) try_number: u32,
+    pub(crate) idempotency_key: &'a str,
+}
+
+impl<C> Message<'_, C> {
+    /// Returns the connection, inside the message's transaction. Nested `transaction` calls become savepoints.
+    ///
+    /// The transaction is not the handler's to end. A handler that commits or rolls back with SQL of its own, or runs a
+    /// statement that commits (DDL on MySQL), is found out: the attempt is a failure that says so.
+    ///
+    /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`, advisory
+    /// locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
+    ///
+    /// On PostgreSQL the transaction may have begun with the end of the message before: `now()` is that moment, which may lie
+    /// before this message was enqueued. `clock_timestamp()` is the present.
+    pub fn connection(&mut self) -> &mut C {
+        self.connection
+    }
+
+    /// Returns the number of this attempt since the row was enqueued; the first is 1.
+    pub fn try_number(&self) -> u32 {
+        self.try_number
+    }
+
+    /// Returns the queue columns as they were when the row was claimed.
+    pub fn queue_state(&self) -> &QueueState {
+        self.state
+    }
+
+    /// Returns the stage in which the row is: an enum of the entity's `#[queue(stage = ..)]`.
+    ///
+    /// # Panics
+    ///
+    /// If it is no stage of this enum, because the entity names another one. The panic is the attempt's failure.
+    pub fn stage<S: Stage>(&self) -> S {
+        self.details.stage()
+    }
+
+    /// Returns the time on its schedule for which the row runs, the same at every try of this run: it names a day or an
+    /// hour of work better than the clock does. `None` if the row has no schedule, or if it was made due before its time.
+    pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
+        self.details.scheduled_for()
+    }
+
+    /// Returns a key for external calls that is the same at every attempt of this message, also after a crash.
+    ///
+    /// It is made of the table, the queue's status column and the primary key (its `Debug` form), so two queues on one
+    /// table have different keys. A row that was sent again by [`resend`](crate::Queue::resend) keeps its key: a service
+    /// that honours it will not act twice. Where a second effect is wanted, add a domain value of your own.
+    pub fn idempotency_key(&self) -> &str {
+        self.idempotency_key
+    }
+}
+
+/// The messages of a group while they are handled at once: their transaction, and what the queue knows of each row. The
+/// messages are counted from 0, in the order of the entities.
+pub struct Group<'a, C> {
+    pub(crate) connection: &'a mut C,
+    /// What is to be done before the connection is used.
+    pub(crate) before: Option<&'a mut (dyn FnMut(&mut C) + Send)>,
+    pub(crate) messages: Vec<GroupedMessage<'a>>,
+}
+
+/// One message of a group.
+pub(crate) struct GroupedMessage<'a> {
+    pub(crate) state: &'a QueueState,
+    pub(crate) details: &'a Details,
+    pub(crate) try_number: u32,
+    pub(crate) idempotency_key: &'a str,
+}
+
+impl<C> Group<'_, C> {
+    /// Returns the connection, inside the group's transaction. What [`Message::connection`] says holds here too.
+    pub fn connection(&mut self) -> &mut C {
+        if let Some(before) = self.before.take() {
+            before(self.connection);
+        }
+        self.connection
+    }
+
+    /// Returns the number of this attempt of a message since its row was enqueued; the first is 1.
+    ///
+    /// # Panics
+    ///
+    /// If the group has no such message; so do the others.
+    pub fn try_number(&self, message: usize) -> u32 {
+        self.messages[message].try_number
+    }
+
+    /// Returns the queue columns of a message as they were when its row was claimed.
+    pub fn queue_state(&self, message: usize) -> &QueueState {
+        self.messages[message].state
+    }
+
+    /// Returns the stage of a message's row, see [`Message::stage`].
+    pub fn stage<S: Stage>(&self, message: usize) -> S {
+        self.messages[message].details.stage()
+    }
+
+    /// Returns the time on its schedule for which a message's row runs, see [`Message::scheduled_for`].
+    pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
+        self.messages[message].details.scheduled_for()
+    }
+
+    /// Returns a message's key for external calls, see [`Message::idempotency_key`].
+    pub fn idempotency_key(&self, message: usize) -> &str {
+        self.messages[message].idempotency_key
+    }
+}
+
+impl<C> fmt::Debug for Group<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("messages", &self.messages.len()).finish_non_exhaustive()
+    }
+}
+
+impl<C> fmt::Debug for Message<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("idempotency_key", &self.idempotency_key)
+            .field("try_number", &self.try_number)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A panic of a handler, as an error.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl Panicked {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+        Panicked(panic_text(payload))
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the handler panicked: {}", self.0)
+    }
+}
+
+impl StdError for Panicked {}

@@ -1,0 +1,176 @@
+//! How long a lease still holds, as the handler and the heartbeat see it.
+
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::lock::unpoisoned;
+
+/// What is known of one lease, by this process's monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) lease: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// When the statement was sent whose success confirmed the lease last. The lease ends no earlier than this and the
+    /// lease's length, by whatever clock.
+    confirmed: Instant,
+    /// When the handler's time is over.
+    deadline: Instant,
+    /// Whether the handler has answered, and its answer is being written.
+    settling: bool,
+    ended: Option<Ended>,
+}
+
+/// Why a lease is held no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The row is no longer in the state in which this worker claimed it.
+    Overtaken,
+    /// Half the lease has passed without a sign that it is still ours.
+    Unconfirmed,
+    /// The handler took longer than its budget.
+    OverBudget,
+    /// The poller shut down and the grace was over.
+    Shutdown,
+}
+
+impl Hold {
+    /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
+    pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
+        let deadline = far_from(claimed, Duration::MAX);
+        let state = State { confirmed: claimed, deadline, settling: false, ended: None };
+        Hold { lease, state: Mutex::new(state) }
+    }
+
+    /// Begins the handler's time.
+    pub(crate) fn begin(&self, budget: Duration) {
+        self.state().deadline = far_from(Instant::now(), budget);
+    }
+
+    /// Ends the handler's time: it has answered. Returns why the lease is held no longer, if so.
+    pub(crate) fn answered(&self) -> Option<Ended> {
+        let ended = self.ended();
+        let mut state = self.state();
+        state.settling = true;
+        // The scout of the budget may have come between the two.
+        state.ended.or(ended)
+    }
+
+    /// Moves the end of the handler's time, if it lies before `by` from now.
+    pub(crate) fn extend(&self, by: Duration) -> Result<(), Ended> {
+        if let Some(why) = self.ended() {
+            return Err(why);
+        }
+        let mut state = self.state();
+        state.deadline = state.deadline.max(far_from(Instant::now(), by));
+        Ok(())
+    }
+
+    /// Says that a statement sent at `sent` has extended the lease.
+    pub(crate) fn confirm(&self, sent: Instant) {
+        let mut state = self.state();
+        state.confirmed = state.confirmed.max(sent);
+    }
+
+    /// Ends the hold, unless it has ended before; returns whether it was this call that did. A row that is somebody else's
+    /// is not written on, whatever was known before; one of which nothing was known is given up.
+    pub(crate) fn end(&self, why: Ended) -> bool {
+        let mut state = self.state();
+        let first = matches!(state.ended, None | Some(Ended::Unconfirmed));
+        if first || why == Ended::Overtaken {
+            state.ended = Some(why);
+        }
+        first
+    }
+
+    /// Why the lease is held no longer, if so.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        let mut state = self.state();
+        let now = Instant::now();
+        // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
+        // that never returns would keep its row for ever.
+        if matches!(state.ended, None | Some(Ended::Unconfirmed)) && !state.settling && now >= state.deadline {
+            state.ended = Some(Ended::OverBudget);
+        }
+        if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
+            state.ended = Some(Ended::Unconfirmed);
+        }
+        state.ended
+    }
+
+    /// Whether the heart is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
+    pub(crate) fn wants_a_beat(&self) -> bool {
+        let wanted = matches!(self.ended(), None | Some(Ended::Unconfirmed));
+        let state = self.state();
+        wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
+    }
+
+    /// Until when the lease holds at least, by this process's clock.
+    pub(crate) fn holds_until(&self) -> Instant {
+        self.state().confirmed + self.lease
+    }
+
+    /// When the handler's time is over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.state().deadline
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+/// The instant after a duration that may be longer than the clock reaches.
+fn far_from(now: Instant, duration: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    now + duration.min(FAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_lease_without_a_sign_of_life_ends_the_hold_for_good() {
+        let lease = Duration::from_secs(60);
+        let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
+        let hold = Hold::new(long_ago, lease);
+        assert!(hold.wants_a_beat());
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
+        hold.confirm(Instant::now());
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed), "the handler may have given up already");
+        assert_eq!(hold.extend(lease), Err(Ended::Unconfirmed));
+    }
+
+    #[test]
+    fn a_handler_that_was_told_once_is_over_its_budget_all_the_same() {
+        let lease = Duration::from_secs(60);
+        let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
+        let hold = Hold::new(long_ago, lease);
+        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
+        hold.confirm(Instant::now());
+        hold.begin(Duration::ZERO);
+        assert_eq!(hold.ended(), Some(Ended::OverBudget));
+        assert!(!hold.wants_a_beat());
+    }
+
+    #[test]
+    fn a_handler_over_its_budget_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
+        let hold = || Hold::new(Instant::now(), Duration::from_secs(60));
+        let late = hold();
+        late.begin(Duration::ZERO);
+        assert_eq!(late.ended(), Some(Ended::OverBudget));
+        assert_eq!(late.answered(), Some(Ended::OverBudget));
+        let asked = hold();
+        asked.begin(Duration::from_secs(60));
+        assert_eq!(asked.extend(Duration::from_secs(600)), Ok(()));
+        assert_eq!(asked.ended(), None);
+        assert_eq!(asked.answered(), None);
+        asked.begin(Duration::ZERO);
+        assert_eq!(asked.ended(), None, "what is being written is not taken back");
+    }
+}

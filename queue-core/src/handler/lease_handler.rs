@@ -1,0 +1,179 @@
+//! What users write in lease mode: a handler in two parts, and the lease that the first part holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+use super::handler::{Failure, HandlerResult, Message};
+use super::lease_clock::{Ended, Hold};
+use crate::row::{Details, QueueState, Stage};
+
+/// Processes one message of the entity `Q` in two parts: [`call`](LeaseHandler::call) does the slow work without a
+/// transaction, [`apply`](LeaseHandler::apply) writes its result in the message's transaction, on a connection of type `C`.
+///
+/// For an entity with `#[queue(lease = "60s")]`. What `apply` writes commits together with the queue state, or not at all.
+/// The work of `call` happens *at least* once: every attempt has the same [`idempotency_key`](Lease::idempotency_key).
+///
+/// A pair of closures is a handler too:
+///
+/// ```
+/// # use queueable::{Failure, LeaseHandler, Lease, Message, HandlerResult, Outcome};
+/// # struct Webhook { id: i64, url: String }
+/// # fn post(url: &str, key: &str) -> Result<u16, std::io::Error> { Ok(200) }
+/// # fn is_handler<C>(_: impl LeaseHandler<Webhook, C>) {}
+/// # fn example<C: 'static>() {
+/// is_handler((
+///     |webhook: &Webhook, lease: &Lease| Ok(post(&webhook.url, lease.idempotency_key())?),
+///     |webhook: &Webhook, status: &u16, message: &mut Message<'_, C>| {
+///         println!("webhook {} was answered {status}", webhook.id);
+///         Ok(Outcome::Done)
+///     },
+/// ));
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle `{Q}` under a lease on `{C}`",
+    note = "implement `LeaseHandler<{Q}, {C}>` for it, or pass two closures: `(|entity: &{Q}, lease: &Lease| Ok(answer), \
+            |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| Ok(Outcome::Done))`"
+)]
+pub trait LeaseHandler<Q, C>: Send + Sync {
+    /// What the call has found out, for `apply` to write.
+    type Answer;
+
+    /// Does the work. No transaction is open and there is no connection: the database waits for nobody meanwhile. It may
+    /// take as long as the entity's `budget` says, which is the lease unless it is given; [`Lease::extend`] asks for more.
+    ///
+    /// # Errors
+    ///
+    /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`].
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<Self::Answer, Failure>;
+
+    /// Writes what the call has found out, in the message's transaction. It should be short: it may take 30 seconds, on SQLite
+    /// one, whatever the entity's `budget` says. It is run again, with the same answer, if its transaction meets a conflict
+    /// or loses its connection.
+    ///
+    /// # Errors
+    ///
+    /// Every error rolls back what was written, and the message is retried by its policy, `call` included.
+    fn apply(&self, entity: &Q, answer: &Self::Answer, message: &mut Message<'_, C>) -> HandlerResult;
+}
+
+impl<Q, C, A, Call, Apply> LeaseHandler<Q, C> for (Call, Apply)
+where
+    Call: Fn(&Q, &Lease) -> Result<A, Failure> + Send + Sync,
+    Apply: Fn(&Q, &A, &mut Message<'_, C>) -> HandlerResult + Send + Sync,
+{
+    type Answer = A;
+
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<A, Failure> {
+        (self.0)(entity, lease)
+    }
+
+    fn apply(&self, entity: &Q, answer: &A, message: &mut Message<'_, C>) -> HandlerResult {
+        (self.1)(entity, answer, message)
+    }
+}
+
+/// A message while it is worked under a lease: the row belongs to this attempt, and no transaction is open.
+pub struct Lease {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) state: QueueState,
+    pub(crate) details: Details,
+    pub(crate) try_number: u32,
+    pub(crate) idempotency_key: String,
+}
+
+impl Lease {
+    /// Returns a key for external calls that is the same at every attempt of this message, see
+    /// [`Message::idempotency_key`].
+    pub fn idempotency_key(&self) -> &str {
+        &self.idempotency_key
+    }
+
+    /// Returns the number of this attempt since the row was enqueued; the first is 1.
+    pub fn try_number(&self) -> u32 {
+        self.try_number
+    }
+
+    /// Returns the queue columns as the claim has left them: the status is `IN_PROGRESS`, this attempt is counted. The
+    /// lease's end is not in it, because the lease is extended while the handler runs.
+    pub fn queue_state(&self) -> &QueueState {
+        &self.state
+    }
+
+    /// Returns the stage in which the row is, see [`Message::stage`].
+    pub fn stage<S: Stage>(&self) -> S {
+        self.details.stage()
+    }
+
+    /// Returns the time on its schedule for which the row runs, see [`Message::scheduled_for`].
+    pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
+        self.details.scheduled_for()
+    }
+
+    /// Asks for more time: the handler may take `by` from now, if that is more than it has left. The row stays its own
+    /// meanwhile, because its lease is extended in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseLost`] if it is too late; `?` makes a failure of it, which uses a try.
+    pub fn extend(&self, by: Duration) -> Result<(), LeaseLost> {
+        self.hold.extend(by).map_err(LeaseLost::from)
+    }
+
+    /// Returns how much of its time the handler has left: what to give a call to the outside as its timeout.
+    pub fn remaining(&self) -> Duration {
+        self.hold.deadline().saturating_duration_since(Instant::now())
+    }
+
+    /// Tells whether the row may soon belong to another worker, so that it is no use to go on. A handler that works in
+    /// steps asks between them.
+    ///
+    /// It is true from the moment at which half the lease has passed without a sign from the database, when the handler's
+    /// time is over, when the row was changed by somebody else, and when the poller shuts down and the grace is over. Once
+    /// true it stays true.
+    pub fn lease_lost(&self) -> bool {
+        self.hold.ended().is_some()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("idempotency_key", &self.idempotency_key)
+            .field("try_number", &self.try_number)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lease has ended, and why: the row may belong to another worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseLost {
+    /// Somebody else has changed the row: an operator, the application, or another worker.
+    #[error("the lease is lost: somebody else has changed the row")]
+    Overtaken,
+    /// Half the lease has passed without an answer from the database. The row is about to be another worker's.
+    #[error("the lease is lost: half of it has passed without an answer from the database")]
+    Unconfirmed,
+    /// The handler has taken longer than it may. That is recorded as the failure of this attempt.
+    #[error("the lease is lost: the handler's time is over")]
+    OverBudget,
+    /// The poller shuts down and the grace is over. The row is given back.
+    #[error("the lease is lost: the poller shuts down")]
+    Shutdown,
+}
+
+impl From<Ended> for LeaseLost {
+    fn from(why: Ended) -> Self {
+        match why {
+            Ended::Overtaken => LeaseLost::Overtaken,
+            Ended::Unconfirmed => LeaseLost::Unconfirmed,
+            Ended::OverBudget => LeaseLost::OverBudget,
+            Ended::Shutdown => LeaseLost::Shutdown,
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What users write, and what a handler is given: the message, the lease, the group.
+//!
+//! Values of users that may panic when they are dropped are kept here too.
+
+mod handler;
+mod lease_clock;
+mod lease_handler;
+mod panic_safe;
+
+pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
+pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};
+
+pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
+pub(crate) use self::lease_clock::{Ended, Hold};
+pub(crate) use self::panic_safe::{Contained, discard};

@@ -1,0 +1,378 @@
+//! One leased message: call without a transaction; then, in a short one, lock, compare, apply, settle, commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+
+use super::claim::{Decided, Leased};
+use super::lease_runner::{LateRow, LeaseLane};
+use super::leased_rows::Held;
+use crate::attempt::{
+    Conclusion, Lane, Misfortune, Plan, Rest, Row, Slot, Turn, Work, find_out, record, settle_claimed,
+};
+use crate::backend::{ErrorClass, HOLD, Link, QueueConnection, Session};
+use crate::entity::{Retry, RetryPolicy, jittered};
+use crate::error::Error;
+use crate::fault::fail_point;
+use crate::handler::{Contained, Ended, Failure, HandlerResult, Lease, LeaseHandler, Message, Panicked};
+use crate::log::Noise;
+use crate::row::{ErrorText, Fence, QueueState, Settled, failure_text};
+use crate::statement::{Change, QueueOn, Scope, literal, time_literal};
+
+/// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
+const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
+
+/// How often, and after which pause, an attempt asks for the lock of its queue while others look whose turn it is.
+const EXCLUDED_LOOKS: u32 = 20;
+
+const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
+
+/// The finishing part of a handler, with the answer that it is to write.
+struct Finishing<'a, H, A> {
+    handler: &'a H,
+    answer: &'a A,
+}
+
+impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(entity, self.answer, message)
+    }
+}
+
+/// What one transaction for the answer came to.
+enum Written {
+    /// The row's new state is committed.
+    Settled(Settled),
+    /// The row is in another state than this attempt has left it in: nothing was written.
+    Overtaken,
+    /// The poller shuts down, and the row is given back.
+    Revoked,
+    /// Nothing was written, for a reason that may pass.
+    NotYet(String),
+    /// The attempt failed, and that is to be recorded in another transaction.
+    Failed(Settled, Change),
+    /// It took too long, and others have recorded that.
+    GivenUp,
+}
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+    /// Works on a leased message to its end.
+    pub(crate) fn work(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, leased: Leased<Q>) -> Turn {
+        let Leased { held, message } = leased;
+        let _span =
+            tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
+        if held.hold.ended().is_some() {
+            // It has waited for a worker for too long: half its lease is over, and the handler would be told so at once.
+            self.give_back(link, noise, &held);
+            return Turn::Interrupted;
+        }
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, &message)));
+        let turn = turn.unwrap_or_else(|panic| {
+            // The handler's panics are caught closer to it; this is ours or the driver's.
+            let given_up = slot.leave();
+            link.close();
+            if given_up {
+                return Turn::GivenUp;
+            }
+            self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
+        });
+        self.holds.remove(&held);
+        match turn {
+            Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
+            Turn::Lost => {
+                noise.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
+            }
+            _ => {}
+        }
+        turn
+    }
+
+    /// Settles a leased row without its handler.
+    pub(crate) fn settle_decided(&self, link: &mut Link<C>, noise: &Noise, decided: &Decided<Q>) -> Turn {
+        let Decided { held, settled, change } = decided;
+        tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
+        let mut record = || self.record(link, held, *settled, change).inspect_err(|_| link.close());
+        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(noise, held, &mut record)));
+        self.holds.remove(held);
+        turn.unwrap_or_else(|panic| {
+            // The driver's. The row becomes due when its lease ends.
+            std::mem::forget(panic);
+            link.close();
+            Turn::Trouble
+        })
+    }
+
+    fn call_and_settle(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        noise: &Noise,
+        held: &Arc<Held<Q::Key>>,
+        message: &(Q, QueueState),
+    ) -> Turn {
+        let lease = Lease {
+            hold: held.hold.clone(),
+            state: message.1.clone(),
+            details: held.details.clone(),
+            try_number: held.tries,
+            idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
+        };
+        // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
+        link.rest();
+        held.hold.begin(self.time_to_call());
+        slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(self.late_row(held, self.time_to_call())));
+        let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
+        if slot.leave() {
+            return Turn::GivenUp;
+        }
+        // A panic of its `Drop` comes too late to be the attempt's.
+        let answer = answer.map(Contained::new).map_err(Panicked::new);
+        fail_point!("lease-called");
+        match held.hold.answered() {
+            Some(Ended::Overtaken) => return Turn::Lost,
+            Some(Ended::Shutdown) => return Turn::Interrupted,
+            Some(Ended::OverBudget) => {
+                let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
+                return self.settle_failure(link, noise, held, &failure);
+            }
+            // Perhaps the row is still ours. Its state will tell.
+            Some(Ended::Unconfirmed) | None => {}
+        }
+        match answer {
+            Ok(answer) => match &*answer {
+                Ok(answer) => self.settle_answer(link, slot, noise, held, message, answer),
+                Err(failure) => self.settle_failure(link, noise, held, failure),
+            },
+            Err(panicked) => self.settle_failure(link, noise, held, &Failure::retry(panicked)),
+        }
+    }
+
+    /// Applies the answer and settles, again and again until it is written or the lease ends.
+    fn settle_answer(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        noise: &Noise,
+        held: &Arc<Held<Q::Key>>,
+        message: &(Q, QueueState),
+        answer: &H::Answer,
+    ) -> Turn {
+        self.persist(noise, held, || {
+            let writing = self.turn_to_write();
+            let written = self.apply(link, slot, held, message, answer);
+            if self.is_exclusive() && link.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
+                link.close();
+            }
+            drop(writing);
+            match written {
+                Ok(Written::Failed(settled, change)) => self.record(link, held, settled, &change),
+                written => written,
+            }
+            .inspect_err(|_| link.close())
+        })
+    }
+
+    /// Records a failure, again and again until it is written or the lease ends.
+    fn settle_failure(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>, failure: &Failure) -> Turn {
+        let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
+        self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
+    }
+
+    fn late_row(&self, held: &Arc<Held<Q::Key>>, budget: Duration) -> LateRow<Q> {
+        LateRow { held: held.clone(), budget }
+    }
+
+    /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
+    /// is told by the lease's end.
+    pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, row: &LateRow<Q>) -> Turn {
+        let LateRow { held, budget } = row;
+        let (settled, change) =
+            self.rules.after_failure(held.tries, &Failure::retry(Misfortune::OverBudget(*budget)), &held.details);
+        let recorded = self.record(link, held, settled, &change);
+        self.holds.remove(held);
+        match recorded {
+            Ok(Written::Settled(settled)) => Turn::Settled(settled),
+            Ok(Written::Overtaken) => Turn::Lost,
+            Ok(_) => Turn::Interrupted,
+            Err(error) => {
+                noise.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                link.close();
+                Turn::Interrupted
+            }
+        }
+    }
+
+    /// Writes until something is written, or the row's lease may have ended.
+    fn persist(&self, noise: &Noise, held: &Held<Q::Key>, mut write: impl FnMut() -> Result<Written, Error>) -> Turn {
+        let until = held.hold.holds_until();
+        for tries in 1.. {
+            let cause = match write() {
+                Ok(Written::Settled(settled)) => {
+                    self.pauses.end(&held.key);
+                    return Turn::Settled(settled);
+                }
+                Ok(Written::Overtaken) => return Turn::Lost,
+                Ok(Written::Revoked) => return Turn::Interrupted,
+                Ok(Written::GivenUp) => return Turn::GivenUp,
+                Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
+                Ok(Written::NotYet(cause)) => cause,
+                Err(error) => failure_text(&error, 500),
+            };
+            noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
+            let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
+            if Instant::now() + pause >= until || held.hold.ended() == Some(Ended::Shutdown) {
+                break;
+            }
+            thread::sleep(pause);
+        }
+        // The row becomes due when its lease ends.
+        Turn::Trouble
+    }
+
+    /// One transaction: lock the row and see that it is still ours, apply, settle, commit.
+    fn apply(
+        &self,
+        link: &mut Link<C>,
+        slot: &Slot,
+        held: &Arc<Held<Q::Key>>,
+        message: &(Q, QueueState),
+        answer: &H::Answer,
+    ) -> Result<Written, Error> {
+        let session = link.session()?;
+        // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
+        session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
+        let is_under_savepoint = match self.hold_at_once(session, held)? {
+            Some(true) => true,
+            Some(false) => return Ok(Written::Overtaken),
+            None => {
+                session.begin()?;
+                if let Some(written) = self.hindrance(session, held)? {
+                    C::TransactionManager::rollback_transaction(&mut **session)?;
+                    return Ok(written);
+                }
+                false
+            }
+        };
+        fail_point!("lease-locked");
+        slot.enter(Q::ENTITY, session.id(), self.budget());
+        slot.hold(Box::new(self.late_row(held, self.budget())));
+        if let Some(written) = taken_away(held) {
+            slot.leave();
+            C::TransactionManager::rollback_transaction(&mut **session)?;
+            return Ok(written);
+        }
+        let plan = Plan {
+            handler: &Finishing { handler: &self.handler, answer },
+            rules: &self.rules,
+            budget: self.budget(),
+            slot,
+            key_prefix: &self.key_prefix,
+            scope: Scope::ALL,
+            reach: None,
+            ahead: None,
+            rows_ahead: None,
+        };
+        let Held { key, fence, before, tries, details, .. } = &**held;
+        let (fence, before, tries) = (*fence, *before, *tries);
+        let row = Row { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
+        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
+        let given_up = slot.leave();
+        if given_up || !session_is_sound {
+            link.close();
+        }
+        if given_up {
+            return Ok(Written::GivenUp);
+        }
+        fail_point!("lease-applied");
+        match result {
+            Ok(settled) => Ok(Written::Settled(settled)),
+            Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
+            Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
+                Ok(Written::Failed(settled, *change))
+            }
+            Err(Rest::Leave) => Ok(Written::Revoked),
+            Err(Rest::FindOut(settled, reached, cause)) => {
+                let session = link.session()?;
+                Ok(match find_out::<Q, C>(session, &held.key, held.fence, settled, reached)? {
+                    Conclusion::Settled(settled) => Written::Settled(settled),
+                    Conclusion::Overtaken => Written::Overtaken,
+                    Conclusion::Interrupted => Written::NotYet(cause),
+                })
+            }
+        }
+    }
+
+    /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:
+    /// the row is no longer as it was claimed.
+    fn hold_at_once(&self, session: &mut Session<C>, held: &Held<Q::Key>) -> QueryResult<Option<bool>> {
+        let Fence { status, try_count, began: Some(began), change_count: None } = held.fence else { return Ok(None) };
+        if cfg!(queueable_planted) {
+            return Ok(None);
+        }
+        let (Some(number), Some(key)) = (session.prepare_lease::<Q::Queue>(Q::finish_lease)?, literal(&held.key))
+        else {
+            return Ok(None);
+        };
+        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began));
+        session.begin_holding(&hold, "queueable_handler").map(Some)
+    }
+
+    /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is
+    /// worked, where that is one at a time.
+    fn hindrance(&self, connection: &mut C, held: &Held<Q::Key>) -> QueryResult<Option<Written>> {
+        if self.is_exclusive() {
+            for tries in 1.. {
+                if Q::exclude(connection)? {
+                    break;
+                }
+                if tries == EXCLUDED_LOOKS {
+                    return Ok(Some(Written::NotYet("others look whose turn it is".to_owned())));
+                }
+                thread::sleep(EXCLUDED_PAUSE);
+            }
+            if Q::another_is_leased(connection, Some(&held.key))? {
+                return Ok(Some(Written::Overtaken));
+            }
+        }
+        Ok((!Q::is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
+    }
+
+    /// Records a failure in a transaction of its own.
+    fn record(
+        &self,
+        link: &mut Link<C>,
+        held: &Held<Q::Key>,
+        settled: Settled,
+        change: &Change,
+    ) -> Result<Written, Error> {
+        let _writing = self.turn_to_write();
+        let session = link.session()?;
+        let settle = |connection: &mut C, change: &Change| {
+            // Under the lock, so that what was given back meanwhile is not taken for what it is again.
+            if !Q::is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
+                return Ok(0);
+            }
+            Q::settle(connection, &held.key, held.fence, change)
+        };
+        match record(&mut **session, change, settle) {
+            Ok(1) => Ok(Written::Settled(settled)),
+            Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Written::NotYet(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What an attempt writes whose row was taken away by this process: nothing. The row may be in the very state again in which
+/// the attempt has left it.
+fn taken_away<K>(held: &Held<K>) -> Option<Written> {
+    match held.hold.ended()? {
+        Ended::Shutdown => Some(Written::Revoked),
+        Ended::Overtaken => Some(Written::Overtaken),
+        Ended::Unconfirmed | Ended::OverBudget => None,
+    }
+}

@@ -1,0 +1,191 @@
+//! How many rows the next claim under a lease may take: as many as the workers begin almost at once.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::entity::Settings;
+use crate::lock::unpoisoned;
+
+/// Within which time the rows of one claim are to be begun. It is a few claims long: a row that waits here is no later than
+/// if each were claimed alone, and what else could claim it would hardly have come to it.
+const AT_ONCE: Duration = Duration::from_millis(5);
+
+/// How many rows one claim takes at most: they share what it costs, and beyond this there is little left to be shared.
+const MOST: u32 = 16;
+
+/// After which wait of a claimed row the next claim takes one, unless a hundredth of the lease is shorter.
+const TOO_LONG: Duration = Duration::from_millis(100);
+
+/// With fewer tries than this a row is not claimed before a worker begins it: a process that is killed costs each row that it has
+/// claimed a try, and none is to fail for good without a call.
+const FEW_TRIES: u32 = 10;
+
+/// The size of an entity's claims. Where nobody has said it, it is one as long as little is due or messages take their time,
+/// and doubles while claims come back full.
+#[derive(Debug)]
+pub(crate) struct ClaimSize {
+    fixed: Option<u32>,
+    too_long: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    size: u32,
+    /// How many messages are being worked.
+    at_work: u32,
+    /// How long a message takes its worker. It follows slow ones at once, and quick ones by and by.
+    turn: Option<Duration>,
+}
+
+impl ClaimSize {
+    /// What was asked for, if anything was; one row where rows have few tries.
+    pub(crate) fn of(fixed: Option<u32>, settings: Settings) -> Self {
+        let has_few_tries = settings.max_tries < FEW_TRIES;
+        ClaimSize::new(fixed.or_else(|| has_few_tries.then_some(1)), settings.lease)
+    }
+
+    fn new(fixed: Option<u32>, lease: Duration) -> Self {
+        let state = Mutex::new(State { size: 1, at_work: 0, turn: None });
+        ClaimSize { fixed, too_long: TOO_LONG.min(lease / 100), state }
+    }
+
+    /// Whether it follows what is due.
+    pub(crate) fn is_free(&self) -> bool {
+        self.fixed.is_none()
+    }
+
+    /// How many rows to claim now.
+    pub(crate) fn next(&self) -> u32 {
+        self.fixed.unwrap_or_else(|| {
+            let state = self.state();
+            // Powers of two: each size is a statement of its own, which every session keeps.
+            1 << state.size.min(state.begun_at_once()).max(1).ilog2()
+        })
+    }
+
+    /// A claim of at most so many rows has brought so many.
+    pub(crate) fn has_claimed(&self, of: u32, rows: usize) {
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        self.state().size = if rows >= of { of.saturating_mul(2).min(MOST) } else { rows.max(1) };
+    }
+
+    /// A claimed row has waited so long for a worker.
+    pub(crate) fn has_waited(&self, wait: Duration) {
+        if wait > self.too_long {
+            let mut state = self.state();
+            state.size = 1;
+            state.turn = state.turn.max(Some(wait));
+        }
+    }
+
+    /// A worker begins a message, until what is returned is dropped.
+    pub(crate) fn begins(&self) -> AtWork<'_> {
+        self.state().at_work += 1;
+        AtWork { size: self, begun: Instant::now() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+impl State {
+    /// How many rows are begun in time by the workers who are here and the one that asks.
+    fn begun_at_once(&self) -> u32 {
+        let Some(turn) = self.turn else { return 1 };
+        let rows = (AT_ONCE * (self.at_work + 1)).as_nanos() / turn.as_nanos().max(1);
+        u32::try_from(rows).unwrap_or(MOST).clamp(1, MOST)
+    }
+
+    fn has_taken(&mut self, took: Duration) {
+        self.turn = Some(self.turn.map_or(took, |turn| took.max(turn - turn.saturating_sub(took) / 8)));
+    }
+}
+
+/// A message that is being worked.
+#[derive(Debug)]
+pub(crate) struct AtWork<'a> {
+    size: &'a ClaimSize,
+    begun: Instant,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut state = self.size.state();
+        state.at_work -= 1;
+        state.has_taken(self.begun.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn with_turns_of(turn: Duration) -> ClaimSize {
+        let size = ClaimSize::new(None, LEASE);
+        size.state().has_taken(turn);
+        size
+    }
+
+    /// Makes claims that come back full, and returns their sizes.
+    fn grow(size: &ClaimSize, claims: usize) -> Vec<u32> {
+        let claim = |_| {
+            let of = size.next();
+            size.has_claimed(of, of as usize);
+            of
+        };
+        (0..claims).map(claim).collect()
+    }
+
+    #[test]
+    fn a_claim_doubles_while_it_comes_back_full_and_messages_are_quick() {
+        let quick = with_turns_of(Duration::from_micros(100));
+        assert_eq!(grow(&quick, 6), [1, 2, 4, 8, 16, 16]);
+        quick.has_claimed(16, 3);
+        assert_eq!(quick.next(), 2);
+        quick.has_claimed(2, 0);
+        assert_eq!(quick.next(), 1);
+        assert_eq!(grow(&with_turns_of(Duration::from_millis(2)), 3), [1, 2, 2]);
+        assert_eq!(grow(&ClaimSize::new(Some(32), LEASE), 2), [32, 32]);
+    }
+
+    #[test]
+    fn a_claim_takes_one_row_where_messages_take_their_time_or_nothing_is_known_of_them() {
+        assert_eq!(grow(&ClaimSize::new(None, LEASE), 3), [1, 1, 1]);
+        assert_eq!(grow(&with_turns_of(Duration::from_secs(1)), 3), [1, 1, 1]);
+        let mixed = with_turns_of(Duration::from_micros(100));
+        grow(&mixed, 5);
+        mixed.state().has_taken(Duration::from_secs(1));
+        assert_eq!(grow(&mixed, 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_row_with_few_tries_is_claimed_alone_unless_somebody_says_otherwise() {
+        let few = Settings::DEFAULT.max_tries(FEW_TRIES - 1);
+        assert!(!ClaimSize::of(None, few).is_free());
+        assert_eq!((ClaimSize::of(None, few).next(), ClaimSize::of(Some(8), few).next()), (1, 8));
+        assert!(ClaimSize::of(None, Settings::DEFAULT).is_free());
+    }
+
+    #[test]
+    fn the_more_workers_are_here_the_more_rows_are_begun_at_once() {
+        let size = with_turns_of(Duration::from_millis(2));
+        let others = [size.begins(), size.begins(), size.begins()];
+        assert_eq!(grow(&size, 5), [1, 2, 4, 8, 8]);
+        drop(others);
+        assert_eq!(size.state().at_work, 0);
+    }
+
+    #[test]
+    fn a_row_that_has_waited_too_long_ends_the_growth() {
+        let size = with_turns_of(Duration::from_micros(100));
+        grow(&size, 5);
+        size.has_waited(Duration::from_millis(99));
+        assert_eq!(size.next(), 16);
+        size.has_waited(Duration::from_millis(101));
+        assert_eq!(grow(&size, 3), [1, 1, 1]);
+    }
+}

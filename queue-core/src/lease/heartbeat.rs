@@ -1,0 +1,160 @@
+//! What the heart does for the leases of one entity: it extends them, and gives rows back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use super::lease_runner::LeaseLane;
+use super::leased_rows::Held;
+use crate::attempt::{Lane, in_transaction};
+use crate::backend::{ErrorClass, Link, QueueConnection};
+use crate::error::Error;
+use crate::fault::{fail_point, planted};
+use crate::handler::{Ended, LeaseHandler};
+use crate::log::Noise;
+use crate::row::failure_text;
+use crate::statement::{Change, Next, QueueOn};
+
+/// How many leases one statement extends at most.
+const TOGETHER: usize = 100;
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+    /// Extends the leases that were not confirmed lately.
+    pub(crate) fn extend_leases(&self, link: &mut Link<C>, noise: &Noise) {
+        let held: Vec<_> = self.holds.all().into_iter().filter(|held| held.hold.wants_a_beat()).collect();
+        for held in held.chunks(TOGETHER) {
+            if let Err(error) = self.extend(link, noise, held) {
+                // Half a lease without success, and the handlers are told.
+                noise.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                link.close();
+                return;
+            }
+        }
+    }
+
+    fn extend(&self, link: &mut Link<C>, noise: &Noise, held: &[Arc<Held<Q::Key>>]) -> Result<(), Error> {
+        fail_point!("heartbeat");
+        let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
+        if planted("a heart without a pulse") {
+            held.iter().for_each(|held| held.hold.confirm(Instant::now()));
+            return Ok(());
+        }
+        if self.is_exclusive() {
+            return held.iter().try_for_each(|held| self.extend_in_turn(link, held, &change));
+        }
+        let writing = self.turn_to_write();
+        let session = link.session()?;
+        let sent = Instant::now();
+        let mut held: Vec<_> = held.iter().collect();
+        let together = in_transaction(&mut **session, |connection| {
+            if held.len() > 1 && self.passes_over_locked_rows() {
+                // Whoever waits for the lock of one row cannot extend the leases of the others.
+                held = self.free(connection, &held)?;
+            }
+            let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
+            Q::settle_many(connection, &rows, &change)
+        });
+        drop(writing);
+        fail_point!("heartbeat-sent");
+        match together {
+            Ok(changed) if changed == held.len() => {
+                held.iter().for_each(|held| held.hold.confirm(sent));
+                return Ok(());
+            }
+            // Somebody has changed or locked one of them: which one?
+            Ok(_) => {}
+            Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {}
+            Err(error) => return Err(error.into()),
+        }
+        for held in held {
+            let _writing = self.turn_to_write();
+            let session = link.session()?;
+            let sent = Instant::now();
+            match in_transaction(&mut **session, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
+                Ok(1) => held.hold.confirm(sent),
+                Ok(_) => self.overtaken(held),
+                Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
+                    noise.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Extends the lease of a row that is worked alone. One that has ended comes to life again only if no other row was
+    /// claimed meanwhile, so that there are never two.
+    fn extend_in_turn(&self, link: &mut Link<C>, held: &Arc<Held<Q::Key>>, change: &Change) -> Result<(), Error> {
+        let _writing = self.turn_to_write();
+        let session = link.session()?;
+        let sent = Instant::now();
+        let extended = in_transaction(&mut **session, |connection| {
+            if !Q::exclude(connection)? {
+                // Somebody looks whose turn it is. The next beat will do.
+                return Ok(None);
+            }
+            if Q::another_is_leased(connection, Some(&held.key))? {
+                return Ok(Some(0));
+            }
+            Q::settle(connection, &held.key, held.fence, change).map(Some)
+        })?;
+        Q::end_exclusion(session)?;
+        match extended {
+            Some(1) => held.hold.confirm(sent),
+            Some(_) => self.overtaken(held),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Locks those of the rows that nobody else has locked.
+    fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<Held<Q::Key>>]) -> QueryResult<Vec<&'h Arc<Held<Q::Key>>>> {
+        let mut free = Vec::with_capacity(held.len());
+        for held in held {
+            match Q::recall_unless_locked(connection, &held.key)? {
+                Some(state) if state.reads_as(held.fence) => free.push(*held),
+                Some(_) => self.overtaken(held),
+                None => {}
+            }
+        }
+        Ok(free)
+    }
+
+    fn overtaken(&self, held: &Arc<Held<Q::Key>>) {
+        held.hold.end(Ended::Overtaken);
+        self.holds.remove(held);
+    }
+
+    /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
+    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> bool {
+        if held.hold.ended() == Some(Ended::Overtaken) {
+            // It is somebody else's to give.
+            self.holds.remove(held);
+            return true;
+        }
+        let change = Change {
+            status: Some(held.before.status),
+            next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),
+            try_count: Some(held.before.try_count),
+            unless_stopped: true,
+            ..Change::default()
+        };
+        let _writing = self.turn_to_write();
+        let given = link.session().and_then(|session| {
+            let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
+            Ok(in_transaction(&mut **session, settle)?)
+        });
+        if let (Ok(_), Some(due)) = (&given, held.due) {
+            // It may have been due below the mark.
+            self.low_water.fall(due);
+        }
+        if let Err(error) = &given {
+            // The row becomes due when its lease ends.
+            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
+            link.close();
+        }
+        self.holds.remove(held);
+        given.is_ok()
+    }
+}

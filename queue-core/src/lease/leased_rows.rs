@@ -1,0 +1,59 @@
+//! The holds of this process on leased rows, shared by handlers, workers and the heart.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::handler::{Ended, Hold};
+use crate::lock::unpoisoned;
+use crate::row::{Details, Fence};
+
+/// A row that this process has leased.
+#[derive(Debug)]
+pub(crate) struct Held<K> {
+    pub(crate) key: K,
+    /// The state in which it was claimed.
+    pub(crate) before: Fence,
+    /// When it was due, as far as that is known.
+    pub(crate) due: Option<crate::row::Instant>,
+    /// The state in which it is now, which every write names.
+    pub(crate) fence: Fence,
+    /// The number of this attempt.
+    pub(crate) tries: u32,
+    pub(crate) details: Details,
+    pub(crate) hold: Arc<Hold>,
+}
+
+/// The rows of one entity that this process has leased, by the text of their keys.
+pub(crate) struct Holds<K>(pub(crate) Mutex<HashMap<String, Arc<Held<K>>>>);
+
+impl<K: Debug> Holds<K> {
+    pub(crate) fn new() -> Self {
+        Holds(Mutex::default())
+    }
+
+    /// Adds a row that was claimed. An attempt of this process that has it still has lost it: its fence does not tell,
+    /// because a row that was enqueued anew counts its tries anew.
+    pub(crate) fn add(&self, held: Arc<Held<K>>) {
+        if let Some(before) = self.rows().insert(format!("{:?}", held.key), held) {
+            before.hold.end(Ended::Overtaken);
+        }
+    }
+
+    /// Forgets a row: its lease is nobody's to extend any more.
+    pub(crate) fn remove(&self, held: &Arc<Held<K>>) {
+        let key = format!("{:?}", held.key);
+        let mut rows = self.rows();
+        if rows.get(&key).is_some_and(|other| Arc::ptr_eq(other, held)) {
+            rows.remove(&key);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Held<K>>> {
+        self.rows().values().cloned().collect()
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Arc<Held<K>>>> {
+        unpoisoned(self.0.lock())
+    }
+}

@@ -1,0 +1,16 @@
+//! Slow work: the claim is committed, the call runs outside of any transaction, and a short transaction applies the answer.
+//!
+//! A heartbeat extends the leases of running calls. The row of a dead worker becomes due when its lease ends.
+
+mod attempt;
+mod claim;
+mod claim_size;
+mod claim_style;
+mod heartbeat;
+mod lease_runner;
+mod leased_rows;
+mod runner;
+
+pub use self::claim_style::ClaimStyle;
+
+pub(crate) use self::lease_runner::LeaseLane;

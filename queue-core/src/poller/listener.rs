@@ -1,0 +1,186 @@
+//! Hears what the database notifies of, where entities ask for it: a row that somebody else has made due.
+//!
+//! The scout listens on its own session. A notification is a hint and no more: it brings the next look forward, and
+//! whatever is lost of it, rows are found at the poll interval.
+
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use super::poll_timer::Watch;
+use super::shared::Crew;
+use crate::backend::{Link, QueueConnection, Session};
+use crate::row::failure_text;
+
+/// How long the scout rests between two times that it asks its connection for notifications, which Diesel can only ask for
+/// and not wait for. Asking costs no round trip, but it wakes a thread, so it is rarer where notifications are: a
+/// thousandth of the time since the last one, within these bounds.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(500);
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(3);
+
+const PAUSES: u32 = 1000;
+
+/// After how many looks that found what nobody had told of a warning is due, and within what time: once in a while a
+/// notification may be under way still, or another process's work may have become due.
+const MISSED: u32 = 3;
+
+const MISSED_WITHIN: Duration = Duration::from_secs(3600);
+
+/// What the scout listens for.
+pub(crate) struct Listener {
+    channels: Vec<Channel>,
+    last_heard: Instant,
+}
+
+/// The channel of one lane.
+struct Channel {
+    pub(crate) lane: usize,
+    pub(crate) name: String,
+    misses: Misses,
+}
+
+/// The looks that found what nobody had told of.
+#[derive(Default)]
+struct Misses {
+    first: Option<Instant>,
+    count: u32,
+}
+
+impl Listener {
+    /// The listener of a crew.
+    pub(crate) fn new<C: QueueConnection>(crew: &Crew<C>) -> QueryResult<Self> {
+        let mut channels = Vec::new();
+        for (number, lane) in crew.lanes.iter().enumerate() {
+            let channel = lane.channel()?;
+            channels.extend(channel.map(|name| Channel { lane: number, name, misses: Misses::default() }));
+        }
+        Ok(Listener { channels, last_heard: Instant::now() })
+    }
+
+    /// Whether there is anything to be heard. While the workers of a lane are at it, nobody has to be told of its work; they
+    /// say when they find nothing more.
+    pub(crate) fn listens<C: QueueConnection>(&self, link: &mut Link<C>, crew: &Crew<C>) -> bool {
+        let Some(session) = link.open_session() else { return false };
+        self.channels.iter().any(|channel| session.ears.listen(&channel.name) && !crew.heat_of(channel.lane).0)
+    }
+
+    /// How long to rest before the next time.
+    pub(crate) fn pause(&self) -> Duration {
+        (self.last_heard.elapsed() / PAUSES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    }
+
+    /// Takes from the connection what was notified of, which it would keep for ever, and brings forward the looks at those
+    /// lanes. Returns whether there are any.
+    pub(crate) fn hear<C: QueueConnection>(
+        &mut self,
+        link: &mut Link<C>,
+        crew: &Crew<C>,
+        watches: &mut [Watch],
+    ) -> bool {
+        if self.channels.is_empty() {
+            return false;
+        }
+        // The next look opens the session, and has its own patience with a database in trouble.
+        let Some(session) = link.open_session() else { return false };
+        // Nobody knows what was missed before.
+        let mut heard = self.listen(session, crew);
+        let mut is_lost = false;
+        match session.notified() {
+            Ok(notified) => heard.extend(notified),
+            Err(error) => {
+                let error = failure_text(&error, 500);
+                crew.noise.warn("poller", &format!("the session that listens for new rows is lost: {error}"));
+                link.close();
+                is_lost = true;
+            }
+        }
+        let now = Instant::now();
+        let mut is_any = false;
+        for channel in &mut self.channels {
+            let is_heard = heard.contains(&channel.name);
+            if is_heard {
+                (self.last_heard, channel.misses) = (now, Misses::default());
+            }
+            if !is_heard && !is_lost {
+                continue;
+            }
+            if crew.heat_of(channel.lane).0 {
+                watches[channel.lane].remember(now);
+            } else {
+                watches[channel.lane].look_soon(now);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    /// Tells the session of the channels on which it does not listen yet: at once, and where it cannot, again at the poll
+    /// interval. Returns those on which it does from now on.
+    fn listen<C: QueueConnection>(&self, session: &mut Session<C>, crew: &Crew<C>) -> Vec<String> {
+        let now = Instant::now();
+        let mut listened = Vec::new();
+        if session.ears.next_try.is_some_and(|next_try| now < next_try) {
+            return listened;
+        }
+        session.ears.next_try = now.checked_add(crew.settings.poll_interval);
+        for Channel { lane, name, .. } in &self.channels {
+            if session.ears.listen(name) {
+                continue;
+            }
+            match session.listen(name) {
+                Ok(()) => {
+                    session.ears.channels.push(name.clone());
+                    listened.push(name.clone());
+                }
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    let text = format!("cannot listen for new rows, which are polled for: {error}");
+                    crew.noise.warn(crew.lanes[*lane].entity(), &text);
+                }
+            }
+        }
+        listened
+    }
+
+    /// A look at this lane has found what nobody had told of.
+    pub(crate) fn has_missed<C: QueueConnection>(&mut self, lane: usize, link: &mut Link<C>, crew: &Crew<C>) {
+        let Some(session) = link.open_session() else { return };
+        let Some(channel) = self.channels.iter_mut().find(|channel| channel.lane == lane) else { return };
+        if session.ears.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
+            let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
+                         between, or a trigger switched off?";
+            crew.noise.warn(crew.lanes[lane].entity(), cause);
+        }
+    }
+}
+
+impl Misses {
+    /// Counts one. Returns whether there are many now, once.
+    fn are_many(&mut self, now: Instant) -> bool {
+        let first = *self.first.get_or_insert(now);
+        if now.saturating_duration_since(first) > MISSED_WITHIN {
+            *self = Misses { first: Some(now), count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count == MISSED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_misses_in_weeks_are_no_reason_to_warn_and_several_in_an_hour_are() {
+        let start = Instant::now();
+        let mut misses = Misses::default();
+        for hour in 0..1000 {
+            assert!(!misses.are_many(start + MISSED_WITHIN * hour * 2), "{hour}");
+        }
+        let later = start + MISSED_WITHIN * 3000;
+        let minute = Duration::from_secs(60);
+        let warned: Vec<_> = (0..5).map(|minutes| misses.are_many(later + minute * minutes)).collect();
+        assert_eq!(warned, [false, false, true, false, false]);
+    }
+}

@@ -1,0 +1,23 @@
+//! The threads of a poller: workers, the scout, the heartbeat; how they start, wake and stop.
+//!
+//! They know nothing of SQL. What they run for an entity is behind a trait of `attempt`.
+
+mod heartbeat;
+mod listener;
+mod poll_timer;
+mod poller;
+mod preflight;
+mod replace_stuck;
+mod scout;
+mod serve;
+mod settings;
+mod shared;
+pub(crate) mod wake;
+mod window_gate;
+mod worker;
+
+pub use self::poller::{Poller, PollerHandle, Shutdown};
+pub use self::serve::HandlerFor;
+pub use self::settings::PollerSettings;
+
+pub(crate) use self::wake::announce;

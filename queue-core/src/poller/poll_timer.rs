@@ -1,0 +1,211 @@
+//! When a lane is looked at next: at the poll interval, when a row is known to become due, and in quick succession once a
+//! row is announced.
+
+use std::time::{Duration, Instant};
+
+/// After an announced enqueue the scout looks several times: whoever announced it has yet to insert and to commit. Most
+/// commits come within this time, and a look costs some fifty microseconds, so the glances are dense in it: each after a
+/// quarter of the time that has passed. Then each doubles it.
+const DENSE: Duration = Duration::from_millis(5);
+
+const FIRST_GLANCE: Duration = Duration::from_micros(250);
+
+const LONGEST_GLANCE: Duration = Duration::from_millis(512);
+
+/// How long an announced enqueue is awaited: whoever takes longer is found by the next ordinary look.
+const PATIENCE: Duration = Duration::from_millis(1000);
+
+/// What a look costs of the time that glances are granted: not more than 500 in a second, however many rows are announced,
+/// and 64 in a burst.
+const COST: Duration = Duration::from_millis(2);
+
+const BURST: Duration = Duration::from_millis(128);
+
+/// When a lane is looked at next.
+pub(crate) struct Watch {
+    pub(crate) next_look: Instant,
+    pub(crate) troubles: u32,
+    /// Not before this is it sounded beside the workers.
+    pub(crate) next_sounding: Instant,
+    /// Not before this does what is heard of new rows bring a look: the last one has found that it would be in vain.
+    not_before: Instant,
+    /// Whether the last look found nothing due, and how many turns had ended before it.
+    pub(crate) nothing_due: bool,
+    pub(crate) turns_seen: u64,
+    /// Since when an announced enqueue is awaited.
+    awaited_since: Option<Instant>,
+    /// The last that was heard of new rows while the workers were at it.
+    remembered: Option<Instant>,
+    /// Until when the looks so far have used up what is granted.
+    spent_until: Instant,
+    /// Whether nobody has asked for the next look, and no row is known to become due.
+    is_routine: bool,
+}
+
+impl Watch {
+    /// A lane that is looked at now.
+    pub(crate) fn new(now: Instant) -> Self {
+        Watch {
+            next_look: now,
+            troubles: 0,
+            next_sounding: now,
+            not_before: now,
+            nothing_due: false,
+            turns_seen: 0,
+            awaited_since: None,
+            remembered: None,
+            spent_until: now,
+            is_routine: false,
+        }
+    }
+
+    /// Counts a look. Returns whether nobody has asked for it.
+    pub(crate) fn looks(&mut self, now: Instant) -> bool {
+        self.spent_until = self.spent_until.max(now) + COST;
+        std::mem::take(&mut self.is_routine)
+    }
+
+    /// A row is about to be enqueued.
+    pub(crate) fn await_enqueue(&mut self, now: Instant) {
+        self.awaited_since = Some(now);
+        self.look_at(now + FIRST_GLANCE);
+    }
+
+    /// The workers are at it; if a row is enqueued, or is about to be, it matters as soon as they find nothing more.
+    pub(crate) fn remember(&mut self, now: Instant) {
+        self.remembered = Some(now);
+    }
+
+    /// The workers find nothing more: what was enqueued meanwhile may have escaped them.
+    pub(crate) fn recall(&mut self, now: Instant) {
+        // Of the announcements between two looks only the first was heard.
+        if self.remembered.take().is_some_and(|since| now.saturating_duration_since(since) < PATIENCE * 2) {
+            return self.await_enqueue(now);
+        }
+        let glance = self.awaited_since.and_then(|since| glance_after(now.saturating_duration_since(since)));
+        if let Some(pause) = glance {
+            self.look_at(now + pause);
+        }
+    }
+
+    /// A row has been enqueued, and can be seen.
+    pub(crate) fn look_soon(&mut self, now: Instant) {
+        self.look_at(now);
+    }
+
+    /// Somebody asks for a look.
+    pub(crate) fn look_now(&mut self, now: Instant) {
+        self.next_look = now;
+        self.is_routine = false;
+    }
+
+    /// A due row was found, most likely the awaited one: the dense glances are over.
+    pub(crate) fn found(&mut self, now: Instant) {
+        self.awaited_since = self.awaited_since.map(|since| now.checked_sub(DENSE).unwrap_or(since).min(since));
+    }
+
+    /// Sets the next look. An announced enqueue may want it earlier, but not within `pause`.
+    pub(crate) fn look_again_in(&mut self, wait: Duration, pause: Duration, is_routine: bool) {
+        let now = Instant::now();
+        self.next_look = now + wait;
+        self.not_before = now + pause.min(wait);
+        self.is_routine = is_routine;
+        let glance = self.awaited_since.and_then(|since| glance_after(now.saturating_duration_since(since)));
+        match glance {
+            Some(pause) => self.look_at(now + pause),
+            None => self.awaited_since = None,
+        }
+    }
+
+    /// Sets the next look at a lane whose workers are at it: an enqueue that is still awaited then is looked for after them.
+    pub(crate) fn look_beside_the_workers_in(&mut self, wait: Duration) {
+        self.next_look = Instant::now() + wait;
+    }
+
+    /// Sets the next look, and nothing that is heard of new rows brings it forward.
+    pub(crate) fn rest(&mut self, wait: Duration) {
+        self.next_look = Instant::now() + wait;
+        self.not_before = self.next_look;
+        self.is_routine = false;
+    }
+
+    /// Looks at a time, or as soon after it as is granted, unless a look is to come earlier.
+    fn look_at(&mut self, time: Instant) {
+        let time = time.max(self.not_before);
+        let granted = self.spent_until.checked_sub(BURST).map_or(time, |granted| granted.max(time));
+        self.next_look = self.next_look.min(granted);
+        self.is_routine = false;
+    }
+}
+
+/// The pause after a glance, by the time since the announcement; `None`: it was the last.
+fn glance_after(elapsed: Duration) -> Option<Duration> {
+    let pause = if elapsed < DENSE { elapsed / 4 } else { elapsed };
+    (elapsed < PATIENCE).then(|| pause.clamp(FIRST_GLANCE, LONGEST_GLANCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glances_are_dense_at_first_and_then_double() {
+        let mut times = vec![FIRST_GLANCE];
+        while let Some(pause) = glance_after(times[times.len() - 1]) {
+            times.push(times[times.len() - 1] + pause);
+        }
+        assert!(times.windows(2).take(10).all(|pair| pair[1] - pair[0] <= Duration::from_millis(1)), "{times:?}");
+        assert!(times.len() <= 21, "{times:?}");
+        assert!(times[times.len() - 1] >= PATIENCE);
+    }
+
+    #[test]
+    fn however_many_rows_are_announced_the_looks_are_bounded() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        let mut looks = 0;
+        for microseconds in (0..1_000_000).step_by(100) {
+            let now = start + Duration::from_micros(microseconds);
+            watch.await_enqueue(now);
+            if watch.next_look <= now {
+                looks += 1;
+                watch.looks(now);
+                watch.next_look = now + Duration::from_secs(1);
+            }
+        }
+        assert!((500..=565).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn what_is_heard_of_new_rows_brings_no_look_within_the_pause() {
+        let mut watch = Watch::new(Instant::now());
+        let pause = Duration::from_millis(50);
+        watch.look_again_in(Duration::from_secs(600), pause, false);
+        let last = watch.next_look;
+        let heard = last - Duration::from_secs(600);
+        watch.look_soon(heard);
+        watch.await_enqueue(heard);
+        assert_eq!(watch.next_look, heard + pause);
+
+        watch.rest(Duration::from_secs(600));
+        let last = watch.next_look;
+        watch.look_soon(heard);
+        watch.await_enqueue(heard);
+        assert_eq!(watch.next_look, last);
+        watch.look_now(heard);
+        assert_eq!(watch.next_look, heard);
+    }
+
+    #[test]
+    fn what_is_enqueued_while_the_workers_are_at_it_is_looked_for_after_them() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        watch.next_look = start + PATIENCE;
+        watch.recall(start);
+        assert_eq!(watch.next_look, start + PATIENCE);
+        watch.remember(start);
+        assert_eq!(watch.next_look, start + PATIENCE);
+        watch.recall(start);
+        assert_eq!(watch.next_look, start + FIRST_GLANCE);
+    }
+}

@@ -1,0 +1,411 @@
+//! The poller: builder, start, handle, shutdown.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{ConnectionManager, Pool};
+
+use super::heartbeat::Heart;
+use super::listener::Listener;
+use super::preflight::{check_entities, check_pool, check_tables, gates};
+use super::scout::Scout;
+use super::serve::HandlerFor;
+use super::settings::PollerSettings;
+use super::shared::{Crew, spawn};
+use super::wake::Bell;
+use super::worker::Worker;
+use crate::attempt::{Lane, Tally};
+use crate::backend::{QueueConnection, SessionLimits};
+use crate::crash::{CrashAccounting, Crashes};
+use crate::entity::{Entity, HasStages, Window};
+use crate::error::Error;
+use crate::lease::ClaimStyle;
+use crate::row::Stage;
+use crate::statement::QueueOn;
+
+/// The stages of an entity.
+type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
+
+type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
+
+/// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
+/// [`run_until_idle`](Poller::run_until_idle).
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # diesel::table! { invoices (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn send(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+/// let handle = Poller::new(pool).serve::<Payment>(charge).serve::<Invoice>(send).workers(8).start()?;
+/// // ...
+/// handle.shutdown(std::time::Duration::from_secs(10));
+/// # Ok(()) }
+/// ```
+#[must_use = "a poller does nothing until it is started"]
+pub struct Poller<C: QueueConnection> {
+    pub(crate) pool: Pool<ConnectionManager<C>>,
+    pub(crate) settings: PollerSettings,
+    served: Vec<ServeLater<C>>,
+}
+
+impl<C: QueueConnection> Poller<C> {
+    /// A poller that serves nothing yet.
+    ///
+    /// Each worker keeps one connection of the pool for as long as the poller runs, and the poller itself one more: the
+    /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
+    /// own and are closed, not given back.
+    ///
+    /// A handler that goes on past its budget loses its session, and its failure is recorded. The thread cannot be ended:
+    /// another worker takes its place, with one more connection of the pool, up to
+    /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
+    /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
+    pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
+        Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
+    }
+
+    /// Serves an entity with a handler, which is what the entity's mode wants: a [`Handler`](crate::Handler) or a closure,
+    /// in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    pub fn serve<Q>(mut self, handler: impl HandlerFor<Q, C> + 'static) -> Self
+    where
+        Q: QueueOn<C>,
+    {
+        self.served.push(Box::new(|settings| Ok(handler.into_lane(settings)?.0)));
+        self
+    }
+
+    /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in some stages: the others are left to
+    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage. A stage of
+    /// another enum than the entity's does not compile.
+    ///
+    /// A claim passes over the due rows of the other stages in the queue's index. On PostgreSQL that takes some 20
+    /// milliseconds for each 100,000 of them that are due longer. Where so many wait for another stage, let their poller
+    /// catch up, or make the stages queues of their own, each with a `prefix`.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable, Stage};
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)] enum InvoiceStage { Render, Send, Book }
+    /// # #[derive(Queryable, Selectable, Queueable)] #[queue(stage = InvoiceStage)] struct Invoice { id: i64 }
+    /// # fn render(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::next(InvoiceStage::Send)) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let renderer = Poller::new(pool).serve_stages::<Invoice>(&[InvoiceStage::Render], render);
+    /// # }
+    /// ```
+    pub fn serve_stages<Q>(mut self, stages: &[StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
+    where
+        Q: QueueOn<C>,
+        Q::Queue: HasStages,
+    {
+        let stages: Vec<_> = stages.iter().map(|stage| stage.name()).collect();
+        self.served.push(Box::new(|settings| {
+            if stages.is_empty() {
+                let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
+                return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
+            }
+            let mut lane = handler.into_lane(settings)?.0;
+            lane.serve_stages(stages);
+            Ok(lane)
+        }));
+        self
+    }
+
+    /// Takes all settings at once, for example from a configuration file.
+    pub fn settings(mut self, settings: PollerSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets how many messages are handled at the same time. The default is 4.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Sets how long an idle poller waits between two looks for due rows. The default is 1 second.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.settings.poll_interval = interval;
+        self
+    }
+
+    /// Sets how long a statement waits for a lock that somebody else holds. The default is 5 seconds.
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.settings.lock_wait = wait;
+        self
+    }
+
+    /// Sets how long running handlers may go on when the handle is dropped. The default is 30 seconds.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.settings.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets how many rows one claim takes at most in lease mode. By default that follows from how long messages take, see
+    /// [`PollerSettings::claim_batch`].
+    pub fn claim_batch(mut self, rows: u32) -> Self {
+        self.settings.claim_batch = Some(rows);
+        self
+    }
+
+    /// Sets how rows are claimed in lease mode.
+    pub fn claim_style(mut self, style: ClaimStyle) -> Self {
+        self.settings.claim_style = style;
+        self
+    }
+
+    /// Works messages at some hours only, for example `"Mon-Fri 22:00-06:00 Europe/Berlin".parse()?`; see
+    /// [`PollerSettings::window`].
+    ///
+    /// [`run_until_idle`](Poller::run_until_idle) returns at once outside the window.
+    pub fn window(mut self, window: Window) -> Self {
+        self.settings.window = Some(window);
+        self
+    }
+
+    /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
+    pub fn max_stuck_workers(mut self, most: usize) -> Self {
+        self.settings.max_stuck_workers = Some(most);
+        self
+    }
+
+    /// Sets how rows are found out whose handler ends the whole process. The default is [`CrashAccounting::On`].
+    pub fn crash_accounting(mut self, accounting: CrashAccounting) -> Self {
+        self.settings.crash_accounting = accounting;
+        self
+    }
+
+    /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
+    pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.crash_directory = directory.into();
+        self
+    }
+
+    /// Reads rows ahead however slowly messages come: for tests.
+    #[doc(hidden)]
+    pub fn read_ahead_at_once(mut self) -> Self {
+        self.settings.read_ahead_at_once = true;
+        self
+    }
+
+    /// Has claims begin at the low-water mark from the first on, as they do once a full look is slow: for tests.
+    #[doc(hidden)]
+    pub fn low_water_at_once(mut self) -> Self {
+        self.settings.low_water_at_once = true;
+        self
+    }
+
+    /// Checks the live tables and the server, then starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used, [`Error::Connect`] when the pool gives no connection, and
+    /// [`Error::Unsafe`] when a table or the server breaks a promise of the queue: it names each finding and the SQL
+    /// that mends it.
+    pub fn start(self) -> Result<PollerHandle, Error> {
+        self.start_for(Purpose::Serve)
+    }
+
+    /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
+    ///
+    /// Outside their window messages are not processed, and not waited for.
+    ///
+    /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
+    /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
+    /// In lease mode a row is scheduled for its lease's end while another process has it, and is not waited for.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Poller::start).
+    pub fn run_until_idle(self) -> Result<Tally, Error> {
+        let mut handle = self.start_for(Purpose::UntilIdle)?;
+        let scout = handle.threads.swap_remove(0);
+        // The scout ends when it finds nothing to do.
+        let _ = scout.join();
+        Ok(handle.shutdown(Duration::MAX).tally)
+    }
+
+    fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
+        let Poller { pool, settings, served } = self;
+        if served.is_empty() {
+            let (setting, found) = ("the number of entities served", "0".to_owned());
+            return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
+        }
+        settings.check()?;
+        let mut lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        if settings.low_water_at_once {
+            lanes.iter_mut().for_each(|lane| lane.use_low_water_at_once());
+        }
+        if settings.read_ahead_at_once {
+            lanes.iter_mut().for_each(|lane| lane.read_ahead_at_once());
+        }
+        check_entities(&lanes)?;
+        check_pool(&settings, &lanes, pool.max_size())?;
+        let gates = gates(&lanes, &settings)?;
+        let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
+        let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
+        let database = check_tables(&pool, &settings, limits, &lanes)?;
+        let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
+        let crashes = Crashes::open(settings.crash_accounting, &settings.crash_directory, &database, queues)?;
+        // Before the first claim: this process may be the one that starts in a crashed one's place.
+        crashes.adopt();
+        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, gates, crashes));
+        let bell = Bell::new();
+        let mut handle =
+            PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
+        let scout = Scout::new(crew.clone(), bell.clone(), Listener::new(&crew)?, purpose == Purpose::UntilIdle);
+        handle.threads.push(spawn(&crew, "queueable-scout".to_owned(), move || scout.run())?);
+        if let Some(heart) = Heart::new(&crew) {
+            handle.threads.push(spawn(&crew, "queueable-heart".to_owned(), move || heart.run())?);
+        }
+        for number in 0..crew.settings.workers {
+            let worker = Worker::new(crew.clone(), bell.clone());
+            handle.threads.push(spawn(&crew, format!("queueable-{number}"), move || worker.run())?);
+        }
+        Ok(handle)
+    }
+}
+
+impl<C: QueueConnection> fmt::Debug for Poller<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("settings", &self.settings)
+            .field("served", &self.served.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Serve,
+    UntilIdle,
+}
+
+/// What a shutdown came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// What the poller has done in its life.
+    pub tally: Tally,
+    /// How many attempts were rolled back because the grace was over. Their rows are due again.
+    pub rolled_back: usize,
+}
+
+/// A running poller. Dropping it shuts the poller down, with the grace of its settings.
+#[must_use = "dropping the handle shuts the poller down"]
+pub struct PollerHandle {
+    threads: Vec<JoinHandle<()>>,
+    control: Box<dyn Controls>,
+}
+
+impl PollerHandle {
+    /// Looks for due rows now. Rows that are enqueued with [`due_now`](crate::Queueable::due_now) in this process are
+    /// noticed without it; call it after an enqueue by other means.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
+    /// Returns what was done so far.
+    pub fn tally(&self) -> Tally {
+        self.control.tally()
+    }
+
+    /// Shuts down: nothing more is claimed, and running handlers have `grace` to finish. The sessions of those that do
+    /// not are ended, so that the server rolls them back and their rows are due again; on SQLite, where no session can
+    /// be ended from outside, their transaction is rolled back when they return. Nothing is left behind in the database
+    /// in any case.
+    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
+        self.shut_down(grace)
+    }
+
+    fn shut_down(&mut self, grace: Duration) -> Shutdown {
+        let Stopped { rolled_back, all_left } = self.control.stop(grace);
+        let substitutes = self.control.take_substitutes();
+        for thread in std::mem::take(&mut self.threads).into_iter().chain(substitutes) {
+            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
+            // for a database that does not answer.
+            if all_left || thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        Shutdown { tally: self.control.tally(), rolled_back }
+    }
+}
+
+impl Drop for PollerHandle {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shut_down(self.control.default_grace());
+        }
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollerHandle").field("tally", &self.tally()).finish_non_exhaustive()
+    }
+}
+
+/// A crew with its connection's type erased, so that a handle has no type parameter.
+trait Controls: Send + Sync {
+    fn wake(&self);
+    fn tally(&self) -> Tally;
+    fn stop(&self, grace: Duration) -> Stopped;
+    fn default_grace(&self) -> Duration;
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>>;
+}
+
+/// What stopping came to.
+struct Stopped {
+    rolled_back: usize,
+    /// Whether no thread runs any more.
+    all_left: bool,
+}
+
+struct Control<C: QueueConnection> {
+    crew: Arc<Crew<C>>,
+    bell: Arc<Bell>,
+}
+
+impl<C: QueueConnection> Controls for Control<C> {
+    fn wake(&self) {
+        self.bell.ring(None);
+    }
+
+    fn tally(&self) -> Tally {
+        self.crew.tally()
+    }
+
+    fn stop(&self, grace: Duration) -> Stopped {
+        self.crew.stopping.store(true, Ordering::Release);
+        self.bell.ring(None);
+        self.crew.release_waiting();
+        let deadline = Instant::now().checked_add(grace);
+        if self.crew.wait_until_done(deadline) {
+            return Stopped { rolled_back: 0, all_left: self.crew.is_empty() };
+        }
+        let rolled_back = self.crew.revoke_all();
+        // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
+        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.crew.is_empty() }
+    }
+
+    fn default_grace(&self) -> Duration {
+        self.crew.settings.shutdown_grace
+    }
+
+    fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
+        self.crew.take_substitutes()
+    }
+}

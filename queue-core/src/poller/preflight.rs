@@ -1,0 +1,95 @@
+//! What is found out before a poller starts: whether its settings, its entities and the live tables will do.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{ConnectionManager, Pool};
+
+use super::settings::PollerSettings;
+use super::window_gate::Gate;
+use crate::attempt::Lane;
+use crate::backend::{ErrorClass, QueueConnection, Session, SessionLimits};
+use crate::entity::jittered;
+use crate::error::Error;
+
+/// How long is waited before the tables are looked at again after a conflict; up to twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(crate) fn check_pool<C: QueueConnection>(
+    settings: &PollerSettings,
+    lanes: &[Box<dyn Lane<C>>],
+    pool_size: u32,
+) -> Result<(), Error> {
+    let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
+    let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
+    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+        let expected = if has_leases {
+            "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
+        } else {
+            "more than the number of workers: each keeps a connection, and the poller one more"
+        };
+        return Err(Error::Setting { setting: "the pool's max_size", found: pool_size.to_string(), expected });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), Error> {
+    for (i, lane) in lanes.iter().enumerate() {
+        if lanes[..i].iter().any(|other| other.queue() == lane.queue()) {
+            let (setting, found) = ("an entity that is served twice", lane.entity().to_owned());
+            return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the windows of the entities.
+pub(crate) fn gates<C: QueueConnection>(
+    lanes: &[Box<dyn Lane<C>>],
+    settings: &PollerSettings,
+) -> Result<Vec<Gate>, Error> {
+    let gates = lanes.iter().map(|lane| Gate::new(lane.entity(), lane.window(), settings.window.as_ref()));
+    let (mut open, mut findings) = (Vec::new(), Vec::new());
+    gates.for_each(|gate| match gate {
+        Ok(gate) => open.push(gate),
+        Err(finding) => findings.push(finding),
+    });
+    if findings.is_empty() { Ok(open) } else { Err(Error::Unsafe(findings)) }
+}
+
+/// Compares the live tables with what the queues need, and returns the database's name.
+///
+/// Who meets another writer on SQLite, or a conflict elsewhere, is told that at once now and then, however patient the session
+/// is: nothing was written, so it is asked again, for as long as a lock may be waited for.
+pub(crate) fn check_tables<C: QueueConnection>(
+    pool: &Pool<ConnectionManager<C>>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    lanes: &[Box<dyn Lane<C>>],
+) -> Result<String, Error> {
+    let begun = Instant::now();
+    loop {
+        match check_tables_once(pool, settings, limits, lanes) {
+            Err(Error::Database(error))
+                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_wait =>
+            {
+                thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
+            }
+            checked => return checked,
+        }
+    }
+}
+
+fn check_tables_once<C: QueueConnection>(
+    pool: &Pool<ConnectionManager<C>>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    lanes: &[Box<dyn Lane<C>>],
+) -> Result<String, Error> {
+    let mut session = Session::open(pool, settings.pool_wait, limits)?;
+    let mut findings = Vec::new();
+    for lane in lanes {
+        findings.extend(lane.check(&mut session)?);
+    }
+    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
+}

@@ -1,0 +1,63 @@
+//! Which handler serves an entity: it follows from the entity's mode.
+
+use super::settings::PollerSettings;
+use crate::attempt::{BoxedLane, Served};
+use crate::backend::QueueConnection;
+use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
+use crate::error::Error;
+use crate::group::GroupLane;
+use crate::handler::{Handler, LeaseHandler};
+use crate::lease::LeaseLane;
+use crate::statement::QueueOn;
+
+/// What serves the entity `Q`: a [`Handler`] in transaction and group mode, a [`LeaseHandler`] in lease mode.
+///
+/// There is nothing to implement by hand. `M` is the entity's mode.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not serve `{Q}`, whose mode is `{M}`",
+    label = "this is no handler in `{M}` on `{C}`",
+    note = "in `TransactionMode`, the default, and in `GroupMode`, `#[queue(group = ..)]`, a handler implements \
+            `Handler<{Q}, {C}>` or is a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| Ok(Outcome::Done)`",
+    note = "in `LeaseMode`, `#[queue(lease = ..)]`, it implements `LeaseHandler<{Q}, {C}>` or is two closures: \
+            `(|entity: &{Q}, lease: &Lease| Ok(answer), |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| \
+            Ok(Outcome::Done))`"
+)]
+pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Sized + Send {
+    #[doc(hidden)]
+    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error>;
+}
+
+impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
+where
+    Q: QueueOn<C> + Send,
+    C: QueueConnection,
+    H: Handler<Q, C> + 'static,
+{
+    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
+        Ok(BoxedLane(Box::new(Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?)))
+    }
+}
+
+impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
+where
+    Q: QueueOn<C> + Send,
+    C: QueueConnection,
+    H: Handler<Q, C> + 'static,
+{
+    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
+        let served = Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
+        Ok(BoxedLane(Box::new(GroupLane::new(served))))
+    }
+}
+
+impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
+where
+    Q: QueueOn<C> + Send,
+    C: QueueConnection,
+    H: LeaseHandler<Q, C> + 'static,
+{
+    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
+        let PollerSettings { error_text_limit, claim_batch, claim_style, .. } = *settings;
+        Ok(BoxedLane(Box::new(LeaseLane::<Q, C, H>::new(self, error_text_limit, claim_batch, claim_style)?)))
+    }
+}

@@ -1,0 +1,126 @@
+//! The poller's settings, with every default in one place.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::crash::{CrashAccounting, default_directory};
+use crate::entity::Window;
+use crate::error::Error;
+use crate::lease::ClaimStyle;
+use crate::row::HORIZON;
+
+/// The poller's settings, with every default in one place.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::PollerSettings;
+///
+/// let settings = PollerSettings::default();
+/// assert_eq!(settings.workers, 4);
+/// assert_eq!(settings.poll_interval, Duration::from_secs(1));
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PollerSettings {
+    /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.
+    pub workers: usize,
+    /// How long an idle poller waits between two looks for due rows; a tenth of it is added at random, so that many
+    /// processes do not look in step. Default 1 second. Rows that were enqueued through this process, and rows whose
+    /// time is known to come earlier, are found earlier; on PostgreSQL, where an entity asks for it by
+    /// `#[queue(wake = notify)]`, so are all others.
+    pub poll_interval: Duration,
+    /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
+    pub lock_wait: Duration,
+    /// How long the pool may take to give a connection. Default 5 seconds.
+    pub pool_wait: Duration,
+    /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default budget.
+    pub shutdown_grace: Duration,
+    /// How many bytes of a failure's text are stored. Default 8 KiB.
+    pub error_text_limit: usize,
+    /// Lease mode: how many rows one claim takes at most, 1 to 1000. The rows that its worker cannot begin at once wait for the
+    /// other workers of this poller, and are given back at shutdown. More saves transactions, but rows may wait here while
+    /// another process is idle, and a process that is killed costs each of them a try.
+    ///
+    /// Default none: as many as the workers begin within some 5 milliseconds, and no more than 16. That is 1 as long as little is
+    /// due, where a row has fewer than 10 tries, and wherever a message takes longer than these milliseconds, so that nothing waits
+    /// behind it. If one takes
+    /// longer without warning, the next claim takes 1, and rows that have waited for an eighth of the lease are given back soon. Say 1
+    /// where a process that is killed is to cost no more tries than it has workers.
+    pub claim_batch: Option<u32>,
+    /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
+    pub claim_style: ClaimStyle,
+    /// At which hours messages are worked, by the database's clock. Default none: always. Outside the window nothing is
+    /// claimed; what runs when it closes goes on to its end. An entity may have a window of its own besides,
+    /// `#[queue(window = "..")]`: then both must be open.
+    pub window: Option<Window>,
+    /// How many handlers may be stuck, over their budget and without an end, before their workers are no longer replaced.
+    /// Default as many as there are workers: a poller has at most twice the threads and the connections then. While more
+    /// are stuck it works with fewer threads.
+    pub max_stuck_workers: Option<usize>,
+    /// How rows are found out whose handler ends the whole process. Default [`CrashAccounting::On`].
+    pub crash_accounting: CrashAccounting,
+    /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. It is created when it is
+    /// not there. Default `queueable` in the system's directory for temporary files, because that is on every machine.
+    ///
+    /// A process finds what a dead one has left in the same directory. Name one that outlives the process, which that of
+    /// a container may not. Several applications may share it: they are told apart by the names of their databases, on
+    /// SQLite by its file. Where databases on several servers have one name and the same tables, give each a directory.
+    pub crash_directory: PathBuf,
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub low_water_at_once: bool,
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub read_ahead_at_once: bool,
+}
+
+impl Default for PollerSettings {
+    fn default() -> Self {
+        PollerSettings {
+            workers: 4,
+            poll_interval: Duration::from_secs(1),
+            lock_wait: Duration::from_secs(5),
+            pool_wait: Duration::from_secs(5),
+            shutdown_grace: Duration::from_secs(30),
+            error_text_limit: 8 * 1024,
+            claim_batch: None,
+            claim_style: ClaimStyle::Auto,
+            window: None,
+            max_stuck_workers: None,
+            crash_accounting: CrashAccounting::On,
+            crash_directory: default_directory(),
+            low_water_at_once: false,
+            read_ahead_at_once: false,
+        }
+    }
+}
+
+impl PollerSettings {
+    /// Checks each setting by itself.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
+        if self.workers == 0 {
+            return wrong("workers", "0".to_owned(), "at least 1");
+        }
+        if self.poll_interval.is_zero() || self.poll_interval > HORIZON {
+            return wrong("poll_interval", format!("{:?}", self.poll_interval), "more than 0 and at most 10 minutes");
+        }
+        if self.lock_wait < Duration::from_millis(1) || self.lock_wait > Duration::from_secs(3600) {
+            return wrong("lock_wait", format!("{:?}", self.lock_wait), "1 millisecond to 1 hour");
+        }
+        if self.pool_wait < Duration::from_millis(1) || self.pool_wait > Duration::from_secs(3600) {
+            return wrong("pool_wait", format!("{:?}", self.pool_wait), "1 millisecond to 1 hour");
+        }
+        // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
+        if self.error_text_limit > 1 << 20 {
+            return wrong("error_text_limit", self.error_text_limit.to_string(), "at most 1 MiB");
+        }
+        if let Some(rows) = self.claim_batch.filter(|rows| !(1..=1000).contains(rows)) {
+            return wrong("claim_batch", rows.to_string(), "1 to 1000");
+        }
+        Ok(())
+    }
+}

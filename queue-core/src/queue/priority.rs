@@ -1,0 +1,110 @@
+//! The priority of rows, changed on the fly.
+
+use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::result::QueryResult;
+
+use super::change::told;
+use super::dry_run::{DryRun, Preview, PreviewOn};
+use super::operation;
+use super::queue::Queue;
+use super::selection::Chosen;
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{Entity, HasPriority};
+use crate::error::Error;
+use crate::statement::{Condition, SetPriority, StateCondition};
+
+impl<Q, F> Queue<Q, F>
+where
+    Q: Entity<Queue: HasPriority>,
+    F: Chosen,
+{
+    /// Sets the priority of rows: among those that are due, the ones with a lower number are claimed first. A new row has
+    /// the priority 0; a negative one comes before it.
+    ///
+    /// Nothing else of the row changes. It concerns every row that the conditions pick, except skipped ones: those that are
+    /// not queued, or finished, bear the priority should they be enqueued later. A row that a worker holds under its lock is waited for, as by
+    /// all changing calls; one under a lease is changed, and its attempt goes on.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(priority)]
+    /// struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    ///
+    /// // The rest of this company's payments had better wait.
+    /// Payment::queue().filter(payments::company_id.eq(3345)).pending().set_priority(&mut connection, 10)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
+    where
+        Self: PrioritizeOn<C::Connection>,
+    {
+        let operation = operation::set_priority(priority);
+        told::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(self.wait, |connection, alone| {
+            operation.0.iter().try_fold(0, |rows, (states, priority)| {
+                Ok(rows + self.prioritize_rows(connection, states, *priority, alone)?)
+            })
+        }))
+    }
+}
+
+impl<Q, F> DryRun<Q, F>
+where
+    Q: Entity<Queue: HasPriority>,
+    F: Chosen,
+{
+    /// What [`Queue::set_priority`] would do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<Preview<Q>, Error>
+    where
+        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+    {
+        self.0.preview(connection, &operation::set_priority(priority))
+    }
+}
+
+/// The change of a selection's priority on one kind of connection. It is implemented wherever Diesel can run it.
+pub trait PrioritizeOn<C> {
+    #[doc(hidden)]
+    fn prioritize_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        priority: i32,
+        alone: bool,
+    ) -> QueryResult<usize>;
+}
+
+impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
+where
+    Q: Entity<Queue: HasPriority>,
+    F: Chosen,
+    C: QueueConnection,
+    for<'a> SetPriority<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
+{
+    fn prioritize_rows(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+        priority: i32,
+        alone: bool,
+    ) -> QueryResult<usize> {
+        let states = self.states_and(states);
+        let condition = Condition::new(self.selection.filter(), &states);
+        ExecuteDsl::execute(SetPriority::new(condition, priority, alone), connection)
+    }
+}

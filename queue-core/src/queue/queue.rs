@@ -1,0 +1,308 @@
+//! Operations on a queue's rows, picked by domain filters.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use diesel::expression::NonAggregate;
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::QueryResult;
+use diesel::sql_types::BoolOrNullableBool;
+use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
+
+use super::counts::StatusCounts;
+use super::selection::{AllFilters, EveryRow, Filtered, Selection};
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{Entity, QueueTable};
+use crate::error::Error;
+use crate::row::{QueueState, Status};
+use crate::statement::{And, Condition, Count, CountByStatus, Load, StateCondition};
+
+/// How long an operation waits for rows that others hold.
+const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+
+/// How many rows an operation works in one transaction, if it works in batches.
+const DEFAULT_BATCH: u32 = 1_000;
+
+/// The rows of a queue that an operation concerns.
+///
+/// It begins with [`Queueable::queue`]. Conditions add up; then comes the operation, which says how many rows it read or
+/// changed. Calls that change rows want a domain filter, or the word [`all_rows`](Queue::all_rows):
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel::connection::SimpleConnection;
+/// # use diesel_migrations::MigrationHarness;
+/// # use queueable::{Migrations, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+/// # let mut connection = SqliteConnection::establish(":memory:")?;
+/// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+/// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+/// let company = Payment::queue().filter(payments::company_id.eq(3345));
+/// let failed = company.clone().failed().count(&mut connection)?;
+/// let retried = company.failed().retry_now(&mut connection)?;
+/// assert_eq!(failed as usize, retried);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+///
+/// ```compile_fail
+/// # use diesel::prelude::*;
+/// # use queueable::Queueable;
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn example(connection: &mut SqliteConnection) {
+/// Payment::queue().failed().retry_now(connection); // neither a filter nor `all_rows()`
+/// # }
+/// ```
+///
+/// A changing call waits for rows that a worker holds, because they may be about to fail, but no longer than
+/// [`wait`](Queue::wait) allows; then it changes nothing and answers [`Error::Held`]. It runs in a transaction of its own,
+/// or in the caller's.
+#[must_use = "nothing happens before an operation is called"]
+pub struct Queue<Q, F> {
+    pub(crate) selection: F,
+    pub(crate) states: Vec<StateCondition>,
+    pub(crate) wait: Duration,
+    pub(crate) batch: u32,
+    pub(crate) entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q, F: Clone> Clone for Queue<Q, F> {
+    fn clone(&self) -> Self {
+        Queue {
+            selection: self.selection.clone(),
+            states: self.states.clone(),
+            wait: self.wait,
+            batch: self.batch,
+            entity: PhantomData,
+        }
+    }
+}
+
+impl<Q, F> fmt::Debug for Queue<Q, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("states", &self.states).field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+impl<Q: Entity> Queue<Q, AllFilters> {
+    pub(crate) fn new() -> Self {
+        Queue {
+            selection: AllFilters,
+            states: Vec::new(),
+            wait: DEFAULT_WAIT,
+            batch: DEFAULT_BATCH,
+            entity: PhantomData,
+        }
+    }
+
+    /// Picks the rows for which a condition holds: any Diesel expression on the table, boxed or not, over domain and
+    /// queue columns.
+    pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<E>>
+    where
+        E: AppearsOnTable<<Q::Queue as QueueTable>::Table> + NonAggregate,
+        <E as Expression>::SqlType: BoolOrNullableBool,
+    {
+        self.with(|AllFilters| Filtered(filter))
+    }
+
+    /// Says that a changing call means every row that the other conditions leave.
+    pub fn all_rows(self) -> Queue<Q, EveryRow> {
+        self.with(|AllFilters| EveryRow)
+    }
+}
+
+impl<Q: Entity, A> Queue<Q, Filtered<A>> {
+    /// Picks the rows for which this condition holds too.
+    pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<And<A, E>>>
+    where
+        E: AppearsOnTable<<Q::Queue as QueueTable>::Table> + NonAggregate,
+        <E as Expression>::SqlType: BoolOrNullableBool,
+    {
+        self.with(|Filtered(first)| Filtered(And(first, filter)))
+    }
+}
+
+impl<Q: Entity, F> Queue<Q, F> {
+    /// Rows whose status is `FAILED`: the queue gave up on them.
+    pub fn failed(self) -> Self {
+        self.and(StateCondition::In(&[Status::Failed]))
+    }
+
+    /// Rows with a next attempt time, due or scheduled.
+    pub fn pending(self) -> Self {
+        self.and(StateCondition::Pending)
+    }
+
+    /// Rows whose next attempt time has come, by the database's clock.
+    pub fn due(self) -> Self {
+        self.and(StateCondition::Due)
+    }
+
+    /// Rows whose next attempt time lies in the future.
+    pub fn scheduled(self) -> Self {
+        self.and(StateCondition::Scheduled)
+    }
+
+    /// Rows whose work has ended: `SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time.
+    pub fn finished(self) -> Self {
+        self.and(StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]))
+            .and(StateCondition::NotPending)
+    }
+
+    /// Sets how long a changing call waits for rows that others hold. The default is 5 seconds. MySQL counts whole
+    /// seconds.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets how many rows a call that works in batches takes in one transaction, 1 to 5,000. The default is 1,000.
+    pub fn batch(mut self, rows: u32) -> Self {
+        self.batch = rows;
+        self
+    }
+
+    fn and(mut self, state: StateCondition) -> Self {
+        self.states.push(state);
+        self
+    }
+
+    /// The conditions on the rows' state, and further ones.
+    pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
+        self.states.iter().chain(states).copied().collect()
+    }
+
+    fn with<G>(self, select: impl FnOnce(F) -> G) -> Queue<Q, G> {
+        Queue {
+            selection: select(self.selection),
+            states: self.states,
+            wait: self.wait,
+            batch: self.batch,
+            entity: PhantomData,
+        }
+    }
+}
+
+impl<Q, F> Queue<Q, F> {
+    pub(crate) fn selection(&self) -> &F {
+        &self.selection
+    }
+
+    pub(crate) fn states(&self) -> &[StateCondition] {
+        &self.states
+    }
+
+    /// The same operation on other rows.
+    pub(crate) fn on<G>(&self, selection: G) -> Queue<Q, G> {
+        Queue { selection, states: self.states.clone(), wait: self.wait, batch: self.batch, entity: PhantomData }
+    }
+}
+
+impl<Q: Entity, F: Selection> Queue<Q, F> {
+    /// Counts the rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`], as all reading calls.
+    pub fn count<C: AsQueueConnection>(&self, connection: &mut C) -> Result<i64, Error>
+    where
+        Self: ReadOn<C::Connection>,
+    {
+        Ok(self.read_count(connection.as_queue_connection(), &[])?)
+    }
+
+    /// Counts the rows of each status.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn counts_by_status<C: AsQueueConnection>(&self, connection: &mut C) -> Result<StatusCounts, Error>
+    where
+        Self: ReadOn<C::Connection>,
+    {
+        let mut counts = StatusCounts::default();
+        for (status, rows) in self.read_statuses(connection.as_queue_connection())? {
+            match status.parse() {
+                Ok(status) => _ = counts.known.insert(status, rows),
+                Err(_) => counts.unknown += rows,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Loads the rows, each with its queue state, in the order of the primary key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`], also when one of the rows cannot be decoded.
+    pub fn load<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
+    where
+        Self: LoadOn<C::Connection, Entity = Q>,
+    {
+        Ok(self.read_rows(connection.as_queue_connection(), None)?)
+    }
+
+    /// Loads at most `limit` of the rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`], also when one of the rows cannot be decoded.
+    pub fn load_some<C: AsQueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
+    where
+        Self: LoadOn<C::Connection, Entity = Q>,
+    {
+        Ok(self.read_rows(connection.as_queue_connection(), Some(limit.into()))?)
+    }
+}
+
+/// The reading operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+pub trait ReadOn<C> {
+    #[doc(hidden)]
+    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>;
+    #[doc(hidden)]
+    fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>>;
+}
+
+/// The loading of a selection's rows on one kind of connection. It is implemented wherever Diesel can run it.
+pub trait LoadOn<C> {
+    /// The entity.
+    type Entity;
+    #[doc(hidden)]
+    fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
+}
+
+impl<Q, F, C> ReadOn<C> for Queue<Q, F>
+where
+    Q: Entity,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
+    for<'a> CountByStatus<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, (String, i64)>,
+{
+    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64> {
+        let states = self.states_and(states);
+        let counts: Vec<i64> = Count(Condition::new(self.selection.filter(), &states)).load(connection)?;
+        Ok(counts.into_iter().sum())
+    }
+
+    fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>> {
+        CountByStatus(Condition::new(self.selection.filter(), &self.states)).load(connection)
+    }
+}
+
+impl<Q, F, C> LoadOn<C> for Queue<Q, F>
+where
+    Q: Entity + Selectable<C::Backend>,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Load<'a, Q, F::Filter, C::Backend>: LoadQuery<'a, C, (Q, QueueState)>,
+{
+    type Entity = Q;
+
+    fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
+        Load::<Q, F::Filter, C::Backend>::new(Condition::new(self.selection.filter(), &self.states), limit)
+            .load(connection)
+    }
+}

@@ -1,0 +1,240 @@
+//! What there is still to do.
+
+use std::any::TypeId;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::time::Duration;
+
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::QueryResult;
+use diesel::{Column, RunQueryDsl};
+use serde::{Deserialize, Serialize};
+
+use super::by::By;
+use super::table::{Heading, Tabular, number, write_table};
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::error::Error;
+use crate::queue::queue::Queue;
+use crate::queue::report::table;
+use crate::queue::selection::Selection;
+use crate::row::Status;
+use crate::statement::{Condition, CountByValue, CountPending, CountRow, PendingRow, StateCondition};
+
+/// How many values of a split are read, those with most rows first.
+const MOST_VALUES: u32 = 10_000;
+
+const PENDING: [StateCondition; 2] = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
+
+const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition::In(&[Status::Failed])];
+
+/// What there is still to do, and what was given up.
+///
+/// ```
+/// let json = r#"{"due": 12, "scheduled": 3, "running": 2, "held_back": 0, "failed": 1, "oldest_due": {"secs": 243, "nanos": 0}}"#;
+/// let backlog: queueable::Backlog = serde_json::from_str(json).unwrap();
+/// assert_eq!(backlog.to_string(), "\
+/// due  scheduled  running  failed  oldest due
+///  12          3        2       1       4m 3s
+/// ");
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Backlog {
+    /// The rows that a worker may claim now. Outside lease mode those that are being worked are among them: their lock is all
+    /// that tells them, and locks cannot be counted.
+    pub due: i64,
+    /// The rows whose time lies in the future, those that wait for a retry among them.
+    pub scheduled: i64,
+    /// The rows that a worker holds under a lease. `None`: the entity is not worked in lease mode, see `due`.
+    pub running: Option<i64>,
+    /// The rows whose time has come, but whose guard (`when = ..`) is not true.
+    pub held_back: i64,
+    /// The rows that are `FAILED` for good.
+    pub failed: i64,
+    /// For how long the oldest due row has been due, by the database's clock; `None` if none is due.
+    pub oldest_due: Option<Duration>,
+}
+
+impl Tabular for Backlog {
+    const COLUMNS: &'static [Heading] = &[
+        number("due"),
+        number("scheduled"),
+        number("running"),
+        number("held back"),
+        number("failed"),
+        number("oldest due"),
+    ];
+
+    fn lines(&self) -> Vec<Vec<String>> {
+        vec![vec![
+            self.due.to_string(),
+            self.scheduled.to_string(),
+            self.running.map_or_else(String::new, |running| running.to_string()),
+            Some(self.held_back).filter(|rows| *rows > 0).map_or_else(String::new, |rows| rows.to_string()),
+            self.failed.to_string(),
+            self.oldest_due.map_or_else(String::new, table::duration),
+        ]]
+    }
+}
+
+impl fmt::Display for Backlog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_table(f, None, Self::COLUMNS, &self.lines())
+    }
+}
+
+impl<Q: Entity, F: Selection> Queue<Q, F> {
+    /// Tells what there is still to do: how many rows are due, scheduled and running, how many have failed for good, and for
+    /// how long the oldest has been due.
+    ///
+    /// All but the failed ones are counted by the queue's index, so it costs the same whatever number of finished rows there
+    /// is. The failed ones are looked for in the whole table, after the others: the two are not one moment unless the
+    /// caller's transaction makes them so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::company_id.eq(3345), Payment::due_now()))
+    ///     .execute(&mut connection)?;
+    /// let backlog = Payment::queue().backlog(&mut connection)?;
+    /// assert_eq!((backlog.due, backlog.failed), (1, 0));
+    /// print!("{}", Payment::queue().backlog_by(&mut connection, payments::company_id)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn backlog<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Backlog, Error>
+    where
+        Self: BacklogOn<C::Connection, ()>,
+    {
+        let (pending, failed) = self.read_backlog(connection.as_queue_connection(), None)?;
+        Ok(parts::<Q>(pending, failed).into_values().next().unwrap_or_default())
+    }
+
+    /// Tells the same for each value of a domain column: of at most 10,000 values those with most rows. Where there are
+    /// more, only values of which all is known are told. On MySQL it needs version 8.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn backlog_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<Backlog>, Error>
+    where
+        C: AsQueueConnection,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
+        Self: BacklogOn<C::Connection, S>,
+    {
+        let (pending, failed) = self.read_backlog(connection.as_queue_connection(), Some(&column))?;
+        let (pending, failed, left_out) = of_known(pending, failed);
+        Ok(By::new(S::NAME, parts::<Q>(pending, failed), left_out))
+    }
+}
+
+/// Leaves out the values of which one of the lists may have had no room, and counts what is left out: a value that is only
+/// in the other would seem to have no rows in this one.
+fn of_known(mut pending: Vec<PendingRow>, mut failed: Vec<CountRow>) -> (Vec<PendingRow>, Vec<CountRow>, i64) {
+    let all_pending = pending.first().map_or(0, |row| row.6);
+    let all_failed = failed.first().map_or(0, |row| row.2);
+    let is_cut = |all: i64, read: usize| all > read as i64;
+    let (cut_pending, cut_failed) = (is_cut(all_pending, pending.len()), is_cut(all_failed, failed.len()));
+    if cut_pending {
+        let known: HashSet<_> = pending.iter().map(|row| &row.0).collect();
+        failed.retain(|row| known.contains(&row.0));
+    }
+    if cut_failed {
+        let known: HashSet<_> = failed.iter().map(|row| &row.0).collect();
+        pending.retain(|row| known.contains(&row.0));
+    }
+    let left_out = (all_pending - pending.len() as i64).max(all_failed - failed.len() as i64);
+    (pending, failed, left_out)
+}
+
+fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<Option<String>, Backlog> {
+    let under_lease = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+    let mut parts = HashMap::<_, Backlog>::new();
+    for (value, pending, come, due, leased, microseconds, _) in pending {
+        let oldest = microseconds.map(|age| Duration::from_micros(age.max(0).unsigned_abs()));
+        let backlog = Backlog {
+            due,
+            // A lease that is left from another mode is a time like any other.
+            scheduled: pending - come - if under_lease { leased } else { 0 },
+            running: under_lease.then_some(leased),
+            held_back: come - due,
+            failed: 0,
+            oldest_due: oldest,
+        };
+        parts.insert(value, backlog);
+    }
+    for (value, failed, _) in failed {
+        let running = under_lease.then_some(0);
+        parts.entry(value).or_insert_with(|| Backlog { running, ..Backlog::default() }).failed = failed;
+    }
+    parts
+}
+
+/// The counting of a selection's backlog on one kind of connection, split by the column `S`. It is implemented wherever
+/// Diesel can run it.
+pub trait BacklogOn<C, S> {
+    #[doc(hidden)]
+    fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>;
+}
+
+impl<Q, F, C, S> BacklogOn<C, S> for Queue<Q, F>
+where
+    Q: Entity,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> CountPending<'a, Q, F::Filter, S, C::Backend>: LoadQuery<'a, C, PendingRow>,
+    for<'a> CountByValue<'a, Q::Queue, F::Filter, S>: LoadQuery<'a, C, CountRow>,
+{
+    fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
+        let with = |states: &[StateCondition]| [self.states(), states].concat();
+        let (pending, failed) = (with(&PENDING), with(&FAILED));
+        let condition = |states| Condition::new(self.selection().filter(), states);
+        let pending =
+            CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES).load(connection)?;
+        let failed = CountByValue::new(condition(&failed), split, MOST_VALUES).load(connection)?;
+        Ok((pending, failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(values: &[&str], all: i64) -> Vec<PendingRow> {
+        values.iter().map(|value| (Some((*value).to_owned()), 5, 5, 5, 0, None, all)).collect()
+    }
+
+    fn failed(values: &[&str], all: i64) -> Vec<CountRow> {
+        values.iter().map(|value| (Some((*value).to_owned()), 3, all)).collect()
+    }
+
+    #[test]
+    fn a_value_that_one_list_has_no_room_for_is_not_told_as_if_it_had_no_rows_there() {
+        let told = |pending, failed| {
+            let (pending, failed, left_out) = of_known(pending, failed);
+            let values = |value: Option<String>| value.expect("there is one");
+            let pending: Vec<_> = pending.into_iter().map(|row| values(row.0)).collect();
+            (pending.concat(), failed.into_iter().map(|row| values(row.0)).collect::<String>(), left_out)
+        };
+        let expected = |pending: &str, failed: &str, left_out| (pending.to_owned(), failed.to_owned(), left_out);
+        assert_eq!(told(pending(&["a", "b"], 2), failed(&["c"], 1)), expected("ab", "c", 0));
+        assert_eq!(told(pending(&["a", "b"], 9), failed(&["a", "c"], 2)), expected("ab", "a", 7));
+        assert_eq!(told(pending(&["a", "b"], 2), failed(&["a", "c"], 9)), expected("a", "ac", 7));
+        assert_eq!(told(pending(&["a", "b"], 8), failed(&["a", "c"], 9)), expected("a", "a", 8));
+        assert_eq!(told(pending(&[], 0), failed(&["a"], 1)), expected("", "a", 0));
+    }
+}

@@ -1,0 +1,396 @@
+//! What goes wrong: the texts of failures, grouped by what they have in common.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::QueryResult;
+use diesel::{Column, RunQueryDsl, Selectable};
+use serde::{Deserialize, Serialize};
+
+use super::by::By;
+use super::fold::pattern;
+use super::table::{Heading, Tabular, number, text, write_table};
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{Entity, QueueTable};
+use crate::error::Error;
+use crate::queue::change::ChangeOn;
+use crate::queue::dry_run::{DryRun, Preview, preview_of};
+use crate::queue::operation;
+use crate::queue::queue::Queue;
+use crate::queue::report::table;
+use crate::queue::selection::{Chosen, Filtered, Selection};
+use crate::row::Status;
+use crate::statement::{
+    And, Condition, Count, ErrorTextRow, ErrorTexts, IfAny, Sample, SampleRow, StateCondition, TextsAfter, WithTexts,
+};
+
+/// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
+/// it bounds the memory.
+const MOST_TEXTS: u32 = 20_000;
+
+/// How many texts are read, and rows made due by their text, at a time.
+const TEXTS_AT_ONCE: u32 = 5_000;
+
+const RETRIED_AT_ONCE: usize = 500;
+
+/// How many groups are shown.
+const SHOWN: usize = 20;
+
+/// How many characters of a pattern are shown.
+const SHOWN_CHARACTERS: usize = 100;
+
+/// The rows whose failure is still to be mended: somebody has thought about `SKIPPED` ones.
+const TROUBLED: [StateCondition; 2] = [StateCondition::WithFailure, StateCondition::NotIn(&[Status::Skipped])];
+
+/// What goes wrong: the rows that bear the text of a failure, grouped by what their texts have in common.
+///
+/// `K` is the type of the entity's primary key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ErrorReport<K> {
+    /// The groups, those with most rows first.
+    pub groups: Vec<ErrorGroup<K>>,
+    /// How many rows are in no group, because their texts were not read: only the 20,000 texts that most rows bear are.
+    #[serde(default)]
+    pub left_out: i64,
+}
+
+/// The rows whose texts differ in values only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ErrorGroup<K> {
+    /// What the texts have in common: numbers are folded to `<number>`, dates and times to `<time>`, UUIDs to `<uuid>`,
+    /// hexadecimal ids to `<hex>`, and quoted values to `'<value>'`. It is cut after 400 characters.
+    pub pattern: String,
+    /// How many rows there are.
+    pub rows: i64,
+    /// How many of them have the status `ERROR`: they will be retried.
+    pub retrying: i64,
+    /// How many of them are `FAILED`.
+    pub failed: i64,
+    /// How many different texts they bear.
+    pub texts: i64,
+    /// When the first of them failed, of the failures that the rows still tell of. `None` for rows without a recorded attempt.
+    pub first: Option<DateTime<Utc>>,
+    /// When the last of them failed.
+    pub last: Option<DateTime<Utc>>,
+    /// The primary key of one of the rows.
+    pub example: K,
+    /// That row's text, up to 1,000 characters of it.
+    pub example_text: String,
+}
+
+impl<K: fmt::Debug> Tabular for ErrorReport<K> {
+    const COLUMNS: &'static [Heading] = &[
+        number("rows"),
+        number("retrying"),
+        number("failed"),
+        text("first (UTC)"),
+        text("last (UTC)"),
+        text("example"),
+        text("error"),
+    ];
+
+    fn lines(&self) -> Vec<Vec<String>> {
+        let line = |group: &ErrorGroup<K>| {
+            vec![
+                group.rows.to_string(),
+                group.retrying.to_string(),
+                group.failed.to_string(),
+                table::time(group.first),
+                table::time(group.last),
+                format!("{:?}", group.example),
+                first_line(&group.pattern),
+            ]
+        };
+        let mut lines: Vec<_> = self.groups.iter().take(SHOWN).map(line).collect();
+        let more = &self.groups[lines.len()..];
+        if !more.is_empty() {
+            let sum = |count: fn(&ErrorGroup<K>) -> i64| more.iter().map(count).sum::<i64>().to_string();
+            let others = format!("({} more groups)", more.len());
+            let (rows, retrying, failed) =
+                (sum(|group| group.rows), sum(|group| group.retrying), sum(|group| group.failed));
+            lines.push(vec![rows, retrying, failed, String::new(), String::new(), String::new(), others]);
+        }
+        lines
+    }
+}
+
+/// The first line of a pattern, as much of it as fits into a line.
+fn first_line(pattern: &str) -> String {
+    let line: String = pattern.lines().next().unwrap_or("").chars().take(SHOWN_CHARACTERS).collect();
+    if line.len() < pattern.len() { format!("{} ..", line.trim_end()) } else { line }
+}
+
+impl<K: fmt::Debug> fmt::Display for ErrorReport<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_table(f, None, Self::COLUMNS, &self.lines())?;
+        if self.left_out > 0 {
+            writeln!(f, "and {} rows whose texts were not read", self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl<Q: Entity, F: Selection> Queue<Q, F> {
+    /// Groups the rows that bear the text of a failure by that text, with numbers, ids, times and quoted values folded.
+    ///
+    /// Rows that are being retried or were enqueued again count until they succeed; `SKIPPED` ones do not. The database
+    /// groups by the exact text, of which the first 1,000 characters are read; of more than 20,000 texts those that most rows
+    /// bear, and [`left_out`](ErrorReport::left_out) tells of the rest. It reads the whole table, and needs MySQL 8.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// # connection.batch_execute("INSERT INTO payments (company_id, status, last_attempt_error_message) VALUES
+    /// #     (3345, 'FAILED', 'no account ''O-17'''), (3345, 'FAILED', 'no account ''O-18''')")?;
+    /// let company = Payment::queue().filter(payments::company_id.eq(3345));
+    /// let report = company.errors(&mut connection)?;
+    /// print!("{report}");
+    /// assert_eq!((report.groups[0].pattern.as_str(), report.groups[0].rows), ("no account '<value>'", 2));
+    /// // The cause is mended: these rows, and no others, run once more.
+    /// assert_eq!(company.retry_error_group(&mut connection, &report.groups[0])?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn errors<C: AsQueueConnection>(&self, connection: &mut C) -> Result<ErrorReport<Q::Key>, Error>
+    where
+        Self: ErrorsOn<C::Connection, (), Key = Q::Key>,
+    {
+        let rows = self.read_error_texts(connection.as_queue_connection(), None, MOST_TEXTS)?;
+        let left_out = left_out(&rows);
+        let groups = parts(rows).remove(&None).map(Grouped::in_order).unwrap_or_default();
+        Ok(ErrorReport { groups, left_out })
+    }
+
+    /// Groups the same rows for each value of a domain column.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn errors_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<ErrorReport<Q::Key>>, Error>
+    where
+        C: AsQueueConnection,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
+        Self: ErrorsOn<C::Connection, S, Key = Q::Key>,
+    {
+        let rows = self.read_error_texts(connection.as_queue_connection(), Some(&column), MOST_TEXTS)?;
+        let left_out = left_out(&rows);
+        let parts = parts(rows).into_iter();
+        let parts = parts.map(|(value, grouped)| (value, ErrorReport { groups: grouped.in_order(), left_out: 0 }));
+        Ok(By::new(S::NAME, parts, left_out))
+    }
+}
+
+impl<Q: Entity, F: Chosen> Queue<Q, F> {
+    /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those of
+    /// the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found for one
+    /// value is retried for that value alone if a filter says so.
+    ///
+    /// It reads the texts once more, also those for which a report had no room, and changes the rows of 500 texts in a
+    /// transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now); what was changed before stays, unless it was the caller's transaction.
+    pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
+    where
+        C: AsQueueConnection,
+        Self: RetryErrorsOn<C::Connection>,
+    {
+        let connection = connection.as_queue_connection();
+        let mut retried = 0;
+        self.each_text_of(connection, group, |connection, texts| {
+            retried += self.retry_texts(connection, texts)?;
+            Ok(())
+        })?;
+        Ok(retried)
+    }
+
+    /// Reads the texts of one group, some at a time.
+    fn each_text_of<C: QueueConnection, K>(
+        &self,
+        connection: &mut C,
+        group: &ErrorGroup<K>,
+        mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
+    ) -> Result<(), Error>
+    where
+        Self: RetryErrorsOn<C>,
+    {
+        let mut last: Option<String> = None;
+        loop {
+            let texts = self.read_texts_after(connection, last.as_deref(), TEXTS_AT_ONCE)?;
+            let Some(end) = texts.last().cloned() else { return Ok(()) };
+            let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
+            of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;
+            last = Some(end);
+        }
+    }
+}
+
+impl<Q: Entity, F: Chosen> DryRun<Q, F> {
+    /// What [`Queue::retry_error_group`] would do. The rows that are shown are in the order of their texts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
+    where
+        C: AsQueueConnection,
+        Queue<Q, F>: RetryErrorsOn<C::Connection> + PreviewErrorsOn<C::Connection, Entity = Q>,
+    {
+        let mut preview = Preview::default();
+        self.0.each_text_of(connection.as_queue_connection(), group, |connection, texts| {
+            preview.add(self.0.preview_texts(connection, texts)?);
+            Ok(())
+        })?;
+        Ok(preview)
+    }
+}
+
+fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
+    rows.first().map_or(0, |row| row.8) - rows.iter().map(|row| row.3).sum::<i64>()
+}
+
+/// The groups of one value, by their pattern.
+struct Grouped<K>(HashMap<String, ErrorGroup<K>>);
+
+impl<K> Grouped<K> {
+    /// The groups with most rows first; those with as many by their pattern.
+    fn in_order(self) -> Vec<ErrorGroup<K>> {
+        let mut groups: Vec<_> = self.0.into_values().collect();
+        groups.sort_by(|a, b| b.rows.cmp(&a.rows).then_with(|| a.pattern.cmp(&b.pattern)));
+        groups
+    }
+}
+
+/// The groups of each value. The texts come with those first that most rows bear: the first of a group is its example.
+fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, Grouped<K>> {
+    let mut parts = HashMap::<_, Grouped<K>>::new();
+    for (key, text, value, rows, retrying, failed, first, last, _, _) in rows {
+        let groups = &mut parts.entry(value).or_insert_with(|| Grouped(HashMap::new())).0;
+        let pattern = pattern(&text);
+        let group = groups.entry(pattern.clone()).or_insert_with(|| ErrorGroup {
+            pattern,
+            rows: 0,
+            retrying: 0,
+            failed: 0,
+            texts: 0,
+            first: None,
+            last: None,
+            example: key,
+            example_text: text,
+        });
+        group.rows += rows;
+        group.retrying += retrying;
+        group.failed += failed;
+        group.texts += 1;
+        let (first, last) = (first.map(DateTime::from), last.map(DateTime::from));
+        group.first = group.first.into_iter().chain(first).min();
+        group.last = group.last.max(last);
+    }
+    parts
+}
+
+/// The reading of a selection's failures on one kind of connection, split by the column `S`. It is implemented wherever
+/// Diesel can run it.
+pub trait ErrorsOn<C, S> {
+    /// The entity's primary key.
+    type Key;
+    #[doc(hidden)]
+    fn read_error_texts(
+        &self,
+        connection: &mut C,
+        split: Option<&S>,
+        limit: u32,
+    ) -> QueryResult<Vec<ErrorTextRow<Self::Key>>>;
+}
+
+/// The retrying of a group of failures on one kind of connection. It is implemented wherever Diesel can run it.
+pub trait RetryErrorsOn<C> {
+    #[doc(hidden)]
+    fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>>;
+    #[doc(hidden)]
+    fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error>;
+}
+
+impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
+where
+    Q: Entity,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> ErrorTexts<'a, Q, F::Filter, S>: LoadQuery<'a, C, ErrorTextRow<Q::Key>>,
+{
+    type Key = Q::Key;
+
+    fn read_error_texts(
+        &self,
+        connection: &mut C,
+        split: Option<&S>,
+        limit: u32,
+    ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
+        let states = [self.states(), &TROUBLED].concat();
+        ErrorTexts::<Q, _, S>::new(Condition::new(self.selection().filter(), &states), split, limit).load(connection)
+    }
+}
+
+/// The dry run of retrying a group of failures. It is implemented wherever Diesel can run it.
+pub trait PreviewErrorsOn<C> {
+    /// The entity.
+    type Entity;
+    #[doc(hidden)]
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Self::Entity>, Error>;
+}
+
+impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
+where
+    Q: Entity + Selectable<C::Backend>,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> Count<'a, Q::Queue, OfTexts<'a, Q, F>>: LoadQuery<'a, C, i64>,
+    for<'a> Sample<'a, Q, OfTexts<'a, Q, F>, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+{
+    type Entity = Q;
+
+    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
+        let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
+        let kinds = operation::retry_now().kinds();
+        Ok(preview_of(connection, Condition::new(Some(&filter), self.states()).of_kinds(&kinds))?)
+    }
+}
+
+/// The selection's filter, and a list of texts.
+type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Entity>::Queue>>;
+
+impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
+where
+    Q: Entity,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,
+    for<'a> Queue<Q, Filtered<OfTexts<'a, Q, F>>>: ChangeOn<C>,
+{
+    fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
+        let states = [self.states(), &TROUBLED].concat();
+        TextsAfter::new(Condition::new(self.selection().filter(), &states), after, limit).load(connection)
+    }
+
+    fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
+        let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
+        self.on(Filtered(filter)).retry_now(connection)
+    }
+}

@@ -1,0 +1,287 @@
+//! Why one row does not run now.
+
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::RunQueryDsl;
+use diesel::connection::TransactionManager;
+use diesel::query_builder::QueryFragment;
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::{Error as DieselError, QueryResult};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection, TableName};
+use crate::entity::{Entity, QueueTable, Window};
+use crate::queue::report::table;
+use crate::row::{Fate, Options, Status};
+use crate::statement::{Inspect, InspectedRow, IsArchived, IsSame, QueueOn};
+
+/// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
+///
+/// ```
+/// use queueable::Explanation;
+///
+/// let explanation: Explanation =
+///     serde_json::from_str(r#"{"reason": "scheduled_for", "time": "2026-03-01T12:00:00Z"}"#).unwrap();
+/// assert_eq!(explanation.to_string(), "scheduled for 2026-03-01 12:00:00 UTC");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Explanation {
+    /// There is no row with this key, nor in the entity's archives.
+    NoSuchRow,
+    /// The row has reached its end, and was moved to this archive table.
+    Archived {
+        /// The table.
+        table: String,
+    },
+    /// The status is none of ours, so no worker touches the row.
+    UnknownStatus {
+        /// What the status column says.
+        status: String,
+    },
+    /// The row was never enqueued.
+    NotQueued,
+    /// The row was stopped, see [`Queue::stop`](crate::Queue::stop); `resume` lets it go on.
+    Stopped,
+    /// The row is not to be processed.
+    Skipped,
+    /// The work is done.
+    Succeeded {
+        /// When the attempt ended, where one was recorded.
+        time: Option<DateTime<Utc>>,
+    },
+    /// The queue gave up.
+    FailedForGood {
+        /// How many attempts were recorded.
+        tries: i32,
+        /// Whether these are as many as the entity's attributes allow. If not, the failure was fatal, or the poller allows
+        /// fewer.
+        exhausted: bool,
+        /// The text of the last failure.
+        error: Option<String>,
+    },
+    /// The row's time has not come.
+    ScheduledFor {
+        /// The time; of a time that is none, as `infinity`, the latest that there is.
+        time: DateTime<Utc>,
+    },
+    /// The row is being worked.
+    Held {
+        /// When the attempt under a lease began. `None`: another session has locked the row, a worker or somebody else; on
+        /// SQLite, another connection is writing.
+        since: Option<DateTime<Utc>>,
+    },
+    /// The guard (`when = ..`) is not true.
+    GuardFalse,
+    /// The stage is none of the entity's, so no worker touches the row.
+    UnknownStage {
+        /// What the stage column says; `None` is null.
+        stage: Option<String>,
+    },
+    /// The entity is not worked at this time.
+    OutsideWindow {
+        /// When its window opens, if it ever does.
+        opens: Option<DateTime<Utc>>,
+    },
+    /// The entity is worked one message after the other, and it is another's turn.
+    BehindHead,
+    /// Nothing is in its way: a worker that is free takes it, those first that are due longer.
+    Due,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let utc = |time: &DateTime<Utc>| format!("{} UTC", table::time(Some(*time)));
+        match self {
+            Explanation::NoSuchRow => f.write_str("there is no such row"),
+            Explanation::Archived { table } => write!(f, "archived in {table}"),
+            Explanation::UnknownStatus { status } => write!(f, "the status `{status}` is unknown"),
+            Explanation::NotQueued => f.write_str("not queued"),
+            Explanation::Stopped => f.write_str("stopped"),
+            Explanation::Skipped => f.write_str("skipped"),
+            Explanation::Succeeded { time: Some(time) } => write!(f, "succeeded at {}", utc(time)),
+            Explanation::Succeeded { time: None } => f.write_str("succeeded"),
+            Explanation::FailedForGood { tries, exhausted, error } => {
+                let after = if *exhausted { "the tries are exhausted" } else { "failed for good" };
+                let unit = if *tries == 1 { "try" } else { "tries" };
+                write!(f, "{after}, after {tries} {unit}")?;
+                error.iter().try_for_each(|error| write!(f, ": {error}"))
+            }
+            Explanation::ScheduledFor { time } if *time == DateTime::<Utc>::MAX_UTC => {
+                f.write_str("scheduled for a time that never comes")
+            }
+            Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
+            Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
+            Explanation::Held { since: None } => f.write_str("locked by another session"),
+            Explanation::GuardFalse => f.write_str("its guard is not true"),
+            Explanation::UnknownStage { stage: Some(stage) } => write!(f, "the stage `{stage}` is unknown"),
+            Explanation::UnknownStage { stage: None } => f.write_str("it has no stage"),
+            Explanation::OutsideWindow { opens: Some(opens) } => {
+                write!(f, "outside the window, which opens at {}", utc(opens))
+            }
+            Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
+            Explanation::BehindHead => f.write_str("another row's turn comes first"),
+            Explanation::Due => f.write_str("due"),
+        }
+    }
+}
+
+/// The explanation of one row on one kind of connection. It is implemented wherever Diesel can run it.
+pub trait ExplainOn<C>: Entity {
+    #[doc(hidden)]
+    fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
+}
+
+impl<Q, C> ExplainOn<C> for Q
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    Inspect<Q, C::Backend>: for<'q> LoadQuery<'q, C, InspectedRow>,
+    IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
+    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+{
+    fn explain_row(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
+        let rows: Vec<InspectedRow> = Inspect::<Q, C::Backend>::new(key).load(connection)?;
+        let Some(row) = rows.into_iter().next() else {
+            return Ok(match archive_of::<Q, C>(connection, key)? {
+                Some(table) => Explanation::Archived { table: table.to_owned() },
+                None => Explanation::NoSuchRow,
+            });
+        };
+        if let Some(reason) = told_by_the_row::<Q>(row) {
+            return Ok(reason);
+        }
+        if is_behind_head::<Q, C>(connection, key)? {
+            return Ok(Explanation::BehindHead);
+        }
+        Ok(if is_held::<Q, C>(connection, key)? { Explanation::Held { since: None } } else { Explanation::Due })
+    }
+}
+
+/// What the row itself says; `None` if it is due.
+fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
+    let (status, tries, error, (is_pending, is_due, guard_holds), (next, last, now), stage) = row;
+    let options: Options = <Q::Queue as QueueTable>::OPTIONS;
+    let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
+    let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
+    if is_pending == 0 {
+        return Some(match known {
+            // A success clears the text. With a schedule it was still pending, until it was stopped.
+            Status::Success if options.periodic.is_some() && error.is_some() => Explanation::Stopped,
+            Status::Success => Explanation::Succeeded { time: at(last) },
+            Status::Skipped => Explanation::Skipped,
+            Status::Failed => {
+                let exhausted = u32::try_from(tries).is_ok_and(|tries| tries >= Q::SETTINGS.max_tries);
+                Explanation::FailedForGood { tries, exhausted, error }
+            }
+            // `resume` tells them apart in the same way.
+            Status::NotAttempted if error.is_none() => Explanation::NotQueued,
+            _ => Explanation::Stopped,
+        });
+    }
+    if is_due == 0 {
+        return Some(match known {
+            Status::InProgress => Explanation::Held { since: at(last) },
+            _ => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
+        });
+    }
+    if guard_holds == 0 {
+        return Some(Explanation::GuardFalse);
+    }
+    let is_stage = |stage: &str| options.stages.is_none_or(|stages| stages.names.contains(&stage));
+    if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
+        return Some(Explanation::UnknownStage { stage });
+    }
+    closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
+}
+
+/// When the entity's window opens, if it has one that is closed now. One that cannot be read is refused when a poller
+/// starts, and tells nothing here.
+fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option<DateTime<Utc>>> {
+    let window: Window = options.window?.parse().ok()?;
+    let now = now?;
+    (!window.is_open(now)).then(|| window.next_opening(now))
+}
+
+/// Whether one message is worked at a time, and it is not this one's turn: another is the first pending one, or is held by
+/// a worker under a lease.
+fn is_behind_head<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
+{
+    let options = <Q::Queue as QueueTable>::OPTIONS;
+    if !options.exclusive {
+        return Ok(false);
+    }
+    let Some(head) = Q::head(connection, options.stages.map(|stages| stages.names))? else { return Ok(false) };
+    let same: Vec<i64> = IsSame::<Q>::new(key, &head).load(connection)?;
+    Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
+}
+
+/// The archive table in which the row is. One beside a table with a schema's name cannot be asked by the key's condition.
+fn archive_of<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<&'static str>>
+where
+    C: QueueConnection,
+    Q: Entity,
+    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
+    IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
+    C::Backend: Default,
+    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+{
+    let options = <Q::Queue as QueueTable>::OPTIONS;
+    if TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?.schema.is_some() {
+        return Ok(None);
+    }
+    for fate in [options.on_success, options.on_failure] {
+        if let Fate::Archive(table) = fate {
+            let rows: Vec<i64> = IsArchived::<Q>::new(key, table).load(connection)?;
+            if rows.iter().sum::<i64>() > 0 {
+                return Ok(Some(table));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether another session holds the row. The question takes the row's lock, unless somebody has it, and gives it back
+/// at once.
+///
+/// Where that cannot be done, the answer is no: inside a transaction on MySQL, which would keep the lock to its end, on
+/// a server without `SKIP LOCKED`, and in a session that may only read.
+fn is_held<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if C::Backend::ONE_WRITER {
+        // Rolled back, because without WAL an empty commit would wait for readers.
+        let writes = connection.with_lock_wait(Duration::ZERO, |_, _| Err::<(), _>(DieselError::RollbackTransaction));
+        return match writes {
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(true),
+            writes => writes.map(|()| false),
+        };
+    }
+    let depth = C::TransactionManager::transaction_manager_status_mut(connection).transaction_depth();
+    let is_inside = !matches!(depth, Ok(None));
+    if (is_inside && !C::Backend::SAVEPOINT_FREES_LOCKS) || !connection.skips_locked_rows()? {
+        return Ok(false);
+    }
+    let mut free = true;
+    let ended = connection.transaction::<(), DieselError, _>(|connection| {
+        free = Q::recall_unless_locked(connection, key)?.is_some();
+        Err(DieselError::RollbackTransaction)
+    });
+    match ended {
+        Err(error) if C::classify(&error) == ErrorClass::ConnectionLost => Err(error),
+        _ => Ok(!free),
+    }
+}

@@ -1,0 +1,16 @@
+//! What a queue reports about itself: errors, statistics, the backlog, and why a row waits.
+
+mod backlog;
+mod by;
+mod errors;
+mod explain;
+mod fold;
+mod statistics;
+mod table;
+
+pub use self::backlog::{Backlog, BacklogOn};
+pub use self::by::{By, Part};
+pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, PreviewErrorsOn, RetryErrorsOn};
+pub use self::explain::{ExplainOn, Explanation};
+pub use self::statistics::{Interval, PeriodCounts, Statistics, StatisticsOn};
+pub use self::table::Tabular;

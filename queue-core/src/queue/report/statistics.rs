@@ -1,0 +1,238 @@
+//! What was done, by the hour or the day.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::QueryResult;
+use diesel::{Column, RunQueryDsl};
+use serde::{Deserialize, Serialize};
+
+use super::by::By;
+use super::table::{Heading, Tabular, number, text, write_table};
+use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::entity::{Entity, QueueTable};
+use crate::error::Error;
+use crate::queue::queue::Queue;
+use crate::queue::report::table;
+use crate::queue::selection::Selection;
+use crate::row::Status;
+use crate::statement::{Condition, CountFinished, FinishedRow, StateCondition};
+
+/// How many periods are read, the latest first: eleven years of hours.
+const MOST_PERIODS: u32 = 100_000;
+
+/// How long the periods of [`Statistics`] are. They begin and end in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interval {
+    /// From one full hour to the next.
+    Hour,
+    /// From midnight to midnight.
+    Day,
+}
+
+impl Interval {
+    const fn seconds(self) -> u32 {
+        match self {
+            Interval::Hour => 3_600,
+            Interval::Day => 86_400,
+        }
+    }
+
+    const fn format(self) -> &'static str {
+        match self {
+            Interval::Hour => "%Y-%m-%d %H:%M",
+            Interval::Day => "%Y-%m-%d",
+        }
+    }
+}
+
+/// What was done, by the hour or the day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// How long the periods are.
+    pub interval: Interval,
+    /// The periods in which something ended, in their order. The others are not listed.
+    pub periods: Vec<PeriodCounts>,
+    /// How many earlier periods were left out, because only the last 100,000 are read.
+    #[serde(default)]
+    pub left_out: i64,
+}
+
+/// One hour or day.
+///
+/// The durations are those of the rows' last attempts, succeeded and failed ones together, where the entity keeps
+/// `metrics(begin, end)`; `None` where no row has both times. The percentiles are by nearest rank: times that
+/// some attempt really took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PeriodCounts {
+    /// When it began.
+    pub start: DateTime<Utc>,
+    /// The rows that are `SUCCESS` and whose last attempt ended in it.
+    pub succeeded: i64,
+    /// The rows that are `FAILED` and whose last attempt ended in it.
+    pub failed: i64,
+    /// The mean duration.
+    pub mean: Option<Duration>,
+    /// The median: half of the attempts took no longer.
+    pub p50: Option<Duration>,
+    /// The 95th percentile: 95 of 100 attempts took no longer.
+    pub p95: Option<Duration>,
+}
+
+impl Tabular for Statistics {
+    const COLUMNS: &'static [Heading] =
+        &[text("from (UTC)"), number("succeeded"), number("failed"), number("mean"), number("p50"), number("p95")];
+
+    fn lines(&self) -> Vec<Vec<String>> {
+        let duration = |duration: Option<Duration>| duration.map_or_else(String::new, table::duration);
+        let line = |period: &PeriodCounts| {
+            vec![
+                period.start.format(self.interval.format()).to_string(),
+                period.succeeded.to_string(),
+                period.failed.to_string(),
+                duration(period.mean),
+                duration(period.p50),
+                duration(period.p95),
+            ]
+        };
+        self.periods.iter().map(line).collect()
+    }
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_table(f, None, Self::COLUMNS, &self.lines())?;
+        if self.left_out > 0 {
+            writeln!(f, "and {} earlier periods that were not read", self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl<Q: Entity, F: Selection> Queue<Q, F> {
+    /// Counts the finished rows by the UTC hour or day in which their last attempt ended, with the mean, the median and
+    /// the 95th percentile of the durations.
+    ///
+    /// It counts rows, not attempts: a row counts where it ended last, and one that was removed or archived does not
+    /// count. Durations are known where the entity keeps them, by `#[queue(metrics(begin, end))]`. A filter bounds the
+    /// time: `.filter(payment_queue::last_attempt_time.ge(..))`. It reads the whole table, and needs MySQL 8.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Interval, Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let statistics = Payment::queue().statistics(&mut connection, Interval::Hour)?;
+    /// for period in &statistics.periods {
+    ///     println!("{}: {} succeeded, {} failed", period.start, period.succeeded, period.failed);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn statistics<C>(&self, connection: &mut C, interval: Interval) -> Result<Statistics, Error>
+    where
+        C: AsQueueConnection,
+        Self: StatisticsOn<C::Connection, ()>,
+    {
+        let rows = self.read_finished(connection.as_queue_connection(), None, interval.seconds(), MOST_PERIODS)?;
+        let left_out = left_out(&rows);
+        let periods = parts(rows).remove(&None).unwrap_or_default();
+        Ok(Statistics { interval, periods, left_out })
+    }
+
+    /// Counts the same for each value of a domain column.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn statistics_by<C, S>(
+        &self,
+        connection: &mut C,
+        interval: Interval,
+        column: S,
+    ) -> Result<By<Statistics>, Error>
+    where
+        C: AsQueueConnection,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
+        Self: StatisticsOn<C::Connection, S>,
+    {
+        let connection = connection.as_queue_connection();
+        let rows = self.read_finished(connection, Some(&column), interval.seconds(), MOST_PERIODS)?;
+        let left_out = left_out(&rows);
+        let parts = parts(rows).into_iter();
+        let parts = parts.map(|(value, periods)| (value, Statistics { interval, periods, left_out: 0 }));
+        Ok(By::new(S::NAME, parts, left_out))
+    }
+}
+
+fn left_out(rows: &[FinishedRow]) -> i64 {
+    rows.first().map_or(0, |row| row.8) - rows.len() as i64
+}
+
+/// The periods of each value. The rows come with the latest first.
+fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, Vec<PeriodCounts>> {
+    let mut parts = HashMap::<_, Vec<PeriodCounts>>::new();
+    for (start, value, succeeded, failed, durations, sum, p50, p95, _) in rows.into_iter().rev() {
+        // The clock may have been set back during an attempt.
+        let duration = |microseconds: i64| Duration::from_micros(microseconds.max(0).unsigned_abs());
+        parts.entry(value).or_default().push(PeriodCounts {
+            start: DateTime::from_timestamp_micros(start).unwrap_or(DateTime::<Utc>::MAX_UTC),
+            succeeded,
+            failed,
+            mean: sum.and_then(|sum| sum.checked_div(durations)).map(duration),
+            p50: p50.map(duration),
+            p95: p95.map(duration),
+        });
+    }
+    parts
+}
+
+const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
+
+/// The counting of a selection's finished rows on one kind of connection, split by the column `S`. It is implemented
+/// wherever Diesel can run it.
+pub trait StatisticsOn<C, S> {
+    #[doc(hidden)]
+    fn read_finished(
+        &self,
+        connection: &mut C,
+        split: Option<&S>,
+        seconds: u32,
+        limit: u32,
+    ) -> QueryResult<Vec<FinishedRow>>;
+}
+
+impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
+where
+    Q: Entity,
+    F: Selection,
+    C: QueueConnection,
+    for<'a> CountFinished<'a, Q::Queue, F::Filter, S>: LoadQuery<'a, C, FinishedRow>,
+{
+    fn read_finished(
+        &self,
+        connection: &mut C,
+        split: Option<&S>,
+        seconds: u32,
+        limit: u32,
+    ) -> QueryResult<Vec<FinishedRow>> {
+        let states = [self.states(), &[FINISHED]].concat();
+        CountFinished::new(Condition::new(self.selection().filter(), &states), split, seconds, limit).load(connection)
+    }
+}

@@ -1,0 +1,39 @@
+//! What an attempt knows of its row beyond the five columns, where the entity asks for more.
+
+use chrono::{DateTime, Utc};
+
+use super::stage::Stage;
+
+/// The optional columns of a row as they were when it was claimed, read under its lock. What the entity does not ask for is
+/// `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The database's present at the claim.
+    pub now: Option<DateTime<Utc>>,
+    /// The text of the stage.
+    pub stage: Option<String>,
+    /// The seconds from run to run.
+    pub period: Option<i64>,
+    /// The cron expression.
+    pub cron: Option<String>,
+    /// The IANA time zone of the cron expression.
+    pub time_zone: Option<String>,
+    /// The scheduled time of the run that is due; before the first one was scheduled, when the row was due.
+    pub scheduled_time: Option<DateTime<Utc>>,
+    /// How often the columns have changed whose change makes the row due.
+    pub change_count: Option<i64>,
+}
+
+impl Details {
+    /// The stage, for a handler that says of which enum it is.
+    pub(crate) fn stage<S: Stage>(&self) -> S {
+        let text = self.stage.as_deref().unwrap_or_default();
+        S::named(text).unwrap_or_else(|| panic!("the row's stage `{text}` is none of {:?}", S::NAMES))
+    }
+
+    /// The time on its schedule for which a row runs, if it has a schedule, and was not made due before its time.
+    pub(crate) fn scheduled_for(&self) -> Option<DateTime<Utc>> {
+        let has_schedule = self.period.is_some() || self.cron.is_some();
+        self.scheduled_time.filter(|time| has_schedule && self.now.is_none_or(|now| *time <= now))
+    }
+}

@@ -1,0 +1,155 @@
+//! The text of a failure as it is stored: bounded, cut at a character, without what a database refuses.
+
+use std::error::Error;
+use std::fmt::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::fault::planted;
+
+/// Stands at the end of a text that was cut.
+const CUT: &str = " [...]";
+
+/// Writes an error and its sources into at most `limit` bytes. It is safe when an error's `Display` panics, never ends
+/// or fails.
+pub(crate) fn failure_text(error: &(dyn Error + 'static), limit: usize) -> String {
+    let mut text = Bounded { text: String::new(), limit, cut: false };
+    let written = catch_unwind(AssertUnwindSafe(|| {
+        write!(text, "{error}")?;
+        let mut source = error.source();
+        // A chain of sources may be a circle; the text's bound does not end one of empty texts.
+        for _ in 0..32 {
+            let Some(cause) = source else { break };
+            let mut line = Bounded { text: String::new(), limit, cut: false };
+            let _ = write!(line, "{cause}");
+            // Many errors print their source themselves.
+            if !text.text.contains(&line.text) {
+                write!(text, ": {}", line.text)?;
+            }
+            source = cause.source();
+        }
+        fmt::Result::Ok(())
+    }));
+    match written {
+        Ok(Ok(())) => {}
+        Ok(Err(fmt::Error)) if text.cut => {}
+        Ok(Err(fmt::Error)) => text.note("the error cannot be printed"),
+        Err(payload) => {
+            std::mem::forget(payload);
+            text.note("the error panicked while it was printed");
+        }
+    }
+    text.finish()
+}
+
+/// Replaces what is not printable ASCII, for a database whose encoding cannot take the text.
+pub(crate) fn ascii_only(text: &str) -> String {
+    text.chars().map(|c| if c == '\n' || c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+/// A text that stops taking more at its limit.
+struct Bounded {
+    text: String,
+    limit: usize,
+    cut: bool,
+}
+
+impl Bounded {
+    fn note(&mut self, note: &str) {
+        if !self.text.is_empty() {
+            let _ = self.write_str(": ");
+        }
+        let _ = self.write_str(note);
+    }
+
+    fn finish(mut self) -> String {
+        if self.cut && self.limit >= CUT.len() {
+            truncate(&mut self.text, self.limit - CUT.len());
+            self.text.push_str(CUT);
+        }
+        self.text
+    }
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for c in part.chars() {
+            // PostgreSQL stores no NUL in text.
+            let c = if c == '\0' && !planted("a text as it is") { char::REPLACEMENT_CHARACTER } else { c };
+            if self.text.len() + c.len_utf8() > self.limit {
+                self.cut = true;
+                return Err(fmt::Error);
+            }
+            self.text.push(c);
+        }
+        Ok(())
+    }
+}
+
+fn truncate(text: &mut String, limit: usize) {
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Prints(fn(&mut fmt::Formatter<'_>) -> fmt::Result);
+
+    impl fmt::Display for Prints {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0(f)
+        }
+    }
+
+    impl Error for Prints {}
+
+    #[test]
+    fn a_nul_is_replaced_and_a_long_text_is_cut_at_a_character() {
+        let text = failure_text(&Prints(|f| f.write_str("a\0b")), 100);
+        assert_eq!(text, "a\u{fffd}b");
+        let text = failure_text(&Prints(|f| f.write_str(&"é".repeat(1000))), 101);
+        assert!(text.len() <= 101 && text.ends_with("é [...]"), "{text}");
+        assert_eq!(failure_text(&Prints(|f| f.write_str("abc")), 3), "abc");
+        assert_eq!(failure_text(&Prints(|f| f.write_str("äbc")), 1), "");
+    }
+
+    #[test]
+    fn an_error_that_cannot_be_printed_still_has_a_text() {
+        let text = failure_text(&Prints(|f| f.write_str("half").map(|()| panic!("in Display"))), 100);
+        assert_eq!(text, "half: the error panicked while it was printed");
+        let text = failure_text(&Prints(|_| Err(fmt::Error)), 100);
+        assert_eq!(text, "the error cannot be printed");
+        let endless = Prints(|f| {
+            loop {
+                f.write_str("more ")?;
+            }
+        });
+        assert!(failure_text(&endless, 50).ends_with(" [...]"));
+    }
+
+    #[test]
+    fn the_sources_of_an_error_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot charge")]
+        struct Outer(#[source] std::num::ParseIntError);
+        let error = Outer("x".parse::<i32>().unwrap_err());
+        assert_eq!(failure_text(&error, 100), "cannot charge: invalid digit found in string");
+    }
+}
+
+/// What becomes of the text of the last failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ErrorText {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It is cleared.
+    Clear,
+    /// It is replaced.
+    Set(String),
+}

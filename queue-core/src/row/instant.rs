@@ -1,0 +1,82 @@
+//! Our SQL type for an instant, one type on three backends.
+//!
+//! The Rust value is [`Instant`], chrono's `DateTime<Utc>` in our name. PostgreSQL stores `timestamptz`, MySQL and MariaDB `DATETIME(6)` in UTC,
+//! SQLite text of one fixed width (`YYYY-MM-DD HH:MM:SS.mmm`), because there times are compared as text.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::query_builder::QueryId;
+use diesel::sql_types::{SqlOrd, SqlType};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::planted;
+
+/// The SQL type of the queue's time columns.
+#[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+#[diesel(postgres_type(oid = 1184, array_oid = 1185))]
+#[diesel(mysql_type(name = "DateTime"))]
+#[diesel(sqlite_type(name = "Text"))]
+pub struct TimestampUtc;
+
+impl SqlOrd for TimestampUtc {}
+
+/// A [`DateTime<Utc>`] as the queue's time columns take and give it.
+///
+/// It exists because Rust lets nobody but Diesel say how chrono's type is stored as a type of ours; convert with `from`
+/// and `into`, or read it as the `DateTime` it derefs to.
+///
+/// ```
+/// use chrono::{DateTime, Utc};
+/// use queueable::Instant;
+///
+/// let time: DateTime<Utc> = "2026-03-01T12:00:00Z".parse().unwrap();
+/// let instant = Instant::from(time);
+/// assert_eq!(instant.timestamp(), time.timestamp());
+/// assert_eq!(DateTime::from(instant), time);
+/// ```
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, AsExpression, FromSqlRow, Serialize, Deserialize,
+)]
+#[diesel(sql_type = TimestampUtc)]
+#[serde(transparent)]
+pub struct Instant(pub(crate) DateTime<Utc>);
+
+impl From<DateTime<Utc>> for Instant {
+    fn from(time: DateTime<Utc>) -> Self {
+        Instant(time)
+    }
+}
+
+impl From<Instant> for DateTime<Utc> {
+    fn from(instant: Instant) -> Self {
+        instant.0
+    }
+}
+
+impl std::ops::Deref for Instant {
+    type Target = DateTime<Utc>;
+
+    fn deref(&self) -> &DateTime<Utc> {
+        &self.0
+    }
+}
+
+/// The longest delay that is written: 100 years.
+///
+/// Every database can add it to the present without leaving its range (MySQL's `DATETIME` and SQLite's text end with
+/// the year 9999, and MySQL answers an overflow with null, which would be a row that is never due).
+pub const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// A delay as the databases add it: whole microseconds, at most [`MAX_DELAY`].
+pub(crate) fn microseconds(delay: Duration) -> i64 {
+    if planted("a backoff without a cap") {
+        return i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+    }
+    i64::try_from(delay.min(MAX_DELAY).as_micros()).expect("100 years of microseconds fit into 64 bits")
+}
+
+/// How far a look reaches into the future: as long as the longest poll interval.
+pub(crate) const HORIZON: Duration = Duration::from_secs(600);

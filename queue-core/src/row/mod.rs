@@ -1,0 +1,28 @@
+//! What stands on a row: its state, its times, the optional columns beside the five.
+//!
+//! Plain values that every other room speaks about. Nothing here asks the database.
+
+mod details;
+mod failure_text;
+mod fence;
+mod instant;
+mod options;
+mod reserved_text;
+mod settlement;
+mod stage;
+mod state;
+mod status;
+
+pub use self::details::Details;
+pub use self::failure_text::ErrorText;
+pub use self::fence::Fence;
+pub use self::instant::{Instant, MAX_DELAY, TimestampUtc};
+pub use self::options::{ColumnNames, Fate, Metrics, Missed, Options, Order, Periodic, Rerun, Stages};
+pub use self::stage::{Stage, stage_named};
+pub use self::state::QueueState;
+pub use self::status::{Status, UnknownStatus};
+
+pub(crate) use self::failure_text::{ascii_only, failure_text};
+pub(crate) use self::instant::{HORIZON, microseconds};
+pub(crate) use self::reserved_text::{LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED};
+pub(crate) use self::settlement::Settled;

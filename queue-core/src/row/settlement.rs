@@ -1,0 +1,13 @@
+//! What became of a message.
+
+/// What was committed on a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Succeeded,
+    Deleted,
+    Again,
+    Advanced,
+    Skipped,
+    Retried,
+    Failed,
+}

@@ -1,0 +1,197 @@
+//! Reads the keys of the rows that are due longest, without a lock, and claims one of them by its key: the condition is
+//! judged again under the lock.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+use diesel::{RunQueryDsl, Selectable};
+
+use super::archive::is_keys;
+use super::claim::Claim;
+use super::condition::push_keys;
+use super::due::{push_due, push_due_rows};
+use super::scope::push_floor;
+use super::walk::{push_index_hint, push_oldest};
+use crate::backend::QueueBackend;
+use crate::entity::{Entity, QueueTable};
+use crate::fault::claim_lock;
+use crate::row::{Instant, TimestampUtc};
+
+/// The keys of the rows of `Q` that are due longest.
+pub struct DueKeys<Q> {
+    limit: u32,
+    floor: Option<Instant>,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q: Entity> DueKeys<Q> {
+    /// Reads at most `limit` keys. Each number is a statement of its own.
+    pub fn new(limit: u32) -> Self {
+        DueKeys { limit, floor: None, entity: PhantomData }
+    }
+
+    /// Reads none that is due earlier than this.
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
+        DueKeys { floor, ..self }
+    }
+}
+
+/// The claim of one row of `Q` that is known by its key, if it is still due. It is prepared once and for all.
+pub struct ClaimKey<Q: Entity + Selectable<DB>, DB: Backend> {
+    claim: Claim<Q, DB>,
+    is_key: Q::IsKey,
+}
+
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
+    /// Claims the row with this key.
+    pub fn new(key: &Q::Key) -> Self {
+        ClaimKey { claim: Claim::new(), is_key: Q::is_key(key.clone()) }
+    }
+}
+
+/// The claim of several rows of `Q` that are known by their keys, those of them that are still due. Each number of keys is a
+/// statement of its own.
+pub struct ClaimKeys<Q: Entity + Selectable<DB>, DB: Backend> {
+    claim: Claim<Q, DB>,
+    keys: Vec<Q::IsKey>,
+    limit: Option<u32>,
+}
+
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
+    /// Claims the rows with these keys, in no order.
+    pub fn new(keys: &[Q::Key]) -> Self {
+        ClaimKeys { claim: Claim::new(), keys: is_keys::<Q>(keys), limit: None }
+    }
+
+    /// Claims so many of them, and leaves the others unlocked.
+    pub fn at_most(self, limit: u32) -> Self {
+        ClaimKeys { limit: Some(limit).filter(|limit| self.keys.len() > *limit as usize), ..self }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for DueKeys<Q>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
+        if let Some(floor) = &self.floor {
+            push_floor::<Q::Queue, DB>(&mut out, floor)?;
+        }
+        push_oldest::<Q::Queue, DB>(&mut out, None, self.limit)
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ClaimKey<Q, DB>
+where
+    Q: Entity + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.claim.push_columns(out.reborrow())?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.is_key.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
+        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        Ok(())
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for ClaimKeys<Q, DB>
+where
+    Q: Entity + Selectable<DB>,
+    DB: QueueBackend,
+    Q::SelectExpression: QueryFragment<DB>,
+    Q::KeyColumns: QueryFragment<DB>,
+    Q::IsKey: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
+    str: ToSql<Text, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.claim.push_columns(out.reborrow())?;
+        out.push_sql(" FROM ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        // MySQL would rather walk it, and lock every row on the way, as it would for an order.
+        push_index_hint::<Q::Queue, DB>(&mut out, DB::IGNORE_INDEX)?;
+        out.push_sql(" WHERE ");
+        push_keys(&self.keys, &mut out)?;
+        out.push_sql(" AND ");
+        push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
+        if let Some(limit) = self.limit {
+            out.push_sql(" LIMIT ");
+            out.push_sql(&limit.to_string());
+        }
+        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        Ok(())
+    }
+}
+
+impl<Q: Entity> Query for DueKeys<Q>
+where
+    Q::KeyColumns: Expression,
+{
+    type SqlType = SqlTypeOf<Q::KeyColumns>;
+}
+
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKey<Q, DB>
+where
+    Claim<Q, DB>: Query,
+{
+    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+}
+
+impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKeys<Q, DB>
+where
+    Claim<Q, DB>: Query,
+{
+    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+}
+
+impl<Q> QueryId for DueKeys<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: Entity + Selectable<DB> + 'static, DB: Backend + 'static> QueryId for ClaimKey<Q, DB>
+where
+    Claim<Q, DB>: QueryId,
+{
+    type QueryId = (PhantomData<fn() -> ClaimKey<Q, DB>>, <Claim<Q, DB> as QueryId>::QueryId);
+
+    // The condition on the key is of one shape for all keys.
+    const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
+}
+
+impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimKeys<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q, C> RunQueryDsl<C> for DueKeys<Q> {}
+
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKeys<Q, DB> {}
+
+impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKey<Q, DB> {}

@@ -1,0 +1,74 @@
+//! The conditions by which a row is due.
+
+use std::time::Duration;
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
+
+use super::condition::{push_claimable, push_column};
+use super::scope::push_stages;
+use super::walk::Walk;
+use crate::backend::QueueBackend;
+use crate::entity::{Guard, NextAttemptTime, QueueTable};
+use crate::row::microseconds;
+
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
+pub(crate) fn push_due<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    until: &str,
+    guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
+) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+    DB::QueryBuilder: Default,
+{
+    Walk::Oldest.push_from::<T, DB>(out)?;
+    push_due_rows::<T, DB>(out, until, guard, stages)
+}
+
+/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
+pub(crate) fn push_due_rows<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    until: &str,
+    guard: Option<&'b Guard<DB>>,
+    stages: Option<&'b [&'static str]>,
+) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+{
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(" <= ");
+    out.push_sql(until);
+    out.push_sql(" AND ");
+    push_claimable::<T, DB>(out)?;
+    push_stages::<T, DB>(out, stages)?;
+    push_guard(out, guard)
+}
+
+/// Writes ` AND (guard)`, if there is one.
+pub(crate) fn push_guard<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    guard: Option<&'b Guard<DB>>,
+) -> QueryResult<()> {
+    if let Some(guard) = guard {
+        out.push_sql(" AND (");
+        guard.walk_ast(out.reborrow())?;
+        out.push_sql(")");
+    }
+    Ok(())
+}
+
+/// The time of the statement less this, as SQL.
+pub(crate) fn time_ago<DB: QueueBackend>(age: Duration) -> String {
+    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+    format!("{before}-{}{after}", microseconds(age))
+}

@@ -1,0 +1,65 @@
+//! A value as an SQL literal: a primary key's, for the few whose literals are beyond doubt, and a time.
+//!
+//! Values travel as binds everywhere else. A text that holds several statements takes none, and several statements in one
+//! text are one round trip.
+
+use std::any::{Any, TypeId, type_name};
+use std::fmt::Debug;
+
+use chrono::{DateTime, Utc};
+
+use crate::row::Instant;
+
+/// The crate is the application's choice, so its type is known by name; its text is looked at all the same.
+const UUID: &str = "uuid::Uuid";
+
+/// Whether some values of a type are literals beyond doubt.
+pub(crate) fn has_literals<K: Any>() -> bool {
+    let key = TypeId::of::<K>();
+    [TypeId::of::<i64>(), TypeId::of::<i32>(), TypeId::of::<i16>(), TypeId::of::<String>()].contains(&key)
+        || type_name::<K>() == UUID
+}
+
+/// The value as an SQL literal, if it is a whole number, a UUID or a plain word.
+pub(crate) fn literal<K: Any + Debug>(key: &K) -> Option<String> {
+    let value: &dyn Any = key;
+    macro_rules! number {
+        ($($number:ty),*) => {$(
+            if let Some(number) = value.downcast_ref::<$number>() {
+                return Some(number.to_string());
+            }
+        )*};
+    }
+    number!(i64, i32, i16);
+    let word = match value.downcast_ref::<String>() {
+        Some(word) => word.clone(),
+        None if type_name::<K>() == UUID => format!("{key:?}"),
+        None => return None,
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
+    word.chars().all(is_plain).then(|| format!("'{word}'"))
+}
+
+/// The time as an SQL literal, with the microseconds that the databases keep.
+pub(crate) fn time_literal(time: Instant) -> String {
+    DateTime::<Utc>::from(time).format("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_plain_words_are_literals_and_nothing_else_is() {
+        assert_eq!(literal(&-42_i64).as_deref(), Some("-42"));
+        assert_eq!(literal(&i32::MIN).as_deref(), Some("-2147483648"));
+        assert_eq!(literal(&7_i16).as_deref(), Some("7"));
+        assert_eq!(literal(&"INV-7/2026".to_owned()).as_deref(), Some("'INV-7/2026'"));
+        for doubtful in ["it's", "a\\b", "ä", "a b", "x;y", "$1"] {
+            assert_eq!(literal(&doubtful.to_owned()), None, "{doubtful}");
+        }
+        assert_eq!(literal(&(1_i64, 2_i64)), None);
+        assert_eq!(literal(&vec![1_u8]), None);
+        assert!(has_literals::<i32>() && has_literals::<String>() && !has_literals::<(i64, i64)>());
+    }
+}
