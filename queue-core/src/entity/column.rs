@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, SingleValue, SqlType, Text};
 use diesel::{AppearsOnTable, Column, Expression, SelectableExpression};
 
-use super::entity::QueueTable;
+use super::table::QueueTable;
 use crate::row::TimestampUtc;
 
 /// A queue column of the table of `T`: `K` says which one.

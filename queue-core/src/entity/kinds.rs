@@ -2,7 +2,7 @@
 
 use diesel::Column;
 
-use super::entity::QueueTable;
+use super::table::QueueTable;
 use crate::row::Stage;
 
 /// A queue whose rows have a priority: `#[queue(priority)]`. The derive implements it.

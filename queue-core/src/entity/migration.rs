@@ -11,7 +11,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
 use super::entity::Entity;
-use super::entity::QueueTable;
+use super::table::QueueTable;
 use super::target::target_of;
 use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
 use crate::row::Options;

@@ -12,6 +12,8 @@ mod recurrence;
 mod retry;
 mod schedule;
 mod selectable;
+mod settings;
+mod table;
 mod target;
 mod window;
 
@@ -21,7 +23,6 @@ pub use self::column::{
     TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
-pub use self::entity::{QueueTable, Settings};
 pub use self::guard::{Guard, GuardFor, UnwritableGuard, WritableGuard, assert_condition, backends, same_backend};
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion};
 pub use self::migration::Migrations;
@@ -29,6 +30,8 @@ pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};
 pub use self::selectable::{SelectableEntity, assert_selectable};
+pub use self::settings::Settings;
+pub use self::table::QueueTable;
 pub use self::window::{InvalidWindow, Window};
 
 pub(crate) use self::column::queue_state;

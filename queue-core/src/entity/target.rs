@@ -5,7 +5,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::entity::Entity;
-use super::entity::QueueTable;
+use super::table::QueueTable;
 use crate::backend::{TableName, Target, column_names};
 
 /// Says where the columns and the index of the entity's queue live.

@@ -1,0 +1,31 @@
+//! A table that is a queue.
+
+use diesel::query_source::Table;
+
+use super::guard::Guard;
+use crate::backend::QueueBackend;
+use crate::row::{ColumnNames, Options};
+
+/// One queue on one table: the table and the names of its queue columns.
+///
+/// The derive implements it for a marker type in the module it writes (`payment_queue::Queue`). The queue columns are
+/// generic over this marker and not over the entity, so that entities with lifetimes and type parameters have plain
+/// constants as columns.
+pub trait QueueTable: Sized + 'static {
+    /// The table as `diesel::table!` declares it.
+    type Table: Table + 'static;
+
+    /// The table's value.
+    const TABLE: &'static Self::Table;
+
+    /// The names of the queue's columns.
+    const COLUMNS: ColumnNames;
+
+    /// What is asked for beyond the five columns.
+    const OPTIONS: Options = Options::NONE;
+
+    /// The condition on the domain's columns without which a row is left alone, for one backend; `None` where there is none.
+    fn guard<DB: QueueBackend>() -> Option<Guard<DB>> {
+        None
+    }
+}
