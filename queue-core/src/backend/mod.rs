@@ -6,6 +6,7 @@
 mod archive;
 mod captured;
 mod connection;
+#[cfg(feature = "mysql")]
 mod control;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod created;
