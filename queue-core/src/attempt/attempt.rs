@@ -238,14 +238,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         self.not_released(error).map(Err)
     }
 
-    /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
-    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Rest> {
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
-            Ok(()) => Ok(Failure::retry(Misfortune::SwallowedError(error))),
-            Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
-        }
-    }
-
     /// Undoes what the handler wrote and keeps the lock.
     fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Rest> {
         if failure.database_error().is_some_and(is_interruption::<C>) {

@@ -177,6 +177,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
         Rest::Record(settled, Box::new(change))
     }
+
+    /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
+    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Rest> {
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(Failure::retry(Misfortune::SwallowedError(error))),
+            Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
+        }
+    }
 }
 
 /// The rest of an attempt whose handler took longer than its budget.

@@ -11,16 +11,16 @@ use std::time::Instant;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
-use super::end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Row, Why};
+use super::end::{Decided, GroupEnd, Grouped, HeldGroup, Left, Row, Why};
 use super::handle::Entities;
 use super::reserve::reserve;
 use super::work::{SETTLED_AT_ONCE, Work, expect_rows, lock_wait, undone, write};
-use crate::attempt::{Misfortune, Plan, Rest, Revocation, leaves_commit_in_doubt, tries_before};
+use crate::attempt::{Misfortune, Plan, leaves_commit_in_doubt, tries_before};
 use crate::backend::{QueueBackend, QueueConnection, Session};
 use crate::claim::claim_some;
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
-use crate::handler::{Failure, Outcome, discard};
+use crate::handler::{Failure, discard};
 use crate::row::{Fate, Settled};
 use crate::statement::{Change, Claimed, QueueOn};
 
@@ -212,25 +212,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         Ok(())
     }
 
-    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
-    /// the poller stops.
-    pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
-    }
-
-    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
-        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if settled == Settled::Again && self.mark.is_some() {
-            // The text stays as it was claimed; the mark stands there now.
-            change.error = row.text();
-        }
-        self.push(row, settled, change);
-    }
-
-    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
-        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change, written: false });
-    }
-
     /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
     /// and every row must be changed.
     fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
@@ -275,37 +256,5 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             self.remark = Some(what.to_owned());
         }
         Err(undone::<Q, C>(error))
-    }
-
-    pub(crate) fn revoked(&self, why: Revocation) -> Why {
-        match why {
-            // Whoever was running may have had a part of the budget only.
-            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
-            Revocation::Shutdown => Why::Shutdown,
-        }
-    }
-
-    /// The end of a group whose transaction may have been ended by the handler of this row.
-    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
-        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
-        if let (None, Rest::Postpone(cause)) = (&self.mark, &rest)
-            && C::rolls_back(cause)
-        {
-            return GroupEnd::Undone(Why::Conflict(cause.clone()));
-        }
-        GroupEnd::Ended {
-            mark: self.mark.take(),
-            before: std::mem::take(&mut self.decided),
-            culprit: Box::new(Culprit { row: row.left(), rest }),
-            after: Vec::new(),
-        }
-    }
-
-    /// The end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
-        let rules = self.plan.rules;
-        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence, &row.details);
-        let rows = rows[..self.begun].iter().map(in_doubt).collect();
-        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
     }
 }

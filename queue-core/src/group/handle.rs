@@ -11,8 +11,7 @@ use crate::attempt::{Misfortune, Rest, Revocation, is_interruption};
 use crate::backend::QueueConnection;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, discard};
-use crate::row::{Details, Settled, failure_text};
-use crate::statement::{Change, QueueOn};
+use crate::statement::QueueOn;
 
 /// The entities of a group that are yet to be handled.
 pub(crate) struct Entities<Q>(pub(crate) std::vec::IntoIter<Q>);
@@ -235,31 +234,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 (Err(Failure::retry(Panicked::new(panic))), true)
             }
         }
-    }
-
-    /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
-    /// user's code.
-    pub(crate) fn judge(
-        &mut self,
-        tries: u32,
-        failure: Failure,
-        details: &Details,
-    ) -> Result<(Settled, Change), String> {
-        let rules = self.plan.rules;
-        let judged = catch_unwind(AssertUnwindSafe(|| {
-            let judged = match failure.database_error() {
-                Some(error) if is_interruption::<C>(error) => {
-                    Err(failure_text(&*failure.error, rules.error_text_limit))
-                }
-                _ => Ok(rules.after_failure(tries, &failure, details)),
-            };
-            drop(failure);
-            judged
-        }));
-        judged.unwrap_or_else(|panic| {
-            self.session_is_sound = false;
-            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic)), details))
-        })
     }
 
     /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.

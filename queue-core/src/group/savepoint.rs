@@ -1,12 +1,12 @@
 //! How a message of a group leaves its savepoint: released with its effects, or rolled back.
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
 use super::end::{Decided, GroupEnd, Row, Why};
 use super::work::{Handled, Work, conflict, undone, write};
 use crate::attempt::{Misfortune, Rest, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
-use crate::fault::{fail_point, leaves_out};
+use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settled, failure_text};
 use crate::statement::{Change, QueueOn};
@@ -149,17 +149,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(Why::Conflict(cause))),
             (Err(error), _) => self.untold(rows, conflict::<C>(&error)),
         }
-    }
-
-    pub(crate) fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
-        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune), &row.details)
-    }
-
-    pub(crate) fn execute(&mut self, sql: &'static str) -> QueryResult<()> {
-        if leaves_out(sql) {
-            return Ok(());
-        }
-        self.session.control(sql)
     }
 }
 

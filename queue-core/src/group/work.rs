@@ -1,15 +1,18 @@
 //! A group in its transaction, and how its writes are checked.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{Decided, GroupEnd, Mark, Why};
-use crate::attempt::{Plan, is_interruption};
+use super::end::{Culprit, Decided, GroupEnd, Mark, Row, Why};
+use crate::attempt::{Misfortune, Plan, Rest, Revocation, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
-use crate::row::Settled;
-use crate::statement::QueueOn;
+use crate::fault::leaves_out;
+use crate::handler::{Failure, Outcome, Panicked};
+use crate::row::{Details, Settled, failure_text};
+use crate::statement::{Change, QueueOn};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
 /// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
@@ -35,6 +38,95 @@ pub(crate) struct Work<'a, Q: Entity, C: QueueConnection> {
     pub(crate) decided: Vec<Decided<Q::Key>>,
     pub(crate) session_is_sound: bool,
     pub(crate) remark: Option<String>,
+}
+
+impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
+    /// the poller stops.
+    pub(crate) fn has_time(&self) -> bool {
+        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
+    }
+
+    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
+        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        if settled == Settled::Again && self.mark.is_some() {
+            // The text stays as it was claimed; the mark stands there now.
+            change.error = row.text();
+        }
+        self.push(row, settled, change);
+    }
+
+    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
+        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change, written: false });
+    }
+
+    pub(crate) fn revoked(&self, why: Revocation) -> Why {
+        match why {
+            // Whoever was running may have had a part of the budget only.
+            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
+            Revocation::Shutdown => Why::Shutdown,
+        }
+    }
+
+    /// The end of a group whose transaction may have been ended by the handler of this row.
+    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
+        if let (None, Rest::Postpone(cause)) = (&self.mark, &rest)
+            && C::rolls_back(cause)
+        {
+            return GroupEnd::Undone(Why::Conflict(cause.clone()));
+        }
+        GroupEnd::Ended {
+            mark: self.mark.take(),
+            before: std::mem::take(&mut self.decided),
+            culprit: Box::new(Culprit { row: row.left(), rest }),
+            after: Vec::new(),
+        }
+    }
+
+    /// The end of a group whose transaction was ended by one of the handlers that have run.
+    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
+        let rules = self.plan.rules;
+        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence, &row.details);
+        let rows = rows[..self.begun].iter().map(in_doubt).collect();
+        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
+    }
+
+    /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
+    /// user's code.
+    pub(crate) fn judge(
+        &mut self,
+        tries: u32,
+        failure: Failure,
+        details: &Details,
+    ) -> Result<(Settled, Change), String> {
+        let rules = self.plan.rules;
+        let judged = catch_unwind(AssertUnwindSafe(|| {
+            let judged = match failure.database_error() {
+                Some(error) if is_interruption::<C>(error) => {
+                    Err(failure_text(&*failure.error, rules.error_text_limit))
+                }
+                _ => Ok(rules.after_failure(tries, &failure, details)),
+            };
+            drop(failure);
+            judged
+        }));
+        judged.unwrap_or_else(|panic| {
+            self.session_is_sound = false;
+            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic)), details))
+        })
+    }
+
+    pub(crate) fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
+        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune), &row.details)
+    }
+
+    pub(crate) fn execute(&mut self, sql: &'static str) -> QueryResult<()> {
+        if leaves_out(sql) {
+            return Ok(());
+        }
+        self.session.control(sql)
+    }
 }
 
 /// The end of a group after an error of a statement that was not the handlers'.

@@ -9,8 +9,8 @@ use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::claim::{Decided, Leased};
-use super::lease_runner::{LateRow, LeaseLane};
 use super::leased_rows::Held;
+use super::runner::{LateRow, LeaseLane};
 use crate::attempt::{
     Conclusion, Lane, Misfortune, Plan, Rest, Row, Slot, Turn, Work, find_out, record, settle_claimed,
 };

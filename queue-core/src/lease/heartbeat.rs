@@ -1,12 +1,12 @@
 //! What the heart does for the leases of one entity: it extends them, and gives rows back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::result::QueryResult;
 
-use super::lease_runner::LeaseLane;
 use super::leased_rows::Held;
+use super::runner::LeaseLane;
 use crate::attempt::{Lane, in_transaction};
 use crate::backend::{ErrorClass, Link, QueueConnection};
 use crate::error::Error;
@@ -124,37 +124,5 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     fn overtaken(&self, held: &Arc<Held<Q::Key>>) {
         held.hold.end(Ended::Overtaken);
         self.holds.remove(held);
-    }
-
-    /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
-    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> bool {
-        if held.hold.ended() == Some(Ended::Overtaken) {
-            // It is somebody else's to give.
-            self.holds.remove(held);
-            return true;
-        }
-        let change = Change {
-            status: Some(held.before.status),
-            next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),
-            try_count: Some(held.before.try_count),
-            unless_stopped: true,
-            ..Change::default()
-        };
-        let _writing = self.turn_to_write();
-        let given = link.session().and_then(|session| {
-            let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
-            Ok(in_transaction(&mut **session, settle)?)
-        });
-        if let (Ok(_), Some(due)) = (&given, held.due) {
-            // It may have been due below the mark.
-            self.low_water.fall(due);
-        }
-        if let Err(error) = &given {
-            // The row becomes due when its lease ends.
-            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
-            link.close();
-        }
-        self.holds.remove(held);
-        given.is_ok()
     }
 }

@@ -7,10 +7,10 @@ mod claim;
 mod claim_size;
 mod claim_style;
 mod heartbeat;
-mod lease_runner;
 mod leased_rows;
 mod runner;
+mod turns;
 
 pub use self::claim_style::ClaimStyle;
 
-pub(crate) use self::lease_runner::LeaseLane;
+pub(crate) use self::runner::LeaseLane;
