@@ -1,22 +1,15 @@
 //! The derive macro of [queueable](https://docs.rs/queueable). Use it through that crate.
 
-mod attribute;
 mod check;
-mod check_kinds;
 mod expand;
-mod expand_kinds;
-mod fallback;
-mod kinds;
 mod model;
-mod stage;
-mod suggest;
-mod value;
+mod parse;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-use crate::attribute::Attributes;
 use crate::model::Model;
+use crate::parse::Attributes;
 
 // The facade runs the examples. A development dependency on it would build diesel a second time, for the host, with fewer
 // features than its own derives were built with, and that does not compile.
@@ -31,7 +24,7 @@ pub fn derive_queueable(input: TokenStream) -> TokenStream {
     check::check(&model, &mut errors);
     match model.key() {
         Some(key) if errors.is_empty() => expand::expand(&model, &key),
-        _ => fallback::expand(&model, errors),
+        _ => expand::expand_with_errors(&model, errors),
     }
     .into()
 }
@@ -49,5 +42,5 @@ pub fn derive_queueable(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_derive(Stage, attributes(stage))]
 pub fn derive_stage(input: TokenStream) -> TokenStream {
-    stage::expand(&parse_macro_input!(input as DeriveInput)).into()
+    expand::expand_stage(&parse_macro_input!(input as DeriveInput)).into()
 }

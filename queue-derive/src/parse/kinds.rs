@@ -7,9 +7,8 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized};
 
-use crate::attribute::Written;
-use crate::suggest::{one_of, unknown};
-use crate::value::{column_name, duration, unexpected, whole_number};
+use super::suggest::{one_of, unknown};
+use super::value::{Written, column_name, duration, unexpected, whole_number};
 
 /// The optional columns: the keys that rename them, their default names, and the key that asks for them.
 pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [

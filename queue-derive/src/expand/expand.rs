@@ -1,17 +1,15 @@
 //! Expand: the column module and the two trait impls. No control flow, no SQL.
 
-use std::time::Duration;
-
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Ident, Path, Visibility, parse_quote};
 
-use crate::attribute::COLUMNS;
-use crate::expand_kinds;
+use super::duration::duration;
+use super::kinds;
 use crate::model::{KeyColumn, Model};
-use crate::value::Retry;
+use crate::parse::{COLUMNS, Retry};
 
 /// The marker of each column's kind in the runtime, in the order of [`COLUMNS`].
 const KINDS: [&str; 5] = ["StatusText", "NextAttemptTime", "TryCount", "LastAttemptTime", "LastAttemptErrorMessage"];
@@ -49,7 +47,7 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
             pub const #column: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
         }
     });
-    let optional_columns = expand_kinds::column_constants(model);
+    let optional_columns = kinds::column_constants(model);
     let queue_visibility = one_module_deeper(visibility);
     quote! {
         #[doc = #doc]
@@ -87,8 +85,8 @@ pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
     let table = &model.table;
     let columns = COLUMNS.map(|column| format_ident!("{column}"));
     let names = model.column_names().map(|(name, _)| name);
-    let options = expand_kinds::options(model);
-    let markers = expand_kinds::markers(model);
+    let options = kinds::options(model);
+    let markers = kinds::markers(model);
     quote! {
         #[automatically_derived]
         impl ::queueable::QueueTable for #module::Queue {
@@ -229,11 +227,6 @@ fn retry_policy(retry: &Retry) -> TokenStream {
             #arc
         }
     }
-}
-
-pub(crate) fn duration(duration: Duration) -> TokenStream {
-    let milliseconds = u64::try_from(duration.as_millis()).expect("100 years of milliseconds fit into 64 bits");
-    quote!(::std::time::Duration::from_millis(#milliseconds))
 }
 
 /// Writes the assertion that the entity is `Selectable`, whatever the backend. That an embedded struct is, is taken for

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, parenthesized};
 
-use crate::attribute::Written;
-use crate::suggest::{one_of, unknown};
+use super::suggest::{one_of, unknown};
 
 /// The longest duration: the runtime's `MAX_DELAY`, 100 years.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -16,6 +16,12 @@ const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 pub(crate) const MAX_NAME_BYTES: usize = 63;
 
 const STRATEGIES: [&str; 5] = ["none", "fixed", "linear", "exponential", "custom"];
+
+/// A value and where it was written.
+pub(crate) struct Written<T> {
+    pub(crate) value: T,
+    pub(crate) span: Span,
+}
 
 /// The value of `retry`.
 pub(crate) enum Retry {

@@ -11,7 +11,7 @@ use syn::{
     parenthesized,
 };
 
-use crate::attribute::{Attributes, COLUMNS, Written};
+use crate::parse::{Attributes, COLUMNS, Written};
 
 /// An entity.
 pub(crate) struct Model<'a> {

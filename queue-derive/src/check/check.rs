@@ -5,10 +5,9 @@ use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::{Data, Error, Fields};
 
-use crate::attribute::COLUMNS;
-use crate::check_kinds;
+use super::kinds;
 use crate::model::{Field, Model};
-use crate::value::{MAX_NAME_BYTES, Retry};
+use crate::parse::{COLUMNS, MAX_NAME_BYTES, Retry};
 
 /// The runtime's `Retry::DEFAULT_MAX`.
 const DEFAULT_MAX: Duration = Duration::from_secs(60 * 60);
@@ -22,7 +21,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     column_names(model, errors);
     retry(model, errors);
     mode(model, errors);
-    check_kinds::check(model, errors);
+    kinds::check(model, errors);
 }
 
 fn mode(model: &Model<'_>, errors: &mut Vec<Error>) {

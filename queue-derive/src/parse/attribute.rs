@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
 
-use crate::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Periodic, Priority};
-use crate::suggest;
-use crate::value::{self, Group, Retry};
-
-/// A value and where it was written.
-pub(crate) struct Written<T> {
-    pub(crate) value: T,
-    pub(crate) span: Span,
-}
+use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Periodic, Priority};
+use super::suggest;
+use super::value::{self, Group, Retry, Written};
 
 /// The queue's columns: their default names, which are the keys that rename them too.
 pub(crate) const COLUMNS: [&str; 5] =

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Data, Error};
 
-use crate::expand::{self, Key};
+use super::expand::{self, Key};
 use crate::model::Model;
 
 /// Writes the errors, and as much of the usual code as is known to compile.

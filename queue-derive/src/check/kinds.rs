@@ -3,9 +3,8 @@
 use proc_macro2::Span;
 use syn::Error;
 
-use crate::expand_kinds::{named_columns, plain};
-use crate::kinds::OPTIONAL_COLUMNS;
-use crate::model::Model;
+use crate::model::{Model, named_columns, plain};
+use crate::parse::OPTIONAL_COLUMNS;
 
 /// Reports every rule about the kinds of work that the entity breaks.
 pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {

@@ -1,0 +1,13 @@
+//! Expand: the column module and the trait impls. No control flow, no SQL.
+//!
+//! `fallback.rs` writes what stands in for an entity with mistakes, so that the user sees those and no others.
+
+mod duration;
+mod expand;
+mod fallback;
+mod kinds;
+mod stage;
+
+pub(crate) use self::expand::expand;
+pub(crate) use self::fallback::expand as expand_with_errors;
+pub(crate) use self::stage::expand as expand_stage;

@@ -1,0 +1,7 @@
+//! Model: the struct as Diesel reads it, and what our attributes say about it.
+
+mod model;
+mod optional_columns;
+
+pub(crate) use self::model::{Field, KeyColumn, Model};
+pub(crate) use self::optional_columns::{OptionalColumn, named_columns, plain};
