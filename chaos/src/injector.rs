@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use crate::db::Server;
 use crate::options::{Action, Break};
+use crate::place::Server;
 use crate::proxy::Proxy;
 use crate::schedule::{Fault, Strike};
 use crate::session::{Dialect, connect};

@@ -5,6 +5,7 @@
 
 mod application;
 mod bank;
+mod bar;
 mod bars;
 mod calls;
 mod checker;
@@ -16,6 +17,7 @@ mod latency;
 mod odd;
 mod on;
 mod options;
+mod place;
 mod planted;
 mod plot;
 mod proxy;
@@ -33,9 +35,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
-use crate::bars::{BARS, Bar, Needs};
-use crate::db::Servers;
+use crate::bar::{Bar, Needs};
+use crate::bars::BARS;
 use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
+use crate::place::Servers;
 use crate::run::{Asked, Report, Run, Scale};
 use crate::session::Dialect;
 use crate::storm::{STORM, STORM_NUMBER};

@@ -1,21 +1,12 @@
-//! The databases: the suite's own private servers, and a place on one of them for each run.
+//! The servers that runs use, and a place on one of them for each run.
 
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 
+use crate::db::{mysql, postgres, sqlite};
 use crate::galera::Cluster;
 use crate::options::Backend;
-
-#[allow(unused, reason = "the suite needs more of it")]
-#[path = "../../tests/db/mysql.rs"]
-pub(crate) mod mysql;
-#[allow(unused, reason = "the suite needs more of it")]
-#[path = "../../tests/db/postgres.rs"]
-pub(crate) mod postgres;
-#[allow(unused, reason = "the suite needs more of it")]
-#[path = "../../tests/db/sqlite.rs"]
-pub(crate) mod sqlite;
 
 /// A private server. It ends with its last owner, or with the process.
 pub(crate) enum Server {

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use crate::bank::{self, NewPayment};
 use crate::checker::{Expected, Invariant, check};
-use crate::db::{Place, Server};
 use crate::galera::Cluster;
 use crate::on;
 use crate::options::{Backend, Mode};
+use crate::place::{Place, Server};
 use crate::session::{Dialect, Session, connect};
 use crate::worker::Recipe;
 

@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-use crate::bars::{BARS, Bar};
-use crate::db::Servers;
+use crate::bar::Bar;
+use crate::bars::BARS;
 use crate::options::{Backend, Mode, Options};
+use crate::place::Servers;
 use crate::run::{Report, Scale};
 use crate::{ask, make};
 

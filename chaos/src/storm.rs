@@ -10,7 +10,7 @@ use serde_json::json;
 use signal_hook::consts::SIGINT;
 
 use crate::application::{Application, Books, Pace};
-use crate::bars::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::injector::Injector;
 use crate::options::{Backend, Mode};

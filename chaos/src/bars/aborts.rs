@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::checker::{Expected, Invariant};
 use crate::options::{Accounting, Backend, Mode, Terms};
 use crate::run::{Run, pending};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{Bar, Needs};
 use crate::bank::OLD_PAYMENTS;
+use crate::bar::{Bar, Needs};
 use crate::on;
 use crate::options::{Backend, Mode};
 use crate::run::Run;

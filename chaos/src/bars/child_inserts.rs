@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::bar::{Bar, Needs};
 use crate::calls::calls;
 use crate::latency::{Beat, millis};
 use crate::options::{Backend, Mode};

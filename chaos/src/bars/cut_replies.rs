@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use fastrand::Rng;
 
-use super::{Bar, Needs};
 use crate::bank::OLD_PAYMENTS;
+use crate::bar::{Bar, Needs};
 use crate::options::{Backend, Mode};
 use crate::proxy::{Counts, Cut, Proxy};
 use crate::run::{Run, pending};

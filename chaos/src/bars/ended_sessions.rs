@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::bar::{Bar, Needs};
 use crate::calls;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::calls::calls;
 use crate::checker::{Expected, Invariant};
 use crate::odd::ODD;

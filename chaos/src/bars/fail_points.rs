@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::options::{Action, Backend, Break, Mode, Terms};
 use crate::proxy::Proxy;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Bar, Needs};
-use crate::db::Server;
+use crate::bar::{Bar, Needs};
 use crate::galera::Cluster;
 use crate::options::{Backend, Mode};
+use crate::place::Server;
 use crate::run::{Run, booked, pending};
 use crate::session::{Session, connect};
 

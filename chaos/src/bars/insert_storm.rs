@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use diesel::result::Error;
 
-use super::{Bar, Needs};
 use crate::bank::COMPANIES;
+use crate::bar::{Bar, Needs};
 use crate::latency::{Beat, Latencies, millis};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};

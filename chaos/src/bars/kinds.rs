@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::checker::Invariant;
 use crate::kinds;
 use crate::options::{Backend, Mode, Terms};

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use queueable::Tally;
 use rustix::process::Signal;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::calls::calls;
 use crate::checker::{Expected, Invariant};
 use crate::options::{Action, Backend, Break, Mode, Terms};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::latency::{median, now, stamp, stamps};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};

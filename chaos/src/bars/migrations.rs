@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
 use crate::bank::{self, NewPayment};
-use crate::db::Place;
+use crate::bar::{Bar, Needs};
 use crate::latency::{Beat, Latencies, millis};
 use crate::options::{Backend, Mode};
+use crate::place::Place;
 use crate::run::{Run, booked};
 use crate::session::{Dialect, Session, connect};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::bar::{Bar, Needs};
 use crate::checker::{Expected, Invariant};
 use crate::options::{Backend, Mode, Terms};
 use crate::run::Run;

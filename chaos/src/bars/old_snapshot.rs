@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{Bar, Needs};
 use crate::bank::COMPANIES;
+use crate::bar::{Bar, Needs};
 use crate::latency::{Beat, Latencies, Stamped, millis, now, stamp, stamps};
 use crate::options::{Backend, Mode};
 use crate::plot::{Curve, Point};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
-use crate::db::{Server, postgres};
+use crate::db::postgres;
 use crate::options::{Backend, Mode};
+use crate::place::Server;
 use crate::proxy::Proxy;
 use crate::run::{Run, booked};
 use crate::session::{Session, connect};

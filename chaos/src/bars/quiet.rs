@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::calls::{Call, calls};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, pending};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
 

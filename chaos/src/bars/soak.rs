@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, Scale};
 use crate::session::{Dialect, Session, connect};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::kills::expect_few_set_aside;
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::checker::Invariant;
 use crate::on::sqlite::typed::application;
 use crate::options::{Backend, Mode};

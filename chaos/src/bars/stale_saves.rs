@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Bar, Needs};
+use crate::bar::{Bar, Needs};
 use crate::calls::calls;
 use crate::on;
 use crate::options::{Backend, Mode};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::{Bar, Needs};
 use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, Scale, pending};

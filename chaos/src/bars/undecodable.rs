@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Bar, Needs};
 use crate::bank::{ILLEGIBLE, NewPayment};
+use crate::bar::{Bar, Needs};
 use crate::calls::calls;
 use crate::checker::Expected;
 use crate::options::{Backend, Mode};

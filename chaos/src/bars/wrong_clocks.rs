@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Bar, Needs};
 use crate::bank::{NewPayment, OLD_PAYMENTS};
+use crate::bar::{Bar, Needs};
 use crate::latency::{stamp, stamps};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};

@@ -1,29 +1,45 @@
-//! One connection through the proxy: its two ends, and how bytes are carried between them.
+//! One connection through the proxy: its two ends.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::messages::{Import, Message, Messages, prepared, says_committed};
-use super::{Cut, PACE, Traffic, lock};
+/// What happens to a COMMIT and to its client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The COMMIT does not reach the server; the client's connection is reset.
+    Before,
+    /// The server commits; in place of its answer the client's connection is reset.
+    After,
+    /// The client's connection is reset at once, and the COMMIT reaches the server so much later.
+    Late(Duration),
+}
+
+/// How often a thread looks whether it may go on.
+pub(super) const PACE: Duration = Duration::from_millis(10);
+
+/// What the threads share is whole at every moment, whoever panics.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A client and the server that it is connected with. An end that is taken out is closed as soon as nobody reads from it.
 pub(super) struct Link {
-    client: Mutex<Option<Arc<TcpStream>>>,
-    server: Mutex<Option<Arc<TcpStream>>>,
+    pub(super) client: Mutex<Option<Arc<TcpStream>>>,
+    pub(super) server: Mutex<Option<Arc<TcpStream>>>,
     /// Held by who lets no answer pass.
-    answers: Mutex<()>,
+    pub(super) answers: Mutex<()>,
     /// How the COMMIT is cut whose answer is to come.
-    cut: Mutex<Option<Cut>>,
+    pub(super) cut: Mutex<Option<Cut>>,
     /// Whether the answer to come tells the number of a prepared statement that commits.
-    prepares_commit: AtomicBool,
+    pub(super) prepares_commit: AtomicBool,
     /// The numbers of the prepared statements that commit.
-    commits: Mutex<HashSet<u32>>,
+    pub(super) commits: Mutex<HashSet<u32>>,
     is_black: AtomicBool,
 }
 
@@ -65,7 +81,7 @@ impl Link {
     }
 
     /// Reads from an end; nothing when it is closed in good order.
-    fn read<'a>(&self, end: &Mutex<Option<Arc<TcpStream>>>, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    pub(super) fn read<'a>(&self, end: &Mutex<Option<Arc<TcpStream>>>, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let stream = lock(end).clone().ok_or(ErrorKind::NotConnected)?;
         loop {
             match (&*stream).read(buffer) {
@@ -75,7 +91,7 @@ impl Link {
         }
     }
 
-    fn write(&self, end: &Mutex<Option<Arc<TcpStream>>>, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&self, end: &Mutex<Option<Arc<TcpStream>>>, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let stream = lock(end).clone().ok_or(ErrorKind::NotConnected)?;
             match (&*stream).write(bytes) {
@@ -90,7 +106,7 @@ impl Link {
     }
 
     /// Tells an end that nothing more comes.
-    fn finish(&self, end: &Mutex<Option<Arc<TcpStream>>>) {
+    pub(super) fn finish(&self, end: &Mutex<Option<Arc<TcpStream>>>) {
         if let Some(stream) = &*lock(end) {
             let _ = stream.shutdown(Shutdown::Write);
         }
@@ -104,115 +120,8 @@ pub(super) fn reset(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Read);
 }
 
-fn take_down(end: &Mutex<Option<Arc<TcpStream>>>) {
+pub(super) fn take_down(end: &Mutex<Option<Arc<TcpStream>>>) {
     if let Some(stream) = lock(end).take() {
         reset(&stream);
-    }
-}
-
-impl Traffic {
-    /// Carries what the client sends, message by message, until there is no more.
-    pub(super) fn carry_messages(&self, link: &Link) {
-        let mut messages = Messages::of(self.dialect);
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            match link.read(&link.client, &mut buffer) {
-                Ok([]) if self.may_pass(link) => return link.finish(&link.server),
-                Ok(bytes) => messages.feed(bytes),
-                Err(_) => {
-                    // Also the end of a connection passes through a black one only when that is over.
-                    if self.may_pass(link) {
-                        link.reset();
-                    }
-                    return;
-                }
-            }
-            while let Some(message) = messages.next() {
-                if !self.may_pass(link) {
-                    return;
-                }
-                if !self.pass(link, &message) {
-                    return link.reset();
-                }
-                if lock(&link.client).is_none() {
-                    // The other thread still waits for the answer to a COMMIT that came late.
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Carries what the server answers.
-    pub(super) fn carry_answers(&self, link: &Link) {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let read = link.read(&link.server, &mut buffer);
-            if !self.may_pass(link) {
-                return;
-            }
-            let turn = lock(&link.answers);
-            if let Some(cut) = lock(&link.cut).take() {
-                let committed = read.as_ref().is_ok_and(|answer| says_committed(self.dialect, answer));
-                let counts = &mut self.orders().counts;
-                counts.cut_after += u64::from(committed);
-                counts.cut_late += u64::from(committed && matches!(cut, Cut::Late(_)));
-                counts.cut_refused += u64::from(!committed);
-                return link.reset();
-            }
-            match read {
-                Ok([]) => return link.finish(&link.client),
-                Ok(bytes) => {
-                    // Before the client can use the number.
-                    if link.prepares_commit.swap(false, Ordering::SeqCst) {
-                        lock(&link.commits).extend(prepared(bytes));
-                    }
-                    if link.write(&link.client, bytes).is_err() {
-                        return link.reset();
-                    }
-                }
-                Err(_) => return link.reset(),
-            }
-            drop(turn);
-        }
-    }
-
-    /// Passes a message on, or cuts it. Whether the connection goes on.
-    fn pass(&self, link: &Link, message: &Message) -> bool {
-        let commits = match message.import {
-            Import::None => false,
-            Import::Commits => true,
-            Import::PreparesCommit => {
-                link.prepares_commit.store(true, Ordering::SeqCst);
-                false
-            }
-            Import::Executes(statement) => lock(&link.commits).contains(&statement),
-        };
-        if !commits {
-            return link.write(&link.server, &message.bytes).is_ok();
-        }
-        let (number, cut) = {
-            let mut orders = self.orders();
-            orders.counts.commits += 1;
-            let cut = orders.cuts.pop_front();
-            orders.counts.cut_before += u64::from(cut == Some(Cut::Before));
-            (orders.counts.commits, cut)
-        };
-        let answers = lock(&link.answers);
-        match cut {
-            Some(Cut::Before) => return false,
-            Some(Cut::Late(delay)) => {
-                take_down(&link.client);
-                self.wait(Instant::now() + delay);
-            }
-            Some(Cut::After) | None => {}
-        }
-        *lock(&link.cut) = cut;
-        let passed = link.write(&link.server, &message.bytes).is_ok();
-        let hook = lock(&self.hook).clone();
-        if let Some(hook) = hook.filter(|_| passed) {
-            hook(number);
-        }
-        drop(answers);
-        passed
     }
 }

@@ -8,9 +8,10 @@ use diesel::prelude::*;
 use queueable::Queueable;
 
 use super::operator::Operator;
+use super::pick::pick;
 use super::{Conn, be_patient};
 use crate::application::{Books, Pace, Role};
-use crate::bank::{Locked, NewPayment, OLD_PAYMENTS, payments, remarks};
+use crate::bank::{Locked, NewPayment, payments, remarks};
 use crate::options::Mode;
 use crate::session::{Dialect, Session};
 
@@ -238,21 +239,4 @@ impl Actor<'_> {
         let slower = if super::DIALECT == Dialect::Sqlite { 4 } else { 1 };
         self.books.pause(Duration::from_millis(self.random.u64(millis) * slower));
     }
-}
-
-/// So many of the queue's payments for which it is so, with their notes.
-pub(super) fn pick(connection: &mut Conn, count: u32, condition: &str) -> Result<Vec<(i64, String)>> {
-    let id = super::DIALECT.text("id");
-    let join = match super::DIALECT {
-        Dialect::Mysql => format!("CONCAT_WS(' ', {id}, note)"),
-        Dialect::Postgres | Dialect::Sqlite => format!("{id} || ' ' || note"),
-    };
-    let lines = connection.lines(&format!(
-        "SELECT {join} AS line FROM payments WHERE id > {OLD_PAYMENTS} AND {condition} ORDER BY id DESC LIMIT {count}"
-    ))?;
-    let parts = lines.iter().map(|line| {
-        let (id, note) = line.split_once(' ').context("a payment without a note")?;
-        Ok((id.parse()?, note.to_owned()))
-    });
-    parts.collect()
 }

@@ -6,6 +6,7 @@ mod handler;
 mod kinds;
 mod misconduct;
 mod operator;
+mod pick;
 pub(crate) mod saver;
 pub(crate) mod serve;
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use diesel::prelude::*;
 use queueable::Queueable;
 
-use super::{Conn, application};
+use super::{Conn, pick};
 use crate::application::Books;
 use crate::bank::{Grouped, Leased, Locked, payments, touched};
 use crate::options::Mode;
@@ -123,5 +123,5 @@ fn note(connection: &mut Conn, ids: &[i64], how: &str) -> QueryResult<usize> {
 }
 
 fn pick(connection: &mut Conn, count: u32, condition: &str) -> Result<Vec<i64>> {
-    Ok(application::pick(connection, count, condition)?.into_iter().map(|(id, _)| id).collect())
+    Ok(pick::pick(connection, count, condition)?.into_iter().map(|(id, _)| id).collect())
 }

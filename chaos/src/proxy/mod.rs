@@ -1,0 +1,10 @@
+//! A proxy between worker processes and a server, which knows where COMMIT is: it cuts, stalls and blackens connections.
+
+mod link;
+mod messages;
+mod proxy;
+mod traffic;
+
+pub(crate) use self::link::Cut;
+pub(crate) use self::proxy::Proxy;
+pub(crate) use self::traffic::Counts;

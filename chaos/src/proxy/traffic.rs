@@ -1,0 +1,233 @@
+//! What the connections through a proxy share, and how their bytes are carried.
+
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::link::{self, Cut, Link, PACE, lock, take_down};
+use super::messages::{Import, Message, Messages, prepared, says_committed};
+use crate::session::Dialect;
+
+/// What has passed and what was cut so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) connections: u64,
+    pub(crate) commits: u64,
+    /// How many commits were cut and did not reach the server.
+    pub(crate) cut_before: u64,
+    /// How many were cut of which the server says that it has committed.
+    pub(crate) cut_after: u64,
+    /// How many of those reached the server when the client was gone already.
+    pub(crate) cut_late: u64,
+    /// How many were cut that the server refused, or did not answer.
+    pub(crate) cut_refused: u64,
+}
+
+impl Counts {
+    /// How many commits were cut, and their outcome is known here.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cut_before + self.cut_after + self.cut_refused
+    }
+}
+
+pub(super) type Hook = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// What the threads of a proxy share.
+pub(super) struct Traffic {
+    pub(super) dialect: Dialect,
+    /// Host and port of the server.
+    pub(super) target: String,
+    pub(super) orders: Mutex<Orders>,
+    /// Told when a thread that waits should look again.
+    pub(super) changed: Condvar,
+    pub(super) links: Mutex<Vec<Weak<Link>>>,
+    pub(super) hook: Mutex<Option<Hook>>,
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+pub(super) struct Orders {
+    pub(super) is_stopping: bool,
+    pub(super) refuses: bool,
+    pub(super) stalled_until: Option<Instant>,
+    pub(super) cuts: VecDeque<Cut>,
+    pub(super) counts: Counts,
+}
+
+impl Traffic {
+    pub(super) fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming() {
+            if self.orders().is_stopping {
+                return;
+            }
+            // A client that is gone again, or too many open files: the next one may be luckier.
+            let Ok(client) = client else { continue };
+            self.orders().counts.connections += 1;
+            let traffic = self.clone();
+            self.keep(thread::spawn(move || traffic.connect(client)));
+        }
+    }
+
+    /// Serves one connection to its end.
+    fn connect(self: Arc<Self>, client: TcpStream) {
+        let server = if self.orders().refuses { None } else { TcpStream::connect(&self.target).ok() };
+        let Some(server) = server else { return link::reset(&client) };
+        let Ok(link) = Link::between(client, server).map(Arc::new) else { return };
+        lock(&self.links).push(Arc::downgrade(&link));
+        if self.orders().is_stopping {
+            return link.reset();
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| self.carry_answers(&link));
+            self.carry_messages(&link);
+        });
+    }
+
+    /// Waits until a link's bytes may pass; they may not any more if it says so.
+    fn may_pass(&self, link: &Link) -> bool {
+        let mut orders = self.orders();
+        loop {
+            if orders.is_stopping || link.is_reset() {
+                return false;
+            }
+            let is_stalled = orders.stalled_until.is_some_and(|until| Instant::now() < until);
+            if !is_stalled && !link.is_black() {
+                return true;
+            }
+            orders = self.changed.wait_timeout(orders, PACE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until then, or until the proxy ends.
+    pub(super) fn wait(&self, until: Instant) {
+        let mut orders = self.orders();
+        while let Some(rest) = until.checked_duration_since(Instant::now()).filter(|_| !orders.is_stopping) {
+            orders = self.changed.wait_timeout(orders, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn orders(&self) -> MutexGuard<'_, Orders> {
+        lock(&self.orders)
+    }
+
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        let mut links = lock(&self.links);
+        links.retain(|link| link.strong_count() > 0);
+        links.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps a thread until the proxy ends, or it ends before.
+    pub(super) fn keep(&self, thread: JoinHandle<()>) {
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+
+    /// Carries what the client sends, message by message, until there is no more.
+    fn carry_messages(&self, link: &Link) {
+        let mut messages = Messages::of(self.dialect);
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match link.read(&link.client, &mut buffer) {
+                Ok([]) if self.may_pass(link) => return link.finish(&link.server),
+                Ok(bytes) => messages.feed(bytes),
+                Err(_) => {
+                    // Also the end of a connection passes through a black one only when that is over.
+                    if self.may_pass(link) {
+                        link.reset();
+                    }
+                    return;
+                }
+            }
+            while let Some(message) = messages.next() {
+                if !self.may_pass(link) {
+                    return;
+                }
+                if !self.pass(link, &message) {
+                    return link.reset();
+                }
+                if lock(&link.client).is_none() {
+                    // The other thread still waits for the answer to a COMMIT that came late.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries what the server answers.
+    fn carry_answers(&self, link: &Link) {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = link.read(&link.server, &mut buffer);
+            if !self.may_pass(link) {
+                return;
+            }
+            let turn = lock(&link.answers);
+            if let Some(cut) = lock(&link.cut).take() {
+                let committed = read.as_ref().is_ok_and(|answer| says_committed(self.dialect, answer));
+                let counts = &mut self.orders().counts;
+                counts.cut_after += u64::from(committed);
+                counts.cut_late += u64::from(committed && matches!(cut, Cut::Late(_)));
+                counts.cut_refused += u64::from(!committed);
+                return link.reset();
+            }
+            match read {
+                Ok([]) => return link.finish(&link.client),
+                Ok(bytes) => {
+                    // Before the client can use the number.
+                    if link.prepares_commit.swap(false, Ordering::SeqCst) {
+                        lock(&link.commits).extend(prepared(bytes));
+                    }
+                    if link.write(&link.client, bytes).is_err() {
+                        return link.reset();
+                    }
+                }
+                Err(_) => return link.reset(),
+            }
+            drop(turn);
+        }
+    }
+
+    /// Passes a message on, or cuts it. Whether the connection goes on.
+    fn pass(&self, link: &Link, message: &Message) -> bool {
+        let commits = match message.import {
+            Import::None => false,
+            Import::Commits => true,
+            Import::PreparesCommit => {
+                link.prepares_commit.store(true, Ordering::SeqCst);
+                false
+            }
+            Import::Executes(statement) => lock(&link.commits).contains(&statement),
+        };
+        if !commits {
+            return link.write(&link.server, &message.bytes).is_ok();
+        }
+        let (number, cut) = {
+            let mut orders = self.orders();
+            orders.counts.commits += 1;
+            let cut = orders.cuts.pop_front();
+            orders.counts.cut_before += u64::from(cut == Some(Cut::Before));
+            (orders.counts.commits, cut)
+        };
+        let answers = lock(&link.answers);
+        match cut {
+            Some(Cut::Before) => return false,
+            Some(Cut::Late(delay)) => {
+                take_down(&link.client);
+                self.wait(Instant::now() + delay);
+            }
+            Some(Cut::After) | None => {}
+        }
+        *lock(&link.cut) = cut;
+        let passed = link.write(&link.server, &message.bytes).is_ok();
+        let hook = lock(&self.hook).clone();
+        if let Some(hook) = hook.filter(|_| passed) {
+            hook(number);
+        }
+        drop(answers);
+        passed
+    }
+}
