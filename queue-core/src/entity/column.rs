@@ -21,7 +21,7 @@ use crate::row::TimestampUtc;
 /// print-schema` does): those impls are written by `table!` alone. Both spellings work side by side.
 ///
 /// On SQLite, `returning` wants diesel's feature `returning_clauses_for_sqlite_3_35`, for these columns as for any.
-pub struct QueueColumn<T, K>(pub(crate) PhantomData<fn() -> (T, K)>);
+pub struct QueueColumn<T, K>(PhantomData<fn() -> (T, K)>);
 
 impl<T, K> QueueColumn<T, K> {
     /// The column. The derive writes one constant for each.

@@ -14,7 +14,7 @@ use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Out
 use crate::statement::QueueOn;
 
 /// The entities of a group that are yet to be handled.
-pub(crate) struct Entities<Q>(pub(crate) std::vec::IntoIter<Q>);
+pub(crate) struct Entities<Q>(std::vec::IntoIter<Q>);
 
 impl<Q> Entities<Q> {
     pub(crate) fn new(entities: Vec<Q>) -> Self {

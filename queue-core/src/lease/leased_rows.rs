@@ -25,7 +25,7 @@ pub(crate) struct Held<K> {
 }
 
 /// The rows of one entity that this process has leased, by the text of their keys.
-pub(crate) struct Holds<K>(pub(crate) Mutex<HashMap<String, Arc<Held<K>>>>);
+pub(crate) struct Holds<K>(Mutex<HashMap<String, Arc<Held<K>>>>);
 
 impl<K: Debug> Holds<K> {
     pub(crate) fn new() -> Self {

@@ -27,7 +27,7 @@ use crate::statement::{QueueOn, Scope};
 const REFUSALS: u32 = 3;
 
 /// Unless it is forgotten, the claims of an entity are made in steps from now on: a key could not be read, or that panicked.
-struct ReadsAll<'a>(pub(crate) &'a AtomicBool);
+struct ReadsAll<'a>(&'a AtomicBool);
 
 impl Drop for ReadsAll<'_> {
     fn drop(&mut self) {
