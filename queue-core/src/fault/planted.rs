@@ -1,25 +1,6 @@
-//! Where tests break an attempt, and bugs for the chaos harness to find.
-//!
-//! A fail point is a place at which a test can stop, delay or break an attempt. It is compiled in by the feature `failpoints`
-//! only. A planted bug exists in the chaos harness's own build only, with `--cfg queueable_planted`, where the variable
-//! `QUEUEABLE_PLANTED` names the one that is alive. In every other build the answers are constants, and nothing of it is left
-//! in the program.
-
-/// Passes a fail point: nothing, unless the feature `failpoints` is on and a test has configured it by its name, as the
-/// crate `fail` describes.
-#[cfg(feature = "failpoints")]
-macro_rules! fail_point {
-    ($name:literal) => {
-        ::fail::fail_point!($name)
-    };
-}
-
-#[cfg(not(feature = "failpoints"))]
-macro_rules! fail_point {
-    ($name:literal) => {};
-}
-
-pub(crate) use fail_point;
+//! Bugs that are planted to see whether the chaos harness finds them. Only its own build, with `--cfg queueable_planted`,
+//! has any, and there the variable `QUEUEABLE_PLANTED` names the one that is alive. In every other build the answers are
+//! constants, and nothing of it is left in the program.
 
 /// Whether this bug is alive.
 #[cfg(queueable_planted)]
