@@ -35,7 +35,7 @@ mod schema {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = reports)]
 // SQLite allows a handler one second by default, because it has one writer.
-#[queue(budget = "30s")]
+#[queue(timeout = "30s")]
 struct Report {
     id: i64,
     pages: i64,

@@ -30,7 +30,7 @@ const ACCOUNTS: i64 = 10;
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 // Groups that change the same balances hold each other up, unless all of them go by the account.
-#[queue(group = 50, group_by = account_id, max_tries = 1)]
+#[queue(group = 50, order_in_group = account_id, max_tries = 1)]
 struct Payment {
     id: i64,
     account_id: i64,

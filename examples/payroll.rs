@@ -69,7 +69,7 @@ const COMPANY: i64 = 0;
 /// Tells somebody that a salary was paid. The mail server may take its time, so no transaction is open meanwhile.
 #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
 #[diesel(table_name = notifications)]
-#[queue(lease = "30s", retry = fixed("1h"), metrics(begin, end))]
+#[queue(lease = "30s", retry = fixed("1h"), timestamps(begin, end))]
 struct Notification {
     id: i64,
     address: String,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The scan writes what it finds into the table `documents`, by an upsert, and knows nothing of what has to be indexed:
-//! `rerun_on(body)` makes a row due when its text is another one, whoever writes it. A text that changes while it is being
+//! `rerun_on_change(body)` makes a row due when its text is another one, whoever writes it. A text that changes while it is being
 //! indexed is indexed again: what the attempt has written is for the old text, so it does not end in SUCCESS.
 //!
 //! Exit codes: 0, or 1 when the index is not in step at the end, or something cannot be read.
@@ -55,7 +55,7 @@ struct Options {
 /// A file of the folder. Reading and parsing may be slow, so no transaction is open meanwhile: lease mode.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(lease = "60s", rerun_on(body), max_tries = 5)]
+#[queue(lease = "60s", rerun_on_change(body), max_tries = 5)]
 struct Document {
     id: i64,
     path: String,

@@ -55,14 +55,14 @@
 //!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
 //! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`]. For work that calls the
 //!   outside world or takes long: [`LeaseHandler`].
-//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, resend, skip, delete,
+//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, rerun, skip, delete,
 //!   purge, archive; a [dry run](Queue::dry_run) says what each would do.
 //!
 //! # A map
 //!
 //! | to | see |
 //! |---|---|
-//! | name columns, set retries, tries and budget | the [derive's attributes](derive@Queueable) |
+//! | name columns, set retries, tries and timeout | the [derive's attributes](derive@Queueable) |
 //! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
 //! | order, guard, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
 //! | purge, archive, redrive, back-fill, and see before what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |

@@ -85,24 +85,24 @@ macro_rules! entities {
 
 entities! {
     /// A payment in transaction mode.
-    Locked: (budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    Locked: (timeout = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
     /// A payment in group mode, which handles the payments of a company one after the other.
-    Grouped: (group = 20, group_by = company_id, budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    Grouped: (group = 20, order_in_group = company_id, timeout = "10s", retry = exponential("50ms", max = "1s"), max_tries = 20);
     /// A payment under a lease of two seconds.
-    Leased: (lease = "2s", budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
+    Leased: (lease = "2s", timeout = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
     /// A payment in transaction mode that may take two seconds.
-    HastyLocked: (budget = "2s", retry = exponential("50ms", max = "1s"), max_tries = 20);
+    HastyLocked: (timeout = "2s", retry = exponential("50ms", max = "1s"), max_tries = 20);
     /// A payment in a group that may take two seconds.
-    HastyGrouped: (group = 20, group_by = company_id, budget = "2s", retry = exponential("50ms", max = "1s"),
+    HastyGrouped: (group = 20, order_in_group = company_id, timeout = "2s", retry = exponential("50ms", max = "1s"),
         max_tries = 20);
     /// A payment under a lease that soon ends, where the call may take longer.
-    HastyLeased: (lease = "300ms", budget = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
+    HastyLeased: (lease = "300ms", timeout = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
     /// A payment in transaction mode that has one try, so that what came of it can be seen.
-    OnceLocked: (budget = "10s", max_tries = 1);
+    OnceLocked: (timeout = "10s", max_tries = 1);
     /// A payment in group mode that has one try.
-    OnceGrouped: (group = 20, group_by = company_id, budget = "10s", max_tries = 1);
+    OnceGrouped: (group = 20, order_in_group = company_id, timeout = "10s", max_tries = 1);
     /// A payment under a lease that has one try.
-    OnceLeased: (lease = "20s", budget = "10s", max_tries = 1);
+    OnceLeased: (lease = "20s", timeout = "10s", max_tries = 1);
 }
 
 /// The note that no entity can read.

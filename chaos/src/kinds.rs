@@ -47,7 +47,7 @@ macro_rules! kinds {
 
             #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
             #[diesel(table_name = documents)]
-            #[queue(rerun_on(body), retry = fixed("20ms"))]
+            #[queue(rerun_on_change(body), retry = fixed("20ms"))]
             #[queue $mode]
             pub(crate) struct Document {
                 pub(crate) id: i64,

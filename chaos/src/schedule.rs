@@ -158,7 +158,7 @@ fn draw(random: &mut fastrand::Rng, terms: Terms) -> Fault {
     let points = if mode == Mode::Lease { LEASE_POINTS } else { POINTS };
     match random.u8(..100) {
         0..18 => Fault::Kill { worker },
-        // Shorter than the budget in the modes with a transaction: beyond it the server ends the session of a handler that
+        // Shorter than the timeout in the modes with a transaction: beyond it the server ends the session of a handler that
         // does not return, and that uses a try, as promised. Longer than the lease where there is one.
         18..26 if mode == Mode::Lease => Fault::Freeze { worker: any, millis: random.u64(100..4000) },
         18..26 => Fault::Freeze { worker: any, millis: random.u64(100..2500) },

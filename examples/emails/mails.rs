@@ -22,11 +22,11 @@ diesel::table! {
 
 /// An unsent mail. Its table has a column `status` already, so the queue's columns get a prefix: `mail_status` and so on.
 ///
-/// Ten mails share a transaction, as ten share an `UPDATE` in the article. The budget is the mail server's: the default of
+/// Ten mails share a transaction, as ten share an `UPDATE` in the article. The timeout is the mail server's: the default of
 /// one second on SQLite is meant for handlers that stay in the database.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = unsent_emails)]
-#[queue(prefix = "mail_", group = 10, retry = fixed("500ms"), max_tries = 5, budget = "30s")]
+#[queue(prefix = "mail_", group = 10, retry = fixed("500ms"), max_tries = 5, timeout = "30s")]
 pub(crate) struct UnsentEmail {
     pub(crate) id: i32,
 }

@@ -40,7 +40,7 @@ diesel::table! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Queryable, Selectable, Identifiable, Queueable)]
 #[diesel(table_name = payments)]
 // SQLite allows a handler one second by default, because it has one writer; the others allow thirty.
-#[queue(retry = fixed("1s"), max_tries = 5, budget = "30s")]
+#[queue(retry = fixed("1s"), max_tries = 5, timeout = "30s")]
 pub(crate) struct Payment {
     pub(crate) id: i64,
     pub(crate) company_id: i64,

@@ -25,10 +25,10 @@ diesel::table! {
 /// A call that somebody is to receive.
 ///
 /// The lease is short, so that the rows of a killed process are soon taken over; the heartbeat keeps it alive for as long
-/// as a call takes, and the budget says how long that may be.
+/// as a call takes, and the timeout says how long that may be.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = webhooks)]
-#[queue(lease = "3s", budget = "30s", retry = fixed("200ms"), max_tries = 6)]
+#[queue(lease = "3s", timeout = "30s", retry = fixed("200ms"), max_tries = 6)]
 pub(crate) struct Webhook {
     pub(crate) id: i64,
     pub(crate) url: String,

@@ -34,16 +34,16 @@ pub use self::backend::{Now, NowPlus};
 pub use self::claim::{LowWater, Reach, claim_one, claim_some};
 pub use self::crash::CrashAccounting;
 pub use self::entity::{
-    BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, Guard, HasArchive, HasPriority,
-    HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage, LastAttemptTime,
-    LeaseMode, Migrations, NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns, QueueTable, Retry,
-    RetryPolicy, Schedule, ScheduledTime, Settings, StageText, StatusText, TimeZone, TransactionMode, TryCount,
-    UpdatedTime, Window,
+    BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
+    HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
+    LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns,
+    QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, Settings, StageText, StatusText, TimeZone,
+    TransactionMode, TryCount, UpdatedTime, Window,
 };
 #[doc(hidden)]
 pub use self::entity::{
-    GuardFor, SelectableEntity, UnwritableGuard, WritableGuard, assert_condition, assert_selectable, backends,
-    same_backend,
+    ConditionFor, SelectableEntity, UnwritableCondition, WritableCondition, assert_condition, assert_selectable,
+    backends, condition_on,
 };
 pub use self::error::{Error, Finding};
 pub use self::handler::{
@@ -61,8 +61,8 @@ pub use self::queue::{
 };
 pub use self::queueable::{Due, Queueable};
 pub use self::row::{
-    ColumnNames, Details, Fate, Instant, MAX_DELAY, Metrics, Missed, Options, Order, Periodic, QueueState, Rerun,
-    Stage, Stages, Status, TimestampUtc, UnknownStatus,
+    ColumnNames, Details, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange,
+    Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
 };
 #[doc(hidden)]
 pub use self::row::{ErrorText, Fence, stage_named};

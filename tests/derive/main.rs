@@ -68,7 +68,7 @@ pub mod strict {
 
         /// A public entity.
         #[derive(Debug, Clone, Copy, diesel::Queryable, diesel::Selectable, queueable::Queueable)]
-        #[queue(retry = linear("5m", max = "2h"), max_tries = 10, budget = "30s")]
+        #[queue(retry = linear("5m", max = "2h"), max_tries = 10, timeout = "30s")]
         pub struct Payment {
             /// Its key.
             pub id: i64,

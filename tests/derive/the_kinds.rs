@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
-use queueable::{Entity, Fate, HasPriority, HasStages, HasVersion, Metrics, Missed, QueueTable, Queueable, Stage};
+use queueable::{
+    Entity, HasPriority, HasStages, HasVersion, Missed, OnFinish, QueueTable, Queueable, Stage, Timestamps,
+};
 
 diesel::table! {
     documents (id) {
@@ -30,8 +32,8 @@ enum DocumentStage {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(prefix = "index_", priority(age = "1h"), when = "documents::approved.eq(true)", version = content_version)]
-#[queue(rerun_on(title, body), metrics(begin, end), window = "Mon-Fri 22:00-06:00 Europe/Berlin")]
+#[queue(prefix = "index_", priority(age = "1h"), claim_if = "documents::approved.eq(true)", version = content_version)]
+#[queue(rerun_on_change(title, body), timestamps(begin, end), window = "Mon-Fri 22:00-06:00 Europe/Berlin")]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Indexed {
     id: i64,
@@ -40,7 +42,7 @@ struct Indexed {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
 #[queue(stage = DocumentStage, stage_column = "step", archive(success = documents_done, failed = "documents_failed"))]
-#[queue(when = is_approved, order_by = body, exclusive)]
+#[queue(claim_if = is_approved, order_by = body, exclusive)]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Published {
     id: i64,
@@ -52,7 +54,7 @@ fn is_approved() -> diesel::dsl::Eq<documents::approved, bool> {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(periodic(missed = all(3)), period = "every", priority = "urgency", metrics)]
+#[queue(periodic(missed = all(3)), period = "every", priority = "urgency", timestamps)]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Checked {
     id: i64,
@@ -66,9 +68,9 @@ struct Once {
     id: i64,
 }
 
-fn guard_of<T: QueueTable>() -> Option<String> {
-    let guard = T::guard::<Sqlite>()?;
-    Some(diesel::debug_query::<Sqlite, _>(&guard).to_string())
+fn condition_of<T: QueueTable>() -> Option<String> {
+    let condition = T::claim_condition::<Sqlite>()?;
+    Some(diesel::debug_query::<Sqlite, _>(&condition).to_string())
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn an_entity_that_asks_for_nothing_has_no_options() {
         id: i64,
     }
     assert_eq!(<Plain as Entity>::Queue::OPTIONS, queueable::Options::NONE);
-    assert_eq!(guard_of::<plain_queue::Queue>(), None);
+    assert_eq!(condition_of::<plain_queue::Queue>(), None);
 }
 
 #[test]
@@ -92,10 +94,10 @@ fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
     assert_eq!(options.version, Some("content_version"));
     let rerun = options.rerun.unwrap();
     assert_eq!((rerun.columns, rerun.change_count), (&["title", "content"][..], "index_change_count"));
-    let kept = Metrics { begin: Some("index_begin_time"), end: Some("index_end_time"), ..Metrics::default() };
-    assert_eq!(options.metrics, kept);
+    let kept = Timestamps { begin: Some("index_begin_time"), end: Some("index_end_time"), ..Timestamps::default() };
+    assert_eq!(options.timestamps, kept);
     assert_eq!(options.window, Some("Mon-Fri 22:00-06:00 Europe/Berlin"));
-    assert!(options.guarded && !options.exclusive && !options.notifies);
+    assert!(options.conditional && !options.exclusive && !options.notifies);
 }
 
 #[test]
@@ -103,8 +105,8 @@ fn names_are_given_and_policies_have_defaults() {
     let options = published_queue::Queue::OPTIONS;
     let stages = options.stages.unwrap();
     assert_eq!((stages.column, stages.names), ("step", &["READ", "translated", "SEND_OUT"][..]));
-    assert_eq!(options.on_success, Fate::Archive("documents_done"));
-    assert_eq!(options.on_failure, Fate::Archive("documents_failed"));
+    assert_eq!(options.on_success, OnFinish::Archive("documents_done"));
+    assert_eq!(options.on_failure, OnFinish::Archive("documents_failed"));
     assert_eq!(options.order.unwrap().column, "content");
     assert!(options.exclusive);
     let options = once_queue::Queue::OPTIONS;
@@ -115,18 +117,18 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!((periodic.period, periodic.cron), ("every", "cron"));
     assert_eq!(periodic.missed, Missed::All(3));
     assert_eq!(options.priority, Some("urgency"));
-    assert_eq!(options.metrics.updated, Some("updated_time"));
+    assert_eq!(options.timestamps.updated, Some("updated_time"));
 
     let options = once_queue::Queue::OPTIONS;
-    assert_eq!((options.on_success, options.on_failure), (Fate::Delete, Fate::Keep));
+    assert_eq!((options.on_success, options.on_failure), (OnFinish::Delete, OnFinish::Keep));
     assert_eq!(options.order.unwrap().age, Some(Duration::from_secs(86_400)));
 }
 
 #[test]
-fn a_guard_is_an_expression_or_a_function() {
+fn a_condition_is_an_expression_or_a_function() {
     let expected = "(`documents`.`approved` = ?)";
-    for guard in [guard_of::<indexed_queue::Queue>(), guard_of::<published_queue::Queue>()] {
-        assert!(guard.as_deref().is_some_and(|guard| guard.contains(expected)), "{guard:?}");
+    for condition in [condition_of::<indexed_queue::Queue>(), condition_of::<published_queue::Queue>()] {
+        assert!(condition.as_deref().is_some_and(|condition| condition.contains(expected)), "{condition:?}");
     }
 }
 

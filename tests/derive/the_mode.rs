@@ -28,7 +28,7 @@ macro_rules! entity {
 
 #[test]
 fn is_a_transaction_for_each_message_unless_the_attributes_say_more() {
-    entity!(Plain, #[queue(max_tries = 3, budget = "5s")]);
+    entity!(Plain, #[queue(max_tries = 3, timeout = "5s")]);
     assert_eq!(mode::<Plain>(), TypeId::of::<TransactionMode>());
     assert_eq!(mode::<Payment>(), TypeId::of::<TransactionMode>());
 }
@@ -36,11 +36,11 @@ fn is_a_transaction_for_each_message_unless_the_attributes_say_more() {
 #[test]
 fn is_a_lease_where_one_is_given() {
     entity!(Shortest, #[queue(lease = "100ms")]);
-    entity!(Longest, #[queue(lease = "1d", budget = "2d")]);
+    entity!(Longest, #[queue(lease = "1d", timeout = "2d")]);
     assert_eq!([mode::<Shortest>(), mode::<Longest>()], [TypeId::of::<LeaseMode>(); 2]);
     assert_eq!(Shortest::SETTINGS, Settings::DEFAULT.lease(Duration::from_millis(100)));
     let day = Duration::from_secs(86_400);
-    assert_eq!(Longest::SETTINGS, Settings::DEFAULT.lease(day).budget(2 * day));
+    assert_eq!(Longest::SETTINGS, Settings::DEFAULT.lease(day).timeout(2 * day));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn orders_a_group_by_the_named_column_only() {
         Unordered { id: 1, company_id: 9 }.compare_in_group(&Unordered { id: 2, company_id: 3 }),
         Ordering::Equal
     );
-    entity!(ByCompany, #[queue(group = 50, group_by = company_id)]);
+    entity!(ByCompany, #[queue(group = 50, order_in_group = company_id)]);
     assert_eq!(
         ByCompany { id: 1, company_id: 9 }.compare_in_group(&ByCompany { id: 2, company_id: 3 }),
         Ordering::Greater
@@ -88,7 +88,7 @@ fn orders_a_group_by_the_column_and_not_by_the_fields_name() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = parcels)]
     #[queue(group = 50)]
-    #[queue(group_by = r#type)]
+    #[queue(order_in_group = r#type)]
     struct Parcel<'a> {
         #[expect(dead_code)]
         id: i64,
@@ -106,7 +106,7 @@ fn orders_a_group_in_an_entity_that_a_macro_writes() {
         ($name:ident) => {
             #[derive(Queryable, Selectable, Queueable)]
             #[diesel(table_name = payments)]
-            #[queue(group = 50, group_by = company_id)]
+            #[queue(group = 50, order_in_group = company_id)]
             struct $name {
                 #[expect(dead_code)]
                 id: i64,

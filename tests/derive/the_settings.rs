@@ -1,4 +1,4 @@
-//! Retries, tries, budget and names.
+//! Retries, tries, timeout and names.
 
 use super::*;
 
@@ -34,8 +34,8 @@ fn have_the_librarys_defaults() {
 
 #[test]
 fn are_taken_from_the_attributes() {
-    entity!(Tuned, #[queue(max_tries = 2147483647, budget = "1500ms")] #[queue(prefix = "a_")]);
-    assert_eq!(Tuned::SETTINGS, Settings::DEFAULT.max_tries(2_147_483_647).budget(Duration::from_millis(1500)));
+    entity!(Tuned, #[queue(max_tries = 2147483647, timeout = "1500ms")] #[queue(prefix = "a_")]);
+    assert_eq!(Tuned::SETTINGS, Settings::DEFAULT.max_tries(2_147_483_647).timeout(Duration::from_millis(1500)));
     assert!(is::<Tuned>(Retry::DEFAULT));
     assert_eq!(<Tuned as Entity>::Queue::COLUMNS.status, "a_status");
 }

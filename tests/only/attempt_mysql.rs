@@ -199,7 +199,7 @@ fn a_conflict_is_known_in_the_servers_own_language() {
         book(payment, message)
     })
     .workers(1)
-    .lock_wait(Duration::from_secs(1))
+    .lock_timeout(Duration::from_secs(1))
     .run_until_idle()
     .unwrap();
     assert_eq!((tally.interrupted, tally.succeeded), (1, 1));
@@ -211,7 +211,7 @@ fn a_worker_that_is_frozen_in_its_transaction_does_not_hold_its_row_for_hours() 
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     let mut frozen = bank.connect();
-    let limits = SessionLimits { lock_wait: PATIENCE, budget: Duration::from_secs(1), attempts: true };
+    let limits = SessionLimits { lock_timeout: PATIENCE, timeout: Duration::from_secs(1), attempts: true };
     frozen.prepare_session(limits).unwrap();
     frozen.begin().unwrap();
     diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(2)).execute(&mut frozen).unwrap();

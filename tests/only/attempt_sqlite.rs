@@ -39,7 +39,8 @@ fn a_second_writer_waits_its_turn_and_nobody_sees_a_locked_database() {
         Ok(outcome)
     };
     let patience = Duration::from_secs(20);
-    let tally = Payment::poller(bank.pool(4), book_and_tell).workers(4).lock_wait(patience).run_until_idle().unwrap();
+    let tally =
+        Payment::poller(bank.pool(4), book_and_tell).workers(4).lock_timeout(patience).run_until_idle().unwrap();
     let written = writer.join().unwrap();
     assert_eq!((tally.succeeded, tally.interrupted, tally.retried, written), (100, 0, 0, 100));
     let of_two = payments::table.filter(payments::company_id.eq(2)).count();
@@ -53,10 +54,10 @@ fn a_poller_that_starts_while_another_writes_waits_for_it_and_says_so_when_that_
     let id = bank.enqueue([1])[0];
     let mut holder = bank.connect();
     holder.batch_execute("BEGIN IMMEDIATE").unwrap();
-    let refused = bank.poller(book).lock_wait(Duration::from_millis(50)).start().map(|_| ()).unwrap_err();
+    let refused = bank.poller(book).lock_timeout(Duration::from_millis(50)).start().map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("database is locked"), "{refused}");
     let (started, wait) = mpsc::channel();
-    let poller = bank.poller(book).lock_wait(PATIENCE);
+    let poller = bank.poller(book).lock_timeout(PATIENCE);
     let start = std::thread::spawn(move || {
         let tally = poller.run_until_idle().unwrap();
         started.send(tally.succeeded).unwrap();
@@ -83,7 +84,7 @@ fn a_writer_that_holds_the_database_delays_the_claim_and_costs_no_try() {
             handled.lock().unwrap().send(message.try_number())?;
             book(payment, message)
         })
-        .lock_wait(Duration::from_millis(50))
+        .lock_timeout(Duration::from_millis(50))
         .start()
         .unwrap();
     // Several claims give up within this time.

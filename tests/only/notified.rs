@@ -26,7 +26,7 @@ macro_rules! entity {
     ($name:ident $(, $mode:tt)?) => {
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = orders)]
-        #[queue(wake = notify, retry = fixed("5m"), rerun_on(title))]
+        #[queue(wake = notify, retry = fixed("5m"), rerun_on_change(title))]
         $(#[queue $mode])?
         struct $name {
             id: i64,

@@ -83,7 +83,7 @@ fn a_server_that_is_away_after_its_kill_in_a_group_costs_no_try_and_nobody_is_in
     let (kill, killed) = mpsc::channel();
     let handler = Killer { server: server.clone(), killed: Mutex::new(Some(kill)) };
     let mut settings = queueable::PollerSettings::default();
-    (settings.workers, settings.pool_wait) = (1, Duration::from_millis(100));
+    (settings.workers, settings.pool_timeout) = (1, Duration::from_millis(100));
     let handle = Together::poller(bank.pool(1), handler).settings(settings).start().unwrap();
     killed.recv_timeout(PATIENCE).unwrap();
     // Long enough for the worker to give up what it wants to know.

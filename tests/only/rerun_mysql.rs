@@ -18,7 +18,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = readings)]
-#[queue(rerun_on(value, name, payload))]
+#[queue(rerun_on_change(value, name, payload))]
 struct Reading {
     #[expect(dead_code, reason = "nobody asks which one it is")]
     id: i64,

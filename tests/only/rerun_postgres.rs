@@ -18,7 +18,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = events)]
-#[queue(rerun_on(payload, place, amount))]
+#[queue(rerun_on_change(payload, place, amount))]
 struct Event {
     #[expect(dead_code, reason = "nobody asks which one it is")]
     id: i64,

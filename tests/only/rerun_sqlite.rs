@@ -25,7 +25,7 @@ struct Plain {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = readings)]
-#[queue(rerun_on(doubled))]
+#[queue(rerun_on_change(doubled))]
 struct Reading {
     #[expect(dead_code, reason = "nobody asks which one it is")]
     id: i64,
@@ -53,6 +53,6 @@ fn generated_columns_are_refused_because_no_trigger_sees_them() {
         let refused = Reading::poller(database.pool(3), done).workers(1).run_until_idle();
         let Err(Error::Unsafe(findings)) = refused else { panic!("{refused:?}") };
         assert!(findings[0].problem.contains(SAID), "{findings:?}");
-        assert!(findings[0].mend.contains("rerun_on"), "{findings:?}");
+        assert!(findings[0].mend.contains("rerun_on_change"), "{findings:?}");
     }
 }

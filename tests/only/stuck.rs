@@ -19,13 +19,13 @@ const ENDLESS: i64 = 1;
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = impatient_queue, retry = fixed("1h"), budget = "3s")]
+#[queue(module = impatient_queue, retry = fixed("1h"), timeout = "3s")]
 struct Impatient {
     id: i64,
     amount_cents: i64,
 }
 
-entity!(Together, together_queue, budget = "3s", group = 20);
+entity!(Together, together_queue, timeout = "3s", group = 20);
 
 /// A poller with one worker, and what is seen of its handlers.
 struct Stage {
@@ -51,7 +51,7 @@ impl Stage {
         };
         let mut settings = PollerSettings::default();
         settings.workers = 1;
-        settings.pool_wait = Duration::from_millis(100);
+        settings.pool_timeout = Duration::from_millis(100);
         let poller = Impatient::poller(bank.database.pool(connections), handler).settings(settings);
         Stage { poller, begun, release }
     }
@@ -84,7 +84,7 @@ fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_pla
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
     let state = bank.state(endless);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget of 3s"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
     await_status(&bank, other, Status::Success);
     // The handler is still there.
     let shutdown = handle.shutdown(PATIENCE);
@@ -152,7 +152,7 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
     assert_eq!((tally.succeeded, tally.retried, tally.failed, tally.lost), (299, 1, 0, 0));
     let state = bank.state(endless);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget of 3s"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
     drop(release);
     ids.remove(199);
     assert_eq!(booked(&bank), ids);

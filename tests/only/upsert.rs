@@ -20,7 +20,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = articles)]
-#[queue(version = revision, rerun_on(body))]
+#[queue(version = revision, rerun_on_change(body))]
 struct Article {
     id: i64,
     revision: i64,

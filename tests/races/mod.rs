@@ -29,7 +29,7 @@ struct Patient {
 /// A payment under the shortest lease.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(lease = "100ms", budget = "60s", max_tries = 1000, retry = fixed("0s"))]
+#[queue(lease = "100ms", timeout = "60s", max_tries = 1000, retry = fixed("0s"))]
 struct Hasty {
     id: i64,
     amount_cents: i64,

@@ -63,7 +63,7 @@ impl Sources {
 
     /// The imports from one room into another, by both rooms' names.
     pub(crate) fn between_rooms(&self) -> BTreeMap<(String, String), Vec<Import>> {
-        self.arrows(|file| room_of(file), |_, _| true)
+        self.arrows(room_of, |_, _| true)
     }
 
     /// The imports from one file of a room into another, by both files' names.

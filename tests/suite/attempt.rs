@@ -368,10 +368,10 @@ fn a_row_with_an_unknown_status_is_never_claimed() {
 }
 
 #[test]
-fn a_handler_over_its_budget_commits_nothing_and_its_failure_says_so() {
+fn a_handler_past_its_timeout_commits_nothing_and_its_failure_says_so() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = hurried_queue, budget = "500ms", retry = fixed("1h"))]
+    #[queue(module = hurried_queue, timeout = "500ms", retry = fixed("1h"))]
     struct Hurried {
         id: i64,
     }
@@ -384,7 +384,7 @@ fn a_handler_over_its_budget_commits_nothing_and_its_failure_says_so() {
         diesel::insert_into(ledger::table)
             .values((ledger::payment_id.eq(hurried.id), ledger::amount_cents.eq(0)))
             .execute(message.connection())?;
-        // Nobody ever sends: this is a handler that hangs for longer than its budget.
+        // Nobody ever sends: this is a handler that hangs for longer than its timeout.
         let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(2));
         Ok(Outcome::Done)
     });
@@ -393,7 +393,7 @@ fn a_handler_over_its_budget_commits_nothing_and_its_failure_says_so() {
     assert!(bank.booked().is_empty());
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(error_text(&state).contains("longer than its budget of 500ms"), "{state:?}");
+    assert!(error_text(&state).contains("longer than its timeout of 500ms"), "{state:?}");
 }
 
 fn book_nothing(message: &mut Message<'_, Conn>) -> QueryResult<usize> {

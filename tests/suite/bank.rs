@@ -38,7 +38,7 @@ diesel::allow_tables_to_appear_in_same_query!(companies, payments, ledger);
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Identifiable, Queueable)]
 #[diesel(table_name = payments)]
 // SQLite, which has one writer, allows a second by default.
-#[queue(retry = fixed("1h"), max_tries = 3, budget = "30s")]
+#[queue(retry = fixed("1h"), max_tries = 3, timeout = "30s")]
 pub(crate) struct Payment {
     pub(crate) id: i64,
     pub(crate) company_id: i64,

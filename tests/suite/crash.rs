@@ -25,10 +25,10 @@ use crate::suite::main_job::program::{Ended, Program};
 /// The amount that ends the process.
 const DEADLY: i64 = -1;
 
-/// The same rows, with a budget that a test can wait for.
+/// The same rows, with a timeout that a test can wait for.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = hasty_queue, retry = fixed("1h"), budget = "3s")]
+#[queue(module = hasty_queue, retry = fixed("1h"), timeout = "3s")]
 struct Hasty {
     id: i64,
     company_id: i64,
@@ -38,7 +38,7 @@ struct Hasty {
 /// The same rows in groups.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = grouped_queue, retry = fixed("1h"), budget = "3s", group = 20)]
+#[queue(module = grouped_queue, retry = fixed("1h"), timeout = "3s", group = 20)]
 struct Grouped {
     id: i64,
     company_id: i64,
@@ -296,7 +296,7 @@ fn a_row_that_was_set_aside_and_is_sent_again_is_not_set_aside_at_once() {
     scene.assert_set_aside(deadly);
     let session = &mut scene.bank.connect();
     for send in
-        [(|session| Payment::queue().all_rows().resend(session)) as fn(&mut Conn) -> Result<usize, Error>, |session| {
+        [(|session| Payment::queue().all_rows().rerun(session)) as fn(&mut Conn) -> Result<usize, Error>, |session| {
             Payment::queue().all_rows().retry_now(session)
         }]
     {
@@ -304,7 +304,7 @@ fn a_row_that_was_set_aside_and_is_sent_again_is_not_set_aside_at_once() {
         assert_eq!(scene.run_until_over(), 3);
         scene.assert_set_aside(deadly);
     }
-    Payment::queue().all_rows().resend(session).unwrap();
+    Payment::queue().all_rows().rerun(session).unwrap();
     scene.bank.run(book);
     let state = scene.bank.state(deadly);
     assert_eq!((state.status, state.last_attempt_error_message), (Status::Success, None));

@@ -14,11 +14,11 @@ use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::main_job::program::Program;
 
-const BUDGET: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = brief_queue, retry = fixed("1h"), budget = "2s")]
+#[queue(module = brief_queue, retry = fixed("1h"), timeout = "2s")]
 struct Brief {
     id: i64,
     company_id: i64,
@@ -27,7 +27,7 @@ struct Brief {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = brief_group_queue, retry = fixed("0s"), budget = "2s", group = 8)]
+#[queue(module = brief_group_queue, retry = fixed("0s"), timeout = "2s", group = 8)]
 struct BriefInGroups {
     id: i64,
     company_id: i64,
@@ -83,11 +83,11 @@ fn a_process_of_its_own() {
         return;
     }
     let tally = Brief::poller(pool, book_and_wait).workers(1).run_until_idle().unwrap();
-    assert_eq!(tally.succeeded, 0, "it was over its budget");
+    assert_eq!(tally.succeeded, 0, "it was past its timeout");
 }
 
 #[test]
-fn a_group_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
+fn a_group_that_was_frozen_past_its_timeout_commits_nothing_when_it_wakes() {
     let (bank, directory) = (Bank::new(), tempfile::tempdir().unwrap());
     let ids = bank.enqueue(1..=12);
     let place = directory.path().to_str().unwrap();
@@ -97,7 +97,7 @@ fn a_group_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
     program.signal("STOP");
     if db::NAME == "sqlite" {
         let (_nobody, time) = mpsc::channel::<()>();
-        let _ = time.recv_timeout(BUDGET);
+        let _ = time.recv_timeout(TIMEOUT);
     } else {
         let handler = |row: &BriefInGroups, message: &mut Message<'_, Conn>| book_brief(&row.alone(), message);
         let tally = BriefInGroups::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
@@ -113,7 +113,7 @@ fn a_group_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
 }
 
 #[test]
-fn a_worker_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
+fn a_worker_that_was_frozen_past_its_timeout_commits_nothing_when_it_wakes() {
     let (bank, directory) = (Bank::new(), tempfile::tempdir().unwrap());
     let id = bank.enqueue([1])[0];
     let place = directory.path().to_str().unwrap();
@@ -129,7 +129,7 @@ fn a_worker_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
     } else {
         // Nobody can end it: it keeps the write lock.
         let (_nobody, time) = mpsc::channel::<()>();
-        let _ = time.recv_timeout(BUDGET);
+        let _ = time.recv_timeout(TIMEOUT);
     }
     fs::write(directory.path().join("release"), "").unwrap();
     program.signal("CONT");
@@ -140,7 +140,7 @@ fn a_worker_that_was_frozen_past_its_budget_commits_nothing_when_it_wakes() {
         assert_eq!(bank.booked(), [id]);
     } else {
         assert_eq!((state.status, state.try_count), (Status::Error, 1));
-        assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget"));
+        assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout"));
         assert_eq!(bank.booked(), [0; 0]);
     }
 }

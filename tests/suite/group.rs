@@ -13,10 +13,10 @@ use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, 
 
 /// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
 macro_rules! entity {
-    ($name:ident, $module:ident, budget = $budget:tt, $($settings:tt)*) => {
+    ($name:ident, $module:ident, timeout = $timeout:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, budget = $budget, $($settings)*)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, timeout = $timeout, $($settings)*)]
         pub(crate) struct $name {
             id: i64,
             company_id: i64,
@@ -30,14 +30,14 @@ macro_rules! entity {
         }
     };
     ($name:ident, $module:ident, $($settings:tt)*) => {
-        entity!($name, $module, budget = "30s", $($settings)*);
+        entity!($name, $module, timeout = "30s", $($settings)*);
     };
 }
 pub(crate) use entity;
 
 entity!(Grouped, grouped_queue, group = 50);
 entity!(Optimistic, optimistic_queue, group(50, optimistic));
-entity!(ByCompany, by_company_queue, group = 50, group_by = company_id);
+entity!(ByCompany, by_company_queue, group = 50, order_in_group = company_id);
 entity!(Large, large_queue, group = 200);
 
 pub(crate) fn run<Q: QueueOn<Conn>>(bank: &Bank, handler: impl HandlerFor<Q, Conn> + 'static) -> Tally {

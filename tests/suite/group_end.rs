@@ -15,7 +15,7 @@ use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 
 entity!(Ended, ended_queue, group = 50);
 entity!(EndedOptimistic, ended_optimistic_queue, group(50, optimistic));
-entity!(Hurried, hurried_group, budget = "4s", group = 50);
+entity!(Hurried, hurried_group, timeout = "4s", group = 50);
 
 /// Books five payments in a group of eight, where the handler of one of them says this to the database.
 fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResult) -> (Bank, Vec<i64>) {
@@ -278,7 +278,7 @@ fn a_slow_handler_closes_its_group_early_and_the_rest_of_the_group_is_not_punish
     let tally = run::<Hurried>(&bank, move |hurried: &Hurried, message: &mut Message<'_, Conn>| {
         book(&hurried.payment(), message)?;
         if hurried.id == slow {
-            // Nobody ever sends: this takes more than half the budget, and less than all of it.
+            // Nobody ever sends: this takes more than half the timeout, and less than all of it.
             let _ = wait.lock().unwrap().recv_timeout(Duration::from_millis(2200));
         } else if hurried.id == slow + 1 {
             let committed = ledger::table.filter(ledger::payment_id.eq(slow)).count();
@@ -292,7 +292,7 @@ fn a_slow_handler_closes_its_group_early_and_the_rest_of_the_group_is_not_punish
 }
 
 #[test]
-fn a_handler_over_its_budget_is_judged_alone_and_its_group_is_not() {
+fn a_handler_past_its_timeout_is_judged_alone_and_its_group_is_not() {
     let bank = Bank::new();
     let ids = enqueue_group(&bank, 4, 1..=4);
     let (_nobody, wait) = mpsc::channel::<()>();
@@ -308,7 +308,7 @@ fn a_handler_over_its_budget_is_judged_alone_and_its_group_is_not() {
     assert_eq!(booked(&bank), [ids[0], ids[1], ids[3]]);
     let state = bank.state(slow);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap_or_default().contains("longer than its budget of 4s"));
+    assert!(state.last_attempt_error_message.unwrap_or_default().contains("longer than its timeout of 4s"));
 }
 
 #[test]

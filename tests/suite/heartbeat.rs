@@ -28,7 +28,7 @@ struct Brief {
 /// A payment whose call may take less than its lease.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(lease = "60s", budget = "100ms", retry = fixed("1h"))]
+#[queue(lease = "60s", timeout = "100ms", retry = fixed("1h"))]
 struct Hurried {
     #[allow(dead_code, reason = "the key is selected with it")]
     id: i64,
@@ -67,7 +67,7 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
     let seen = bank.clone();
     let handler = (
         move |brief: &Brief, lease: &Lease| {
-            // Longer than a lease, and longer than the budget, which is the lease unless more is asked for.
+            // Longer than a lease, and longer than the timeout, which is the lease unless more is asked for.
             lease.extend(Duration::from_secs(600))?;
             let mut reader = seen.connect();
             let mut end = || {
@@ -117,7 +117,7 @@ fn a_call_is_told_before_anybody_else_can_take_its_row() {
 }
 
 #[test]
-fn a_call_over_its_budget_is_a_failure_with_a_text_of_its_own_before_it_returns() {
+fn a_call_past_its_timeout_is_a_failure_with_a_text_of_its_own_before_it_returns() {
     let bank = Bank::new();
     let id = bank.enqueue([100])[0];
     let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
@@ -134,7 +134,7 @@ fn a_call_over_its_budget_is_a_failure_with_a_text_of_its_own_before_it_returns(
     let state = bank.state(id);
     assert_eq!(
         (state.try_count, state.last_attempt_error_message.as_deref()),
-        (1, Some("the handler took longer than its budget of 100ms"))
+        (1, Some("the handler took longer than its timeout of 100ms"))
     );
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();

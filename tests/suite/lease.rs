@@ -262,7 +262,7 @@ fn one_claim_takes_many_rows_and_the_workers_share_them() {
         assert_eq!(tally.succeeded, 60);
         assert_eq!(calls.lock().unwrap().len(), 60);
         assert!(calls.lock().unwrap().values().all(|calls| *calls == 1));
-        Charge::queue().all_rows().resend(&mut bank.connect()).unwrap();
+        Charge::queue().all_rows().rerun(&mut bank.connect()).unwrap();
     }
     assert_eq!(bank.booked().len(), 2 * ids.len());
 }
@@ -292,7 +292,7 @@ fn rows_that_were_claimed_and_not_begun_are_given_back_at_shutdown() {
         gate.open();
         let shutdown = shutdown.join().unwrap();
         assert_eq!((shutdown.tally.succeeded, shutdown.rolled_back), (1, 0));
-        Charge::queue().all_rows().resend(&mut bank.connect()).unwrap();
+        Charge::queue().all_rows().rerun(&mut bank.connect()).unwrap();
     }
 }
 

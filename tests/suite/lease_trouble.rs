@@ -19,7 +19,7 @@ const STYLES: [ClaimStyle; 2] = [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect]
 /// A company as a message, in a transaction: another queue beside the charges.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = companies)]
-#[queue(budget = "60s")]
+#[queue(timeout = "60s")]
 struct Company {
     #[allow(dead_code, reason = "the key is selected with it")]
     id: i64,

@@ -166,7 +166,7 @@ fn a_column_of_the_applications_own_is_neither_used_nor_dropped() {
 /// A queue with columns whose names are ordinary words, and the same without them.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = worded_queue, stage = InvoiceStage, priority, metrics(begin))]
+#[queue(module = worded_queue, stage = InvoiceStage, priority, timestamps(begin))]
 struct Worded {
     #[allow(dead_code)]
     id: i64,

@@ -14,7 +14,7 @@ use crate::suite::lease::Charge;
 /// A payment that shares its transaction with others.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(group = 10, retry = fixed("1h"), budget = "30s")]
+#[queue(group = 10, retry = fixed("1h"), timeout = "30s")]
 pub(crate) struct Grouped {
     pub(crate) id: i64,
     pub(crate) amount_cents: i64,

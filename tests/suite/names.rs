@@ -135,7 +135,7 @@ pub(crate) fn a_table_elsewhere_works(pool: &Pool<ConnectionManager<Conn>>) {
 
     let mut connection = pool.get().unwrap();
     let succeeded = Elsewhere::queue().filter(invoice::total.eq(7)).finished();
-    assert_eq!(succeeded.resend(&mut *connection).unwrap(), 1);
+    assert_eq!(succeeded.rerun(&mut *connection).unwrap(), 1);
     connection.revert_last_migration(queue()).unwrap();
     assert!(Elsewhere::poller(pool.clone(), handler).workers(1).start().is_err());
     let left: i64 = invoice::table.count().get_result(&mut connection).unwrap();

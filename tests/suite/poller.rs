@@ -323,8 +323,8 @@ fn settings_beyond_all_measure_are_refused_by_name() {
     type Set = fn(&mut PollerSettings);
     let bank = Bank::new();
     let cases: [(&str, Set); 3] = [
-        ("pool_wait", |settings| settings.pool_wait = Duration::MAX),
-        ("pool_wait", |settings| settings.pool_wait = Duration::ZERO),
+        ("pool_timeout", |settings| settings.pool_timeout = Duration::MAX),
+        ("pool_timeout", |settings| settings.pool_timeout = Duration::ZERO),
         ("the pool's max_size", |settings| settings.workers = usize::MAX),
     ];
     for (name, set) in cases {

@@ -12,10 +12,10 @@ use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, companies, payments};
 
 #[test]
-fn a_budget_is_kept_although_the_poll_interval_is_longer() {
+fn a_timeout_is_kept_although_the_poll_interval_is_longer() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = companies)]
-    #[queue(budget = "1m")]
+    #[queue(timeout = "1m")]
     #[expect(dead_code, reason = "it only takes time")]
     struct Company {
         id: i64,
@@ -23,7 +23,7 @@ fn a_budget_is_kept_although_the_poll_interval_is_longer() {
 
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = hurried_queue, budget = "50ms", retry = fixed("1h"))]
+    #[queue(module = hurried_queue, timeout = "50ms", retry = fixed("1h"))]
     #[expect(dead_code, reason = "it only takes time")]
     struct Hurried {
         id: i64,
@@ -55,5 +55,5 @@ fn a_budget_is_kept_although_the_poll_interval_is_longer() {
         .unwrap();
     let state: QueueState = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::Error, 1), "{state:?}");
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its budget of 50ms"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 50ms"));
 }

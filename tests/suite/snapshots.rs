@@ -15,7 +15,7 @@ use queueable::{ErrorText, Fence, Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
-use crate::suite::fate::Moved;
+use crate::suite::on_finish::Moved;
 use crate::suite::periodic::Once as Periodic;
 use crate::suite::stages::Invoice;
 

@@ -21,14 +21,14 @@ struct Entity2 {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on(title, body))]
+#[queue(rerun_on_change(title, body))]
 struct Entity3 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(when = "payments::title")]
+#[queue(claim_if = "payments::title")]
 struct Entity5 {
     id: i64,
 }

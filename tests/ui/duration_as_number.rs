@@ -4,7 +4,7 @@ use queueable::Queueable;
 diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(budget = 30)]
+#[queue(timeout = 30)]
 struct Payment {
     id: i64,
     amount_cents: i64,

@@ -5,7 +5,7 @@ diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status ->
 
 #[derive(Queryable, Selectable, Queueable)]
 #[queue(max_tries)]
-#[queue(retry = , budget("30s"))]
+#[queue(retry = , timeout("30s"))]
 struct Payment {
     id: i64,
     amount_cents: i64,

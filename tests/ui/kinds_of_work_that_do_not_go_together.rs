@@ -33,14 +33,14 @@ struct Entity4 {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on(title), on_success = delete)]
+#[queue(rerun_on_change(title), on_success = delete)]
 struct Entity5 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on(title), archive(failed = failures))]
+#[queue(rerun_on_change(title), archive(failed = failures))]
 struct Entity6 {
     id: i64,
 }
@@ -61,7 +61,7 @@ struct Entity8 {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(priority = "rank", metrics, created_time = "rank")]
+#[queue(priority = "rank", timestamps, created_time = "rank")]
 struct Entity9 {
     id: i64,
 }
@@ -80,7 +80,7 @@ enum Step {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on(title), stage = Step)]
+#[queue(rerun_on_change(title), stage = Step)]
 struct Entity11 {
     id: i64,
 }

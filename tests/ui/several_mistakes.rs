@@ -4,7 +4,7 @@ use queueable::Queueable;
 diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(max_tries = 0, retry = fixed("10"), budget = "1y")]
+#[queue(max_tries = 0, retry = fixed("10"), timeout = "1y")]
 struct Payment {
     id: i64,
     amount_cents: i64,

@@ -47,14 +47,14 @@ struct Entity6 {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(when = "payments::approved.eq(")]
+#[queue(claim_if = "payments::approved.eq(")]
 struct Entity7 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(when)]
+#[queue(claim_if)]
 struct Entity8 {
     id: i64,
 }
@@ -117,35 +117,35 @@ struct Entity16 {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on = title)]
+#[queue(rerun_on_change = title)]
 struct Entity17 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on())]
+#[queue(rerun_on_change())]
 struct Entity18 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(rerun_on(title, title))]
+#[queue(rerun_on_change(title, title))]
 struct Entity19 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(metrics(begun))]
+#[queue(timestamps(begun))]
 struct Entity20 {
     id: i64,
 }
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(metrics = begin)]
+#[queue(timestamps = begin)]
 struct Entity21 {
     id: i64,
 }

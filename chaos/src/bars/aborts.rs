@@ -34,7 +34,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut restarts = 0;
     for accounting in [Accounting::On, Accounting::Strict] {
         enqueue(run, aborting)?;
-        // After a crash, strict accounts let a row wait for its budget: a short one.
+        // After a crash, strict accounts let a row wait for its timeout: a short one.
         let recipe = run.recipe().terms(Terms::Hasty).accounting(accounting);
         let crashes = work_on(run, &recipe, aborting)?;
         restarts += crashes;

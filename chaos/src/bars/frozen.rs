@@ -1,9 +1,9 @@
 //! Bar 17: a process is frozen in the middle of a handler. Its row runs elsewhere within a bound; thawed, it commits nothing.
 //!
-//! The bound is set by the server, which ends the session of a frozen transaction: after the budget on PostgreSQL, a second
+//! The bound is set by the server, which ends the session of a frozen transaction: after the timeout on PostgreSQL, a second
 //! later on MariaDB. Under a lease, where the call is outside of any transaction, it is the lease. On SQLite nobody can end a
 //! transaction of another process: while its writer is frozen nobody writes, and there is no bound; but what it would have
-//! written after its budget it does not commit.
+//! written after its timeout it does not commit.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a hasty payment may take.
-const BUDGET: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_millis(300);
 /// For a look at the queue, an attempt, and a machine with other things to do.
 const ALLOWANCE: Duration = Duration::from_secs(2);
@@ -42,8 +42,8 @@ fn run(run: &mut Run) -> Result<()> {
     let recipe = run.recipe().terms(Terms::Hasty);
     let bound = match (run.asked.mode, run.dialect()) {
         (Mode::Lease, _) => Some(LEASE),
-        (_, Dialect::Postgres) => Some(BUDGET),
-        (_, Dialect::Mysql) => Some(BUDGET + Duration::from_secs(1)),
+        (_, Dialect::Postgres) => Some(TIMEOUT),
+        (_, Dialect::Mysql) => Some(TIMEOUT + Duration::from_secs(1)),
         (_, Dialect::Sqlite) => None,
     };
     // A smoke run is made beside others, on a machine that may pause: it only asks whether the row runs elsewhere.
@@ -65,7 +65,7 @@ fn run(run: &mut Run) -> Result<()> {
             run.expect(is_smoke || time < bound + ALLOWANCE, || format!("payment {row} ran elsewhere after {time:?}"));
             run.check(|expected| Expected { drained: false, exact_tries: false, payments: None, ..expected })?;
         } else {
-            thread::sleep(BUDGET + Duration::from_millis(500));
+            thread::sleep(TIMEOUT + Duration::from_millis(500));
         }
         let before = ledger_rows(run, row)?;
         frozen.signal(Signal::CONT)?;
@@ -83,7 +83,7 @@ fn run(run: &mut Run) -> Result<()> {
         if bound.is_some() {
             run.expect(before == 1 && after == 1, || format!("payment {row} is booked {before} times, then {after}"));
         } else {
-            // The first attempt was over its budget and wrote nothing but that; the second booked.
+            // The first attempt was past its timeout and wrote nothing but that; the second booked.
             let attempts = calls(&run.calls())?.iter().filter(|call| call.payment == row).count();
             run.expect(attempts > 1 && before == 0 && after == 1, || {
                 format!("payment {row} was attempted {attempts} times and booked {before}, then {after} times")

@@ -36,7 +36,7 @@ pub(crate) enum End<K> {
     NotClaimed(DieselError),
     /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
     Suspect,
-    /// The handler returned long after its budget: somebody else has recorded that.
+    /// The handler returned long after its timeout: somebody else has recorded that.
     GivenUp,
     /// The row's new state is committed.
     Settled(K, Settled),
@@ -63,7 +63,7 @@ where
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point!("claimed");
-    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
     if !claimed() {
         plan.slot.leave();

@@ -37,8 +37,8 @@ pub(crate) enum Misfortune {
     NotWritten(#[source] DieselError),
     #[error("the commit was refused")]
     CommitRefused(#[source] DieselError),
-    #[error("the handler took longer than its budget of {0:?}")]
-    OverBudget(Duration),
+    #[error("the handler took longer than its timeout of {0:?}")]
+    TimedOut(Duration),
     #[error(
         "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
          swallowed), and the effects of this message may be committed: check them before it is sent again"

@@ -76,7 +76,7 @@ where
         None if reached.is_none() => Conclusion::Settled(settled),
         Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
-        // It was to leave the table, and could not: see `statement/fate.rs`.
+        // It was to leave the table, and could not: see `statement/on_finish.rs`.
         Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
             Conclusion::Settled(settled)
         }

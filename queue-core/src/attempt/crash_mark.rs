@@ -30,7 +30,8 @@ where
 {
     // For as long as the handler may run, so that nobody takes the row between the two transactions. After a crash it
     // waits for that long.
-    let change = Change { next: Some(Next::In(plan.budget)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let change =
+        Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
     match write::<Q, C>(connection, key, fence, &change) {
         Ok(()) => {}
         Err(error) if C::classify(&error) != ErrorClass::Other => return Hearing::Lost(error),

@@ -168,7 +168,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     pub(crate) fn revoked(&self, why: Revocation) -> Rest {
         match why {
-            Revocation::OverBudget => over_budget(self.plan.rules, self.row.tries, self.plan.budget, self.row.details),
+            Revocation::TimedOut => timed_out(self.plan.rules, self.row.tries, self.plan.timeout, self.row.details),
             Revocation::Shutdown => Rest::Leave,
         }
     }
@@ -187,9 +187,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 }
 
-/// The rest of an attempt whose handler took longer than its budget.
-pub(crate) fn over_budget(rules: &Rules, tries: u32, budget: Duration, details: &Details) -> Rest {
-    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::OverBudget(budget)), details);
+/// The rest of an attempt whose handler took longer than its timeout.
+pub(crate) fn timed_out(rules: &Rules, tries: u32, timeout: Duration, details: &Details) -> Rest {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::TimedOut(timeout)), details);
     Rest::Record(settled, Box::new(change))
 }
 

@@ -25,7 +25,7 @@ struct Run {
     entity: &'static str,
     session: Option<i64>,
     started: Instant,
-    budget: Duration,
+    timeout: Duration,
     phase: Phase,
     held: Option<Held>,
     given_up: bool,
@@ -34,9 +34,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(entity: &'static str, session: Option<i64>, budget: Duration) -> Self {
+    fn new(entity: &'static str, session: Option<i64>, timeout: Duration) -> Self {
         let (started, phase) = (Instant::now(), Phase::Running);
-        Run { entity, session, started, budget, phase, held: None, given_up: false, lease: None }
+        Run { entity, session, started, timeout, phase, held: None, given_up: false, lease: None }
     }
 }
 
@@ -56,8 +56,8 @@ enum Phase {
 /// Why an attempt lost its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Revocation {
-    /// The handler took longer than its budget.
-    OverBudget,
+    /// The handler took longer than its timeout.
+    TimedOut,
     /// The poller shut down and the grace was over.
     Shutdown,
 }
@@ -74,8 +74,8 @@ impl Slot {
     }
 
     /// Says that an attempt begins on this session.
-    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, budget: Duration) {
-        *self.lock() = Some(Run::new(entity, session, budget));
+    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, timeout: Duration) {
+        *self.lock() = Some(Run::new(entity, session, timeout));
     }
 
     /// Says that a handler runs under a lease, without a session.
@@ -96,10 +96,10 @@ impl Slot {
         }
     }
 
-    /// Gives an attempt up that is over its budget: whoever gets the row records the failure.
+    /// Gives an attempt up that is past its timeout: whoever gets the row records the failure.
     pub(crate) fn give_up(&self) -> Option<Held> {
         let mut slot = self.lock();
-        let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::OverBudget))?;
+        let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
         // A shutdown does not wait for it either, and the rows of a group are as they were: the process's end is no crash.
@@ -134,11 +134,11 @@ impl Slot {
         self.replaced.load(Ordering::Acquire)
     }
 
-    /// Tells whether the transaction was taken away, or is to be because the budget is over.
+    /// Tells whether the transaction was taken away, or is to be because the timeout is over.
     pub(crate) fn revoked(&self) -> Option<Revocation> {
         // The scout may be late, and the server's own limit may end the session before it: that is no lost connection,
         // after which the row would run again without a try, and take as long.
-        self.revoke_if_over_budget(Instant::now());
+        self.revoke_if_timed_out(Instant::now());
         match self.lock().as_ref()?.phase {
             Phase::Revoked(why) => Some(why),
             Phase::Running | Phase::Committing => None,
@@ -156,18 +156,18 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes the transaction away from an attempt that is over its budget; returns the entity and the session to end.
-    pub(crate) fn revoke_if_over_budget(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
-        self.revoke(Revocation::OverBudget, |run| match &run.lease {
-            Some(lease) => lease.ended() == Some(Ended::OverBudget),
-            None => now.duration_since(run.started) > run.budget,
+    /// Takes the transaction away from an attempt that is past its timeout; returns the entity and the session to end.
+    pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
+        self.revoke(Revocation::TimedOut, |run| match &run.lease {
+            Some(lease) => lease.ended() == Some(Ended::TimedOut),
+            None => now.duration_since(run.started) > run.timeout,
         })
     }
 
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
         let revoked = self.revoke(Revocation::Shutdown, |_| true);
-        // The process may end while the handler runs, also one that was over its budget before, and that is no crash.
+        // The process may end while the handler runs, also one that was past its timeout before, and that is no crash.
         self.recorder.land();
         revoked
     }
@@ -179,11 +179,11 @@ impl Slot {
         Some((run.entity, run.session))
     }
 
-    /// When the running attempt's budget ends.
+    /// When the running attempt's timeout ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
             Some(lease) => Some(lease.deadline()),
-            None => run.started.checked_add(run.budget),
+            None => run.started.checked_add(run.timeout),
         })
     }
 
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(slot.commit(), Ok(()));
         assert_eq!(slot.revoke_for_shutdown(), None);
         slot.enter("Payment", Some(7), Duration::from_secs(60));
-        assert_eq!(slot.revoke_if_over_budget(Instant::now()), None);
+        assert_eq!(slot.revoke_if_timed_out(Instant::now()), None);
         assert_eq!(slot.revoke_for_shutdown(), Some(("Payment", Some(7))));
         assert_eq!(slot.commit(), Err(Revocation::Shutdown));
         slot.leave();
@@ -216,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_returns_after_its_budget_is_revoked_although_the_scout_was_late() {
+    fn a_handler_that_returns_after_its_timeout_is_revoked_although_the_scout_was_late() {
         let slot = Slot::default();
         slot.enter("Payment", Some(7), Duration::ZERO);
         while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
-        assert_eq!(slot.revoked(), Some(Revocation::OverBudget));
-        assert_eq!(slot.commit(), Err(Revocation::OverBudget));
+        assert_eq!(slot.revoked(), Some(Revocation::TimedOut));
+        assert_eq!(slot.commit(), Err(Revocation::TimedOut));
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
                 }
             });
             while !worker.is_finished() {
-                slot.revoke_if_over_budget(Instant::now());
+                slot.revoke_if_timed_out(Instant::now());
                 assert!(slot.deadline().is_none_or(|deadline| deadline > Instant::now()));
             }
         });
@@ -281,13 +281,13 @@ mod tests {
             while slot.revoked().is_none() {}
             slot
         };
-        let over_budget = begin();
-        assert!(over_budget.revoke_for_shutdown().is_none(), "it was revoked before");
+        let timed_out = begin();
+        assert!(timed_out.revoke_for_shutdown().is_none(), "it was revoked before");
         assert_eq!(on_record(), 0);
         let given_up = begin();
         assert!(given_up.give_up().is_some());
         assert_eq!(on_record(), 0);
-        drop((over_budget, given_up, crashes));
+        drop((timed_out, given_up, crashes));
         // It fails unless it is empty.
         fs::remove_dir(&directory).expect("the test's own files");
     }

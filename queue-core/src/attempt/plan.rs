@@ -37,7 +37,7 @@ impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
 pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) handler: &'a dyn Work<Q, C>,
     pub(crate) rules: &'a Rules,
-    pub(crate) budget: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
     pub(crate) key_prefix: &'a str,

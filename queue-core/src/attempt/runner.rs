@@ -33,7 +33,7 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     }
 
     /// How long a handler may hold its transaction.
-    fn budget(&self) -> Duration;
+    fn timeout(&self) -> Duration;
 
     /// Compares the live table with what the queue needs.
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
@@ -60,7 +60,7 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     /// says whether to go on.
     fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
 
-    /// Records that the handler of this row is over its budget, in place of the worker that it does not return to. A
+    /// Records that the handler of this row is past its timeout, in place of the worker that it does not return to. A
     /// row of another lane is given back.
     fn give_up(&self, _link: &mut Link<C>, _slot: &Slot, _noise: &Noise, row: Held) -> Result<Turn, Held> {
         Err(row)

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use super::attempt::{Attempted, End, attempt};
 use super::conclude::{Conclusion, conclude};
 use super::crash_mark::unmark;
-use super::end::over_budget;
+use super::end::timed_out;
 use super::in_flight::{Held, Slot};
 use super::plan::{HeldRow, Plan, Rest};
 use super::preflight::{channel, check_claim, key_prefix};
@@ -78,7 +78,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Served<Q, C> {
         Plan {
             handler: &self.handler,
             rules: &self.rules,
-            budget: self.budget(),
+            timeout: self.timeout(),
             slot,
             key_prefix: &self.key_prefix,
             scope,
@@ -159,8 +159,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for Served<Q, C> {
         Q::Queue::OPTIONS.exclusive
     }
 
-    fn budget(&self) -> Duration {
-        self.rules.settings.budget.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_BUDGET)
+    fn timeout(&self) -> Duration {
+        self.rules.settings.timeout.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_TIMEOUT)
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
@@ -230,7 +230,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for Served<Q, C> {
             self.unmark(link, noise, &key, fence, &mark);
         }
         self.rows_ahead.is_given_up(&key);
-        let rest = over_budget(&self.rules, tries_before(fence) + 1, self.budget(), &details);
+        let rest = timed_out(&self.rules, tries_before(fence) + 1, self.timeout(), &details);
         Ok(self.conclude(link, noise, key, fence, rest))
     }
 

@@ -68,7 +68,7 @@ pub(crate) enum Turn {
     Group(Tally),
     /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
     Suspect,
-    /// A handler returned long after its budget, which is recorded already.
+    /// A handler returned long after its timeout, which is recorded already.
     GivenUp,
     /// The database did not answer as it should: wait before the next turn.
     Trouble,

@@ -9,7 +9,7 @@ use super::connection::{Step, Target};
 use super::schema::{finding, until_done};
 use super::table_name::TableName;
 use crate::error::{Finding, refused};
-use crate::row::Fate;
+use crate::row::OnFinish;
 
 /// A column of any table.
 #[derive(QueryableByName)]
@@ -74,8 +74,8 @@ pub(crate) trait ArchiveSchema: Sized {
 /// The archives that the entity's options name.
 fn archives(target: &Target) -> Vec<TableName> {
     let mut names = Vec::new();
-    for fate in [target.options.on_success, target.options.on_failure] {
-        if let Fate::Archive(name) = fate
+    for on_finish in [target.options.on_success, target.options.on_failure] {
+        if let OnFinish::Archive(name) = on_finish
             && !names.contains(&name)
         {
             names.push(name);

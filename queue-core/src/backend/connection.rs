@@ -151,7 +151,7 @@ pub trait QueueBackend:
     const NOTIFIES: bool;
 
     /// How long a handler may hold the message's transaction when nothing else is said.
-    const DEFAULT_BUDGET: Duration;
+    const DEFAULT_TIMEOUT: Duration;
 }
 
 /// What an error says about its cause.
@@ -365,9 +365,9 @@ impl<C: QueueConnection> AsQueueConnection for PooledConnection<ConnectionManage
 #[derive(Debug, Clone, Copy)]
 pub struct SessionLimits {
     /// How long a statement waits for a lock.
-    pub lock_wait: Duration,
+    pub lock_timeout: Duration,
     /// How long the session may sit idle inside a transaction, and how long one statement may take.
-    pub budget: Duration,
+    pub timeout: Duration,
     /// Whether attempts run on the session. MySQL's autocommit is off for them and on for the scout, whose looks would
     /// otherwise leave a transaction open.
     pub attempts: bool,

@@ -9,7 +9,7 @@ use crate::error::Finding;
 pub(crate) fn without_default(target: &Target, live: &[LiveColumn]) -> Option<&'static str> {
     // MariaDB says `NULL` where a column has none.
     let is_none = |default: &Option<String>| default.as_ref().is_none_or(|text| text.eq_ignore_ascii_case("NULL"));
-    let created = target.options.metrics.created;
+    let created = target.options.timestamps.created;
     created.filter(|created| find(live, created).is_some_and(|column| is_none(&column.default_value)))
 }
 

@@ -70,7 +70,7 @@ impl QueueBackend for Mysql {
     const COMMITS_AND_BEGINS: bool = true;
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
-    const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
 #[derive(QueryableByName)]
@@ -92,8 +92,8 @@ impl QueueConnection for MysqlConnection {
             "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
             // Errors are told apart by their messages, because Diesel hands over nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
-            set_lock_waits(whole_seconds(limits.lock_wait), whole_seconds(limits.lock_wait)),
-            format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.budget)),
+            set_lock_waits(whole_seconds(limits.lock_timeout), whole_seconds(limits.lock_timeout)),
+            format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
         ] {
             self.batch_execute(&statement)?;
         }
@@ -117,7 +117,7 @@ impl QueueConnection for MysqlConnection {
                 "sql_mode" => value.contains("STRICT_ALL_TABLES"),
                 "tx_read_only" | "transaction_read_only" => value == "OFF",
                 "innodb_lock_wait_timeout" | "lock_wait_timeout" => {
-                    value == whole_seconds(limits.lock_wait).to_string()
+                    value == whole_seconds(limits.lock_timeout).to_string()
                 }
                 _ => value == "READ-COMMITTED",
             };
@@ -366,8 +366,8 @@ fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) 
 
 /// Has the server end a transaction whose worker is frozen or cut off, a second after the scout would have: by default
 /// it keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment.
-fn end_idle_transaction(budget: Duration) -> String {
-    format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(budget) + 1)
+fn end_idle_transaction(timeout: Duration) -> String {
+    format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(timeout) + 1)
 }
 
 /// MySQL counts lock waits in whole seconds, at least one.

@@ -75,15 +75,15 @@ impl QueueBackend for Pg {
     const COMMITS_AND_BEGINS: bool = true;
     const REFUSES_COMMITS: bool = true;
     const NOTIFIES: bool = true;
-    const DEFAULT_BUDGET: Duration = Duration::from_secs(30);
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
 impl QueueConnection for PgConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         let settings = [
-            ("lock_timeout", timeout(limits.lock_wait)),
-            ("idle_in_transaction_session_timeout", timeout(limits.budget)),
-            ("statement_timeout", timeout(limits.budget)),
+            ("lock_timeout", timeout(limits.lock_timeout)),
+            ("idle_in_transaction_session_timeout", timeout(limits.timeout)),
+            ("statement_timeout", timeout(limits.timeout)),
             ("TimeZone", "UTC".to_owned()),
             // Of what is a transaction by itself, as the claim under a lease is. A begin states the same.
             ("default_transaction_isolation", "read committed".to_owned()),

@@ -17,7 +17,7 @@ use crate::error::Error;
 pub(crate) struct Session<C: QueueConnection> {
     connection: PooledConnection<ConnectionManager<C>>,
     id: Option<i64>,
-    lock_wait: Duration,
+    lock_timeout: Duration,
     /// What has begun already, with the end of the last transaction.
     has_begun: Option<Begun>,
     /// Whether the next transaction is to begin with the end of this one.
@@ -68,7 +68,7 @@ impl<C: QueueConnection> Session<C> {
         let mut session = Session {
             connection,
             id: None,
-            lock_wait: limits.lock_wait,
+            lock_timeout: limits.lock_timeout,
             has_begun: None,
             begins_next: true,
             locked: None,
@@ -90,8 +90,8 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// How long its statements wait for a lock when nothing else is said.
-    pub(crate) fn lock_wait(&self) -> Duration {
-        self.lock_wait
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        self.lock_timeout
     }
 
     /// Begins a message's transaction, unless it has begun with the end of the last. `finish` writes the statement by which
@@ -276,7 +276,7 @@ impl<C: QueueConnection> Session<C> {
             C::TransactionManager::rollback_transaction(&mut *self.connection)?;
         }
         if std::mem::take(&mut self.is_impatient) {
-            self.connection.restore_patience(self.lock_wait)?;
+            self.connection.restore_patience(self.lock_timeout)?;
         }
         Ok(())
     }

@@ -71,18 +71,18 @@ impl QueueBackend for Sqlite {
     const COMMITS_AND_BEGINS: bool = false;
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
-    const DEFAULT_BUDGET: Duration = Duration::from_secs(1);
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 }
 
 impl QueueConnection for SqliteConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // The busy timeout first: switching to WAL takes a lock.
-        self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_wait.as_millis()))?;
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_timeout.as_millis()))?;
         let busy_timeout: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        if u128::try_from(busy_timeout) != Ok(limits.lock_wait.as_millis()) {
+        if u128::try_from(busy_timeout) != Ok(limits.lock_timeout.as_millis()) {
             return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
         }
-        let journal = journal_in_wal(self, limits.lock_wait)?;
+        let journal = journal_in_wal(self, limits.lock_timeout)?;
         if journal != "wal" {
             return Err(refused(format!(
                 "the database's journal_mode is {journal}, expected wal; a queue needs a file that several connections share"

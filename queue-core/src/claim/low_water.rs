@@ -68,14 +68,14 @@ struct Level {
 
 impl LowWater {
     /// For the claims of `Q`, if they walk along the due times and nothing else makes rows claimable. By an order of the
-    /// entity's own they walk along another index; a guard may come true of any row at any time; SQLite keeps no entries of
+    /// entity's own they walk along another index; a condition may come true of any row at any time; SQLite keeps no entries of
     /// settled rows.
     pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
         let options = Q::Queue::OPTIONS;
         let applies = !<C::Backend as QueueBackend>::ONE_WRITER
             && options.order.is_none()
             && !options.exclusive
-            && !options.guarded;
+            && !options.conditional;
         let now = time::Instant::now();
         let level = Level {
             reached: None,

@@ -34,7 +34,7 @@ pub enum CrashAccounting {
     On,
     /// The row itself is marked before its handler runs, for machines whose files do not outlive the process, as in many
     /// containers. It costs one more transaction for each message (four statements), and after a crash the row waits for
-    /// its budget. Messages of groups are worked one by one. A process that is ended while a handler runs, also by a shutdown whose grace is over, leaves a mark.
+    /// its timeout. Messages of groups are worked one by one. A process that is ended while a handler runs, also by a shutdown whose grace is over, leaves a mark.
     Strict,
     /// Crashes are not counted.
     Off,

@@ -20,7 +20,7 @@ struct Room {
     alone: bool,
     /// How many wait to be alone. While one does, nobody else is let in, or it would wait for ever.
     waiting: usize,
-    /// Handlers over their budget that nobody waits for any more, although they still run.
+    /// Handlers past their timeout that nobody waits for any more, although they still run.
     stuck: BTreeSet<u64>,
     /// From 1: a worker that was never inside has the number 0.
     next: u64,
@@ -81,7 +81,7 @@ pub(crate) fn has_to_wait(alone: bool) -> bool {
     !DOOR.room().is_free(alone)
 }
 
-/// Says that a handler is over its budget: nobody waits for its end.
+/// Says that a handler is past its timeout: nobody waits for its end.
 pub(crate) fn is_stuck(number: u64) {
     DOOR.is_stuck(number);
 }

@@ -126,13 +126,13 @@ optional_column_kinds! {
     /// Names the column `change_count`.
     ChangeCount: BigInt = |options| of!(options.rerun, change_count),
     /// Names the column `created_time`.
-    CreatedTime: Nullable<TimestampUtc> = |options| options.metrics.created,
+    CreatedTime: Nullable<TimestampUtc> = |options| options.timestamps.created,
     /// Names the column `updated_time`.
-    UpdatedTime: Nullable<TimestampUtc> = |options| options.metrics.updated,
+    UpdatedTime: Nullable<TimestampUtc> = |options| options.timestamps.updated,
     /// Names the column `begin_time`.
-    BeginTime: Nullable<TimestampUtc> = |options| options.metrics.begin,
+    BeginTime: Nullable<TimestampUtc> = |options| options.timestamps.begin,
     /// Names the column `end_time`.
-    EndTime: Nullable<TimestampUtc> = |options| options.metrics.end,
+    EndTime: Nullable<TimestampUtc> = |options| options.timestamps.end,
 }
 
 impl<T: QueueTable, K: ColumnKind<T>> Expression for QueueColumn<T, K> {

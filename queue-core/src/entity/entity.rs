@@ -48,7 +48,7 @@ pub trait Entity: Sized {
     /// Returns the condition that picks the row with this key.
     fn is_key(key: Self::Key) -> Self::IsKey;
 
-    /// Compares two entities in the order in which a group handles them; all are equal unless `group_by` names a column.
+    /// Compares two entities in the order in which a group handles them; all are equal unless `order_in_group` names a column.
     fn compare_in_group(&self, _other: &Self) -> Ordering {
         Ordering::Equal
     }

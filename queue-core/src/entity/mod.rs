@@ -2,9 +2,9 @@
 //!
 //! The table, the key, the settings, the queue's columns as Diesel expressions, and the migration that adds them.
 
+mod claim_condition;
 mod column;
 mod entity;
-mod guard;
 mod kinds;
 mod migration;
 mod mode;
@@ -17,13 +17,15 @@ mod table;
 mod target;
 mod window;
 
+pub use self::claim_condition::{
+    ClaimCondition, ConditionFor, UnwritableCondition, WritableCondition, assert_condition, backends, condition_on,
+};
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
     NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone,
     TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
-pub use self::guard::{Guard, GuardFor, UnwritableGuard, WritableGuard, assert_condition, backends, same_backend};
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, LeaseMode, TransactionMode};

@@ -14,10 +14,10 @@ pub enum TransactionMode {}
 /// - A group is never waited for. Its size follows the backlog: one message while little is due, twice as many each time the
 ///   group comes back full, half as many after a failure, at most what the attribute says (on PostgreSQL 60, because of what
 ///   more savepoints cost every other session).
-/// - The budget is the group's. A group whose handlers have used half of it is closed early, and a message that takes longer
+/// - The timeout is the group's. A group whose handlers have used half of it is closed early, and a message that takes longer
 ///   than the rest is tried again alone, with all of it.
 /// - Row locks that a handler takes live as long as the group. Handlers that update shared rows hold each other's groups
-///   up, or deadlock: name the shared row's column by `group_by = company_id`, and the messages of a group are handled in
+///   up, or deadlock: name the shared row's column by `order_in_group = company_id`, and the messages of a group are handled in
 ///   its order. Statements of a group wait a quarter of a second for a lock (on MySQL one second); after a longer wait, a
 ///   deadlock or a lost connection the group is rolled back, no try is used, and the entity's messages run one by one
 ///   for five seconds.
@@ -39,7 +39,7 @@ pub enum TransactionMode {}
 /// error writes nothing more, and all messages but its own run again. Its own fails with a text that says so, or, if the handler
 /// has used the connection again, runs again alone, as in [`TransactionMode`]. This takes a cursor that is open while the group
 /// runs. `CLOSE ALL` and `DISCARD ALL` in a handler close it: the group is then not committed, its messages run one by one, and
-/// the log says why. After a `ROLLBACK` of a handler's nothing is guarded any more: what it writes then, or commits after a
+/// the log says why. After a `ROLLBACK` of a handler's nothing is conditional any more: what it writes then, or commits after a
 /// `BEGIN` of its own, stays. Where the right to call `pg_terminate_backend` was revoked, which everybody has otherwise, the
 /// session does not end with a refusal, and what is written after it stays, too.
 #[derive(Debug, Clone, Copy)]

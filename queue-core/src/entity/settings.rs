@@ -21,7 +21,7 @@ pub struct Settings {
     pub max_tries: u32,
     /// How long a handler may take. `None` means the mode's default: in transaction and group mode the backend's (30
     /// seconds, on SQLite one second, because its one writer blocks every other), in lease mode the lease.
-    pub budget: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Lease mode: for how long a claimed row belongs to its worker without a sign of life. The default is 60 seconds.
     pub lease: Duration,
     /// Group mode: how many rows share a transaction at most. The default is 50.
@@ -33,7 +33,7 @@ pub struct Settings {
 impl Settings {
     /// The settings of an entity whose attributes say nothing.
     pub const DEFAULT: Settings =
-        Settings { max_tries: 20, budget: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
+        Settings { max_tries: 20, timeout: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
 
     /// Sets after how many recorded attempts a failure becomes `FAILED`.
     pub const fn max_tries(self, max_tries: u32) -> Self {
@@ -41,8 +41,8 @@ impl Settings {
     }
 
     /// Sets how long a handler may take.
-    pub const fn budget(self, budget: Duration) -> Self {
-        Settings { budget: Some(budget), ..self }
+    pub const fn timeout(self, timeout: Duration) -> Self {
+        Settings { timeout: Some(timeout), ..self }
     }
 
     /// Sets for how long a claimed row belongs to its worker without a sign of life.

@@ -2,7 +2,7 @@
 
 use diesel::query_source::Table;
 
-use super::guard::Guard;
+use super::claim_condition::ClaimCondition;
 use crate::backend::QueueBackend;
 use crate::row::{ColumnNames, Options};
 
@@ -25,7 +25,7 @@ pub trait QueueTable: Sized + 'static {
     const OPTIONS: Options = Options::NONE;
 
     /// The condition on the domain's columns without which a row is left alone, for one backend; `None` where there is none.
-    fn guard<DB: QueueBackend>() -> Option<Guard<DB>> {
+    fn claim_condition<DB: QueueBackend>() -> Option<ClaimCondition<DB>> {
         None
     }
 }

@@ -14,14 +14,14 @@ use diesel::result::QueryResult;
 use super::end::{Decided, GroupEnd, Grouped, HeldGroup, Left, Row, Why};
 use super::handle::Entities;
 use super::reserve::reserve;
-use super::work::{SETTLED_AT_ONCE, Work, expect_rows, lock_wait, undone, write};
+use super::work::{SETTLED_AT_ONCE, Work, expect_rows, lock_timeout, undone, write};
 use crate::attempt::{Misfortune, Plan, leaves_commit_in_doubt, tries_before};
 use crate::backend::{QueueBackend, QueueConnection, Session};
 use crate::claim::claim_some;
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
 use crate::handler::{Failure, discard};
-use crate::row::{Fate, Settled};
+use crate::row::{OnFinish, Settled};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
@@ -46,7 +46,7 @@ where
     let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point!("claimed");
-    plan.slot.enter(Q::ENTITY, session.id(), plan.budget);
+    plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     // After the slot was entered, for the reason that one message's attempt gives.
     if !goes_on() {
         plan.slot.leave();
@@ -96,7 +96,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    session.begin_group(lock_wait(session))?;
+    session.begin_group(lock_timeout(session))?;
     let rows = match plan.ahead {
         Some(ahead) => ahead.claim_some::<Q, C>(session, size, plan.scope)?,
         None => claim_some::<Q, C>(session, size, plan.scope)?,
@@ -145,10 +145,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             _ => {
                 let optimistic = self.plan.rules.settings.optimistic;
                 // A row that leaves its table does so together with the others.
-                let stays = self.plan.rules.options.on_success == Fate::Keep;
+                let stays = self.plan.rules.options.on_success == OnFinish::Keep;
                 self.settles_in_turn = !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.mark = Some(reserve::<Q, C>(self.session, rows, self.plan.budget)?);
+                    self.mark = Some(reserve::<Q, C>(self.session, rows, self.plan.timeout)?);
                 }
                 match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
@@ -243,7 +243,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point!("committing");
-        let Err(error) = self.session.commit_group(lock_wait(self.session)) else {
+        let Err(error) = self.session.commit_group(lock_timeout(self.session)) else {
             fail_point!("committed");
             return Ok(());
         };

@@ -117,12 +117,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 idempotency_key,
             })
             .collect();
-        let (handler, budget) = (self.plan.handler, self.plan.budget);
+        let (handler, timeout) = (self.plan.handler, self.plan.timeout);
         let (mut is_used, mut reserved) = (false, None);
         let settles_in_turn = self.settles_in_turn;
         let mut before = |connection: &mut C| {
             is_used = true;
-            reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, budget));
+            reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, timeout));
         };
         let mut group = Group { connection: &mut **self.session, before: Some(&mut before), messages };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
@@ -236,14 +236,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         }
     }
 
-    /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole budget.
+    /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole timeout.
     fn rest_of_revoked(&self, row: &Row<Q::Key>, why: Revocation) -> Rest {
         match why {
-            Revocation::OverBudget if self.begun == 1 => {
-                let (settled, change) = self.after(row, Misfortune::OverBudget(self.plan.budget));
+            Revocation::TimedOut if self.begun == 1 => {
+                let (settled, change) = self.after(row, Misfortune::TimedOut(self.plan.timeout));
                 Rest::Record(settled, Box::new(change))
             }
-            Revocation::OverBudget | Revocation::Shutdown => Rest::Leave,
+            Revocation::TimedOut | Revocation::Shutdown => Rest::Leave,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::statement::QueueOn;
 
 /// What became of a transaction that a handler ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum CommitState {
     /// It was committed. The messages whose effects came with it are settled now; `None` where somebody else has changed
     /// the row meanwhile, reserved as it was.
     Committed(Vec<Option<Settled>>),
@@ -26,7 +26,7 @@ pub(crate) fn settle_if_committed<Q, C>(
     Mark(mark): &Mark,
     handled: &[Decided<Q::Key>],
     left: &[&Left<Q::Key>],
-) -> QueryResult<Fate>
+) -> QueryResult<CommitState>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -53,6 +53,6 @@ where
                 Q::settle(connection, key, *fence, change)?;
             }
         }
-        Ok(if committed { Fate::Committed(settled) } else { Fate::RolledBack })
+        Ok(if committed { CommitState::Committed(settled) } else { CommitState::RolledBack })
     })
 }

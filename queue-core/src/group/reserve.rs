@@ -12,15 +12,15 @@ use crate::backend::QueueConnection;
 use crate::row::{ErrorText, RESERVING};
 use crate::statement::{Change, Next, QueueOn};
 
-/// For how long beyond their group's budget reserved rows are not due: for what is left to be written after a COMMIT of a
+/// For how long beyond their group's timeout reserved rows are not due: for what is left to be written after a COMMIT of a
 /// handler's, also while the database is away for a moment.
 const RESERVED: Duration = Duration::from_secs(60);
 
-/// Makes the rows due when their group's budget is long over, and marks them.
+/// Makes the rows due when their group's timeout is long over, and marks them.
 pub(crate) fn reserve<Q, C>(
     connection: &mut C,
     rows: &[Row<Q::Key>],
-    budget: Duration,
+    timeout: Duration,
 ) -> Result<Mark, GroupEnd<Q::Key>>
 where
     C: QueueConnection,
@@ -28,7 +28,7 @@ where
 {
     let mark = format!("{RESERVING}{:032x}", fastrand::u128(..));
     let change = Change {
-        next: Some(Next::In(budget.saturating_add(RESERVED))),
+        next: Some(Next::In(timeout.saturating_add(RESERVED))),
         error: ErrorText::Set(mark.clone()),
         ..Change::default()
     };

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Why};
 use super::group::work_group;
-use super::recover::{Fate, settle_if_committed};
+use super::recover::{CommitState, settle_if_committed};
 use super::size::{Came, GroupSize};
 use crate::attempt::{CONCLUSIONS, Held, Lane, Rest, Served, Slot, Tally, Turn};
 use crate::backend::{Link, QueueBackend, QueueConnection};
@@ -78,10 +78,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
             }
             GroupEnd::Untold { mark, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match (mark.and_then(|mark| self.fate(link, noise, &mark, &rows, &left)), why) {
-                    (Some(Fate::Committed(settled)), _) => self.count_committed(&mut tally, noise, &rows, settled),
+                match (mark.and_then(|mark| self.commit_state(link, noise, &mark, &rows, &left)), why) {
+                    (Some(CommitState::Committed(settled)), _) => {
+                        self.count_committed(&mut tally, noise, &rows, settled)
+                    }
                     // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
-                    (Some(Fate::RolledBack) | None, Some(why)) => {
+                    (Some(CommitState::RolledBack) | None, Some(why)) => {
                         return self.conclude(link, noise, GroupEnd::Undone(why), begun);
                     }
                     _ => self.record(link, noise, rows, &mut tally),
@@ -120,17 +122,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
             tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
             return;
         };
-        let fate = self.fate(link, noise, &mark, &before, &left);
-        let rest = match (fate, rest) {
-            (Some(Fate::Committed(settled)), Rest::Record(state, change)) => {
+        let committed = self.commit_state(link, noise, &mark, &before, &left);
+        let rest = match (committed, rest) {
+            (Some(CommitState::Committed(settled)), Rest::Record(state, change)) => {
                 self.count_committed(tally, noise, &before, settled);
                 Rest::RecordReserved(state, change)
             }
-            (Some(Fate::Committed(settled)), rest) => {
+            (Some(CommitState::Committed(settled)), rest) => {
                 self.count_committed(tally, noise, &before, settled);
                 rest
             }
-            (Some(Fate::RolledBack) | None, rest) => {
+            (Some(CommitState::RolledBack) | None, rest) => {
                 before.iter().for_each(|_| tally.count(Turn::Interrupted));
                 rest
             }
@@ -154,19 +156,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
     }
 
     /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
-    fn fate(
+    fn commit_state(
         &self,
         link: &mut Link<C>,
         noise: &Noise,
         mark: &Mark,
         handled: &[Decided<Q::Key>],
         left: &[&Left<Q::Key>],
-    ) -> Option<Fate> {
+    ) -> Option<CommitState> {
         for _ in 0..CONCLUSIONS {
-            let fate =
+            let committed =
                 link.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
-            match fate {
-                Ok(fate) => return Some(fate),
+            match committed {
+                Ok(committed) => return Some(committed),
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     noise.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
@@ -271,8 +273,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
         self.served.recorded_as()
     }
 
-    fn budget(&self) -> Duration {
-        self.served.budget()
+    fn timeout(&self) -> Duration {
+        self.served.timeout()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {

@@ -16,13 +16,13 @@ use crate::statement::{Change, QueueOn};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
 /// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
-const LOCK_WAIT: Duration = Duration::from_millis(250);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
-pub(crate) fn lock_wait<C: QueueConnection>(session: &Session<C>) -> Duration {
-    session.lock_wait().min(LOCK_WAIT)
+pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration {
+    session.lock_timeout().min(LOCK_TIMEOUT)
 }
 
 /// A group in its transaction.
@@ -41,10 +41,10 @@ pub(crate) struct Work<'a, Q: Entity, C: QueueConnection> {
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
-    /// Whether the next message is begun: not when half the budget has passed, so that it has the other half, and not when
+    /// Whether the next message is begun: not when half the timeout has passed, so that it has the other half, and not when
     /// the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.budget / 2 && (self.goes_on)()
+        self.started.elapsed() < self.plan.timeout / 2 && (self.goes_on)()
     }
 
     pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
@@ -62,8 +62,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     pub(crate) fn revoked(&self, why: Revocation) -> Why {
         match why {
-            // Whoever was running may have had a part of the budget only.
-            Revocation::OverBudget => Why::Alone(Misfortune::OverBudget(self.plan.budget).to_string()),
+            // Whoever was running may have had a part of the timeout only.
+            Revocation::TimedOut => Why::Alone(Misfortune::TimedOut(self.plan.timeout).to_string()),
             Revocation::Shutdown => Why::Shutdown,
         }
     }

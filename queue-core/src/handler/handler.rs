@@ -262,7 +262,7 @@ impl<C> Message<'_, C> {
     /// Returns a key for external calls that is the same at every attempt of this message, also after a crash.
     ///
     /// It is made of the table, the queue's status column and the primary key (its `Debug` form), so two queues on one
-    /// table have different keys. A row that was sent again by [`resend`](crate::Queue::resend) keeps its key: a service
+    /// table have different keys. A row that was sent again by [`rerun`](crate::Queue::rerun) keeps its key: a service
     /// that honours it will not act twice. Where a second effect is wanted, add a domain value of your own.
     pub fn idempotency_key(&self) -> &str {
         self.idempotency_key

@@ -32,8 +32,8 @@ pub(crate) enum Ended {
     Overtaken,
     /// Half the lease has passed without a sign that it is still ours.
     Unconfirmed,
-    /// The handler took longer than its budget.
-    OverBudget,
+    /// The handler took longer than its timeout.
+    TimedOut,
     /// The poller shut down and the grace was over.
     Shutdown,
 }
@@ -47,8 +47,8 @@ impl Hold {
     }
 
     /// Begins the handler's time.
-    pub(crate) fn begin(&self, budget: Duration) {
-        self.state().deadline = far_from(Instant::now(), budget);
+    pub(crate) fn begin(&self, timeout: Duration) {
+        self.state().deadline = far_from(Instant::now(), timeout);
     }
 
     /// Ends the handler's time: it has answered. Returns why the lease is held no longer, if so.
@@ -56,7 +56,7 @@ impl Hold {
         let ended = self.ended();
         let mut state = self.state();
         state.settling = true;
-        // The scout of the budget may have come between the two.
+        // The scout of the timeout may have come between the two.
         state.ended.or(ended)
     }
 
@@ -94,7 +94,7 @@ impl Hold {
         // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
         // that never returns would keep its row for ever.
         if matches!(state.ended, None | Some(Ended::Unconfirmed)) && !state.settling && now >= state.deadline {
-            state.ended = Some(Ended::OverBudget);
+            state.ended = Some(Ended::TimedOut);
         }
         if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
             state.ended = Some(Ended::Unconfirmed);
@@ -147,24 +147,24 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_was_told_once_is_over_its_budget_all_the_same() {
+    fn a_handler_that_was_told_once_is_past_its_timeout_all_the_same() {
         let lease = Duration::from_secs(60);
         let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
         let hold = Hold::new(long_ago, lease);
         assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
         hold.confirm(Instant::now());
         hold.begin(Duration::ZERO);
-        assert_eq!(hold.ended(), Some(Ended::OverBudget));
+        assert_eq!(hold.ended(), Some(Ended::TimedOut));
         assert!(!hold.wants_a_beat());
     }
 
     #[test]
-    fn a_handler_over_its_budget_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
+    fn a_handler_past_its_timeout_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
         let hold = || Hold::new(Instant::now(), Duration::from_secs(60));
         let late = hold();
         late.begin(Duration::ZERO);
-        assert_eq!(late.ended(), Some(Ended::OverBudget));
-        assert_eq!(late.answered(), Some(Ended::OverBudget));
+        assert_eq!(late.ended(), Some(Ended::TimedOut));
+        assert_eq!(late.answered(), Some(Ended::TimedOut));
         let asked = hold();
         asked.begin(Duration::from_secs(60));
         assert_eq!(asked.extend(Duration::from_secs(600)), Ok(()));

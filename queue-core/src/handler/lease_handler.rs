@@ -43,7 +43,7 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     type Answer;
 
     /// Does the work. No transaction is open and there is no connection: the database waits for nobody meanwhile. It may
-    /// take as long as the entity's `budget` says, which is the lease unless it is given; [`Lease::extend`] asks for more.
+    /// take as long as the entity's `timeout` says, which is the lease unless it is given; [`Lease::extend`] asks for more.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     fn call(&self, entity: &Q, lease: &Lease) -> Result<Self::Answer, Failure>;
 
     /// Writes what the call has found out, in the message's transaction. It should be short: it may take 30 seconds, on SQLite
-    /// one, whatever the entity's `budget` says. It is run again, with the same answer, if its transaction meets a conflict
+    /// one, whatever the entity's `timeout` says. It is run again, with the same answer, if its transaction meets a conflict
     /// or loses its connection.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ pub enum LeaseLost {
     Unconfirmed,
     /// The handler has taken longer than it may. That is recorded as the failure of this attempt.
     #[error("the lease is lost: the handler's time is over")]
-    OverBudget,
+    TimedOut,
     /// The poller shuts down and the grace is over. The row is given back.
     #[error("the lease is lost: the poller shuts down")]
     Shutdown,
@@ -172,7 +172,7 @@ impl From<Ended> for LeaseLost {
         match why {
             Ended::Overtaken => LeaseLost::Overtaken,
             Ended::Unconfirmed => LeaseLost::Unconfirmed,
-            Ended::OverBudget => LeaseLost::OverBudget,
+            Ended::TimedOut => LeaseLost::TimedOut,
             Ended::Shutdown => LeaseLost::Shutdown,
         }
     }

@@ -135,8 +135,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         match held.hold.answered() {
             Some(Ended::Overtaken) => return Turn::Lost,
             Some(Ended::Shutdown) => return Turn::Interrupted,
-            Some(Ended::OverBudget) => {
-                let failure = Failure::retry(Misfortune::OverBudget(self.time_to_call()));
+            Some(Ended::TimedOut) => {
+                let failure = Failure::retry(Misfortune::TimedOut(self.time_to_call()));
                 return self.settle_failure(link, noise, held, &failure);
             }
             // Perhaps the row is still ours. Its state will tell.
@@ -182,16 +182,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
     }
 
-    fn late_row(&self, held: &Arc<Held<Q::Key>>, budget: Duration) -> LateRow<Q> {
-        LateRow { held: held.clone(), budget }
+    fn late_row(&self, held: &Arc<Held<Q::Key>>, timeout: Duration) -> LateRow<Q> {
+        LateRow { held: held.clone(), timeout }
     }
 
     /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
     /// is told by the lease's end.
     pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, row: &LateRow<Q>) -> Turn {
-        let LateRow { held, budget } = row;
+        let LateRow { held, timeout } = row;
         let (settled, change) =
-            self.rules.after_failure(held.tries, &Failure::retry(Misfortune::OverBudget(*budget)), &held.details);
+            self.rules.after_failure(held.tries, &Failure::retry(Misfortune::TimedOut(*timeout)), &held.details);
         let recorded = self.record(link, held, settled, &change);
         self.holds.remove(held);
         match recorded {
@@ -258,8 +258,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             }
         };
         fail_point!("lease-locked");
-        slot.enter(Q::ENTITY, session.id(), self.budget());
-        slot.hold(Box::new(self.late_row(held, self.budget())));
+        slot.enter(Q::ENTITY, session.id(), self.timeout());
+        slot.hold(Box::new(self.late_row(held, self.timeout())));
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -268,7 +268,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         let plan = Plan {
             handler: &Finishing { handler: &self.handler, answer },
             rules: &self.rules,
-            budget: self.budget(),
+            timeout: self.timeout(),
             slot,
             key_prefix: &self.key_prefix,
             scope: Scope::ALL,
@@ -373,6 +373,6 @@ fn taken_away<K>(held: &Held<K>) -> Option<Written> {
     match held.hold.ended()? {
         Ended::Shutdown => Some(Written::Revoked),
         Ended::Overtaken => Some(Written::Overtaken),
-        Ended::Unconfirmed | Ended::OverBudget => None,
+        Ended::Unconfirmed | Ended::TimedOut => None,
     }
 }

@@ -26,7 +26,7 @@ use crate::statement::{Change, Next, QueueOn, Scope};
 pub(crate) struct LateRow<Q: Entity> {
     pub(crate) held: Arc<Held<Q::Key>>,
     /// How long it was given.
-    pub(crate) budget: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// How many times the heart beats within a lease. It passes over a row that is locked just then, and has to find it free once
@@ -100,7 +100,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// How long the handler's call may take.
     pub(crate) fn time_to_call(&self) -> Duration {
-        self.rules.settings.budget.unwrap_or(self.length())
+        self.rules.settings.timeout.unwrap_or(self.length())
     }
 
     /// Waits for the process's turn to write, where the database has one writer: its lock is unfair.

@@ -149,8 +149,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Lane<C> fo
     }
 
     /// Of the transactions: the handler's own time is kept by its lease.
-    fn budget(&self) -> Duration {
-        <C::Backend as QueueBackend>::DEFAULT_BUDGET
+    fn timeout(&self) -> Duration {
+        <C::Backend as QueueBackend>::DEFAULT_TIMEOUT
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {

@@ -33,11 +33,11 @@ impl<C: QueueConnection> Heart<C> {
         let _presence = Presence(crew);
         // A lock that is held for long must not keep the other leases from being extended.
         let limits = SessionLimits {
-            lock_wait: crew.limits.lock_wait.min(self.pause),
-            budget: self.pause.max(Duration::from_secs(1)),
+            lock_timeout: crew.limits.lock_timeout.min(self.pause),
+            timeout: self.pause.max(Duration::from_secs(1)),
             attempts: false,
         };
-        let mut link = Link::new(crew.pool.clone(), crew.settings.pool_wait.min(self.pause), limits);
+        let mut link = Link::new(crew.pool.clone(), crew.settings.pool_timeout.min(self.pause), limits);
         // At once: later the application may have taken every other connection. A beat tries again, and tells why not.
         let _ = link.session();
         loop {

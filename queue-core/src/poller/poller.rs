@@ -66,7 +66,7 @@ impl<C: QueueConnection> Poller<C> {
     /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
     /// own and are closed, not given back.
     ///
-    /// A handler that goes on past its budget loses its session, and its failure is recorded. The thread cannot be ended:
+    /// A handler that goes on past its timeout loses its session, and its failure is recorded. The thread cannot be ended:
     /// another worker takes its place, with one more connection of the pool, up to
     /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
     /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
@@ -141,8 +141,8 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     /// Sets how long a statement waits for a lock that somebody else holds. The default is 5 seconds.
-    pub fn lock_wait(mut self, wait: Duration) -> Self {
-        self.settings.lock_wait = wait;
+    pub fn lock_timeout(mut self, wait: Duration) -> Self {
+        self.settings.lock_timeout = wait;
         self
     }
 
@@ -253,8 +253,8 @@ impl<C: QueueConnection> Poller<C> {
         check_entities(&lanes)?;
         check_pool(&settings, &lanes, pool.max_size())?;
         let gates = gates(&lanes, &settings)?;
-        let budget = lanes.iter().map(|lane| lane.budget()).max().unwrap_or_default();
-        let limits = SessionLimits { lock_wait: settings.lock_wait, budget, attempts: true };
+        let timeout = lanes.iter().map(|lane| lane.timeout()).max().unwrap_or_default();
+        let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, attempts: true };
         let database = check_tables(&pool, &settings, limits, &lanes)?;
         let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
         let crashes = Crashes::open(settings.crash_accounting, &settings.crash_directory, &database, queues)?;

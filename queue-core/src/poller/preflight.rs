@@ -71,7 +71,7 @@ pub(crate) fn check_tables<C: QueueConnection>(
     loop {
         match check_tables_once(pool, settings, limits, lanes) {
             Err(Error::Database(error))
-                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_wait =>
+                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
             {
                 thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
             }
@@ -86,7 +86,7 @@ fn check_tables_once<C: QueueConnection>(
     limits: SessionLimits,
     lanes: &[Box<dyn Lane<C>>],
 ) -> Result<String, Error> {
-    let mut session = Session::open(pool, settings.pool_wait, limits)?;
+    let mut session = Session::open(pool, settings.pool_timeout, limits)?;
     let mut findings = Vec::new();
     for lane in lanes {
         findings.extend(lane.check(&mut session)?);

@@ -1,4 +1,4 @@
-//! What becomes of a worker whose handler is over its budget and may never return.
+//! What becomes of a worker whose handler is past its timeout and may never return.
 
 use std::sync::Arc;
 

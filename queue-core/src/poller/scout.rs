@@ -1,4 +1,4 @@
-//! The scout: the one thread of a poller that looks for due rows while the workers sleep, and keeps their budgets.
+//! The scout: the one thread of a poller that looks for due rows while the workers sleep, and keeps their timeouts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl<C: QueueConnection> Scout<C> {
                     watch.nothing_due = self.look_safely(&mut link, lane, watch);
                 }
             }
-            self.keep_budgets(&mut link);
+            self.enforce_timeouts(&mut link);
             if self.until_idle && crew.is_quiet() {
                 let turns = crew.turns();
                 let mut stale = watches.iter_mut().filter(|watch| watch.turns_seen != turns).peekable();
@@ -229,12 +229,12 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Takes the transaction away from handlers that are over their budget.
-    fn keep_budgets(&self, link: &mut Link<C>) {
+    /// Takes the transaction away from handlers that are past their timeout.
+    fn enforce_timeouts(&self, link: &mut Link<C>) {
         let now = Instant::now();
         for slot in self.crew.slots() {
-            let Some((entity, session)) = slot.revoke_if_over_budget(now) else { continue };
-            self.crew.noise.warn(entity, "a handler is over its budget and loses its transaction");
+            let Some((entity, session)) = slot.revoke_if_timed_out(now) else { continue };
+            self.crew.noise.warn(entity, "a handler is past its timeout and loses its transaction");
             if let Some(session) = session {
                 match link.session() {
                     Ok(connection) => self.crew.end_session(connection, entity, session),
@@ -251,11 +251,11 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, watches: &[Watch]) -> Instant {
         let deadlines = self.crew.slots().into_iter().filter_map(|slot| slot.deadline());
         let looks = watches.iter().map(|watch| watch.next_look);
-        // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest budget, so
-        // that it is late by one budget at most; in a quiet crew nothing begins before the scout says so.
-        let budgets = self.crew.lanes.iter().map(|lane| lane.budget());
+        // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest timeout, so
+        // that it is late by one timeout at most; in a quiet crew nothing begins before the scout says so.
+        let timeouts = self.crew.lanes.iter().map(|lane| lane.timeout());
         let interval = self.crew.settings.poll_interval;
-        let longest = if self.crew.is_quiet() { interval } else { budgets.fold(interval, Duration::min) };
+        let longest = if self.crew.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
         let latest = Instant::now() + longest;
         looks.chain(deadlines).min().unwrap_or(latest).min(latest)
     }

@@ -33,10 +33,10 @@ pub struct PollerSettings {
     /// `#[queue(wake = notify)]`, so are all others.
     pub poll_interval: Duration,
     /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
-    pub lock_wait: Duration,
+    pub lock_timeout: Duration,
     /// How long the pool may take to give a connection. Default 5 seconds.
-    pub pool_wait: Duration,
-    /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default budget.
+    pub pool_timeout: Duration,
+    /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default timeout.
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
@@ -56,7 +56,7 @@ pub struct PollerSettings {
     /// claimed; what runs when it closes goes on to its end. An entity may have a window of its own besides,
     /// `#[queue(window = "..")]`: then both must be open.
     pub window: Option<Window>,
-    /// How many handlers may be stuck, over their budget and without an end, before their workers are no longer replaced.
+    /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer replaced.
     /// Default as many as there are workers: a poller has at most twice the threads and the connections then. While more
     /// are stuck it works with fewer threads.
     pub max_stuck_workers: Option<usize>,
@@ -82,8 +82,8 @@ impl Default for PollerSettings {
         PollerSettings {
             workers: 4,
             poll_interval: Duration::from_secs(1),
-            lock_wait: Duration::from_secs(5),
-            pool_wait: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(5),
+            pool_timeout: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
             claim_batch: None,
@@ -108,11 +108,11 @@ impl PollerSettings {
         if self.poll_interval.is_zero() || self.poll_interval > HORIZON {
             return wrong("poll_interval", format!("{:?}", self.poll_interval), "more than 0 and at most 10 minutes");
         }
-        if self.lock_wait < Duration::from_millis(1) || self.lock_wait > Duration::from_secs(3600) {
-            return wrong("lock_wait", format!("{:?}", self.lock_wait), "1 millisecond to 1 hour");
+        if self.lock_timeout < Duration::from_millis(1) || self.lock_timeout > Duration::from_secs(3600) {
+            return wrong("lock_timeout", format!("{:?}", self.lock_timeout), "1 millisecond to 1 hour");
         }
-        if self.pool_wait < Duration::from_millis(1) || self.pool_wait > Duration::from_secs(3600) {
-            return wrong("pool_wait", format!("{:?}", self.pool_wait), "1 millisecond to 1 hour");
+        if self.pool_timeout < Duration::from_millis(1) || self.pool_timeout > Duration::from_secs(3600) {
+            return wrong("pool_timeout", format!("{:?}", self.pool_timeout), "1 millisecond to 1 hour");
         }
         // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
         if self.error_text_limit > 1 << 20 {

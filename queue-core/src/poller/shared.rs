@@ -163,13 +163,13 @@ impl<C: QueueConnection> Crew<C> {
 
     /// A worker's line to the database.
     pub(crate) fn link(&self) -> Link<C> {
-        Link::new(self.pool.clone(), self.settings.pool_wait, self.limits)
+        Link::new(self.pool.clone(), self.settings.pool_timeout, self.limits)
     }
 
     /// The scout's line to the database.
     pub(crate) fn scouts_link(&self) -> Link<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        Link::new(self.pool.clone(), self.settings.pool_wait, limits)
+        Link::new(self.pool.clone(), self.settings.pool_timeout, limits)
     }
 
     /// Waits for the process's turn to write, where the database has one writer.
@@ -352,7 +352,7 @@ impl<C: QueueConnection> Crew<C> {
         slots.iter().for_each(|slot| alone::is_stuck(slot.place()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
-            match Session::open(&self.pool, self.settings.pool_wait, self.limits) {
+            match Session::open(&self.pool, self.settings.pool_timeout, self.limits) {
                 Ok(mut killer) => {
                     sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
                 }

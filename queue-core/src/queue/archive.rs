@@ -16,7 +16,7 @@ use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
 use crate::entity::{Entity, HasArchive, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::row::Fate;
+use crate::row::OnFinish;
 use crate::statement::{Archive, CopyRows};
 
 /// What [`Queue::redrive`] came to.
@@ -84,7 +84,7 @@ where
         refused.beside(rows)
     }
 
-    /// Moves rows back from the archive for failures, and enqueues them as [`resend`](Queue::resend) does: they are due, and
+    /// Moves rows back from the archive for failures, and enqueues them as [`rerun`](Queue::rerun) does: they are due, and
     /// their tries start anew. The filter and the other conditions are asked of the archived rows.
     ///
     /// A row is copied whole and removed from the archive in one transaction, of 1,000 rows or as many as
@@ -210,12 +210,12 @@ where
 impl Side {
     fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
         let options = Q::Queue::OPTIONS;
-        let (fate, rows, key) = match self {
+        let (on_finish, rows, key) = match self {
             Side::Failed => (options.on_failure, "failed", "failed"),
             Side::Succeeded => (options.on_success, "succeeded", "success"),
         };
-        match fate {
-            Fate::Archive(name) => Archive::of(live, name),
+        match on_finish {
+            OnFinish::Archive(name) => Archive::of(live, name),
             _ => Err(Error::Archive(format!(
                 "{} has no archive for rows that have {rows}: name it with #[queue(archive({key} = ..))]",
                 Q::ENTITY

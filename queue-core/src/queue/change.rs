@@ -75,11 +75,11 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn resend<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn rerun<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::resend())
+        self.change(connection, &operation::rerun())
     }
 
     /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from

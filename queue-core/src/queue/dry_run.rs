@@ -121,7 +121,7 @@ dry_runs! {
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
     stop() = operation::stop(&Q::Queue::OPTIONS);
     resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
-    resend() = operation::resend();
+    rerun() = operation::rerun();
     skip() = operation::skip();
     delete() = operation::delete();
     purge(older_than: Duration) = operation::purge(older_than);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::row::{ErrorText, Fate, Instant, Options, Status};
+use crate::row::{ErrorText, Instant, OnFinish, Options, Status};
 use crate::statement::{Change, Next, StateCondition};
 
 /// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
@@ -67,7 +67,7 @@ pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
     Operation(vec![(stopped(waiting), due(DUE_NOW)), (stopped(&[Status::InProgress]), due(Next::In(lease)))])
 }
 
-pub(crate) fn resend() -> Operation<Change> {
+pub(crate) fn rerun() -> Operation<Change> {
     Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], anew())])
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn enqueue_existing() -> Operation<Change> {
 /// Each row goes to the archive that the entity names for its end.
 pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
     let mut kinds = Vec::new();
-    for (status, fate) in [(&[Status::Success], options.on_success), (&[Status::Failed], options.on_failure)] {
-        if let Fate::Archive(name) = fate {
+    for (status, on_finish) in [(&[Status::Success], options.on_success), (&[Status::Failed], options.on_failure)] {
+        if let OnFinish::Archive(name) = on_finish {
             kinds.push((vec![StateCondition::In(status), StateCondition::NotPending], name));
         }
     }

@@ -17,7 +17,7 @@ pub use self::details::Details;
 pub use self::failure_text::ErrorText;
 pub use self::fence::Fence;
 pub use self::instant::{Instant, MAX_DELAY, TimestampUtc};
-pub use self::options::{ColumnNames, Fate, Metrics, Missed, Options, Order, Periodic, Rerun, Stages};
+pub use self::options::{ColumnNames, Missed, OnFinish, Options, Order, Periodic, RerunOnChange, Stages, Timestamps};
 pub use self::stage::{Stage, stage_named};
 pub use self::state::QueueState;
 pub use self::status::{Status, UnknownStatus};

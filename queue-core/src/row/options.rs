@@ -19,18 +19,18 @@ pub struct Options {
     /// The domain column by which `enqueue_if_newer` tells old from new.
     pub version: Option<&'static str>,
     /// The columns whose change makes a row due, whoever changes them.
-    pub rerun: Option<Rerun>,
+    pub rerun: Option<RerunOnChange>,
     /// The times that are kept for statistics.
-    pub metrics: Metrics,
+    pub timestamps: Timestamps,
     /// What becomes of a row whose status is `SUCCESS`.
-    pub on_success: Fate,
+    pub on_success: OnFinish,
     /// What becomes of a row whose status is `FAILED`.
-    pub on_failure: Fate,
+    pub on_failure: OnFinish,
     /// When messages may be worked: days, hours and a time zone, as [`Window`](crate::Window) reads them.
     pub window: Option<&'static str>,
     /// Whether at most one message is worked at a time, anywhere: the first pending one, by `order` if that is given, then by
     /// the primary key. While it waits for its time, the first or that of a retry, is held or is locked, none of those behind
-    /// it runs; one that has failed for good, is stopped or skipped is passed, and so is one whose guard is false.
+    /// it runs; one that has failed for good, is stopped or skipped is passed, and so is one whose condition is false.
     ///
     /// Whoever works holds a lock of the database's, which ends with its session: nothing is to be cleaned up after a killed
     /// process. The lock is an advisory lock of the transaction on PostgreSQL, a named lock on MySQL and MariaDB, and the
@@ -42,7 +42,7 @@ pub struct Options {
     /// it is, and every claim and look passes it: a thousand of them cost about a millisecond, a hundred thousand a tenth of a
     /// second on PostgreSQL and SQLite and up to a second on MariaDB. Where many wait for long, better make them due when the
     /// condition becomes true.
-    pub guarded: bool,
+    pub conditional: bool,
     /// Whether the database tells the pollers of every process when a row has become due, instead of leaving it to their poll
     /// interval: PostgreSQL does, by triggers that `NOTIFY`. On MySQL, MariaDB and SQLite it changes nothing.
     pub notifies: bool,
@@ -105,7 +105,7 @@ pub enum Missed {
 
 /// The columns whose change makes a row due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rerun {
+pub struct RerunOnChange {
     /// The domain's columns.
     pub columns: &'static [&'static str],
     /// The name of the queue's own column `change_count`, which a trigger counts up at each change.
@@ -114,7 +114,7 @@ pub struct Rerun {
 
 /// The names of the queue's own columns for the times that statistics need, by the database's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Metrics {
+pub struct Timestamps {
     /// When the row was inserted, by whomever. Rows from before the column have none.
     pub created: Option<&'static str>,
     /// When the queue has written on the row last.
@@ -128,7 +128,7 @@ pub struct Metrics {
 /// What becomes of a row that has reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum OnFinish {
     /// It stays.
     Keep,
     /// It is removed. Rows of other tables that refer to it by a foreign key keep it from that, or go with it if their key
@@ -148,12 +148,12 @@ impl Options {
         periodic: None,
         version: None,
         rerun: None,
-        metrics: Metrics { created: None, updated: None, begin: None, end: None },
-        on_success: Fate::Keep,
-        on_failure: Fate::Keep,
+        timestamps: Timestamps { created: None, updated: None, begin: None, end: None },
+        on_success: OnFinish::Keep,
+        on_failure: OnFinish::Keep,
         window: None,
         exclusive: false,
-        guarded: false,
+        conditional: false,
         notifies: false,
     };
 
@@ -183,22 +183,22 @@ impl Options {
     }
 
     /// Makes rows due when one of these columns changes.
-    pub const fn rerun_on(self, columns: &'static [&'static str], change_count: &'static str) -> Self {
-        Options { rerun: Some(Rerun { columns, change_count }), ..self }
+    pub const fn rerun_on_change(self, columns: &'static [&'static str], change_count: &'static str) -> Self {
+        Options { rerun: Some(RerunOnChange { columns, change_count }), ..self }
     }
 
     /// Adds columns for statistics.
-    pub const fn metrics(self, metrics: Metrics) -> Self {
-        Options { metrics, ..self }
+    pub const fn timestamps(self, timestamps: Timestamps) -> Self {
+        Options { timestamps, ..self }
     }
 
     /// Says what becomes of rows that succeed.
-    pub const fn on_success(self, on_success: Fate) -> Self {
+    pub const fn on_success(self, on_success: OnFinish) -> Self {
         Options { on_success, ..self }
     }
 
     /// Says what becomes of rows that fail for good.
-    pub const fn on_failure(self, on_failure: Fate) -> Self {
+    pub const fn on_failure(self, on_failure: OnFinish) -> Self {
         Options { on_failure, ..self }
     }
 
@@ -213,8 +213,8 @@ impl Options {
     }
 
     /// Says that a condition keeps rows from being claimed.
-    pub const fn guarded(self) -> Self {
-        Options { guarded: true, ..self }
+    pub const fn conditional(self) -> Self {
+        Options { conditional: true, ..self }
     }
 
     /// Has the database tell pollers of rows that become due.
@@ -225,8 +225,8 @@ impl Options {
     /// What the migration makes of the options, as words: another list is another migration, and an empty one is that of an
     /// entity that asks for nothing.
     pub(crate) fn shape(&self) -> Vec<&'static str> {
-        let Metrics { created, updated, begin, end } = self.metrics;
-        let archive = |fate| if let Fate::Archive(table) = fate { Some(table) } else { None };
+        let Timestamps { created, updated, begin, end } = self.timestamps;
+        let archive = |on_finish| if let OnFinish::Archive(table) = on_finish { Some(table) } else { None };
         let mut words = Vec::new();
         let mut say = |what, name: Option<&'static str>| words.extend(name.into_iter().flat_map(|name| [what, name]));
         say("priority", self.priority);
@@ -252,15 +252,15 @@ impl Options {
     /// Whether a success writes the five columns and nothing else, and nothing happens to its row besides.
     pub(crate) const fn ends_plainly(&self) -> bool {
         !self.needs_details()
-            && matches!(self.on_success, Fate::Keep)
-            && self.metrics.updated.is_none()
-            && self.metrics.end.is_none()
+            && matches!(self.on_success, OnFinish::Keep)
+            && self.timestamps.updated.is_none()
+            && self.timestamps.end.is_none()
             && !self.exclusive
     }
 
     /// Whether an attempt has to know more of its row than a claim reads.
     pub(crate) const fn needs_details(&self) -> bool {
-        self.stages.is_some() || self.periodic.is_some() || self.rerun.is_some() || self.metrics.begin.is_some()
+        self.stages.is_some() || self.periodic.is_some() || self.rerun.is_some() || self.timestamps.begin.is_some()
     }
 }
 

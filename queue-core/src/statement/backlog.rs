@@ -10,7 +10,7 @@ use super::condition::{Condition, push_column};
 use super::split::Split;
 use super::walk::push_index_hint;
 use crate::backend::QueueBackend;
-use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
 use crate::row::Status;
 
 /// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
@@ -19,11 +19,11 @@ use crate::row::Status;
 pub struct CountPending<'a, Q: Entity, F, S, DB: Backend> {
     condition: Condition<'a, Q::Queue, F>,
     split: Split<'a, S>,
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
     limit: u32,
 }
 
-/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those whose guard
+/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those whose condition
 /// holds; those that a worker holds under a lease; the microseconds for which the oldest has been due; and how many values
 /// there are.
 pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
@@ -31,18 +31,18 @@ pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
 impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
     /// Counts the rows; of more than `limit` values, those with most rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
-        CountPending { condition, split: Split(split), guard: Q::Queue::guard(), limit }
+        CountPending { condition, split: Split(split), claim_if: Q::Queue::claim_condition(), limit }
     }
 
-    /// Writes that the row's time has come, and that its guard holds.
+    /// Writes that the row's time has come, and that its condition holds.
     fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     {
         push_has_come::<Q::Queue, DB>(out, " <= ")?;
-        if let Some(guard) = &self.guard {
+        if let Some(claim_if) = &self.claim_if {
             out.push_sql(" AND (");
-            guard.walk_ast(out.reborrow())?;
+            claim_if.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
         Ok(())

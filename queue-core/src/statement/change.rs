@@ -83,7 +83,7 @@ impl Change {
         Instant: ToSql<TimestampUtc, DB>,
     {
         let (names, options) = (T::COLUMNS, T::OPTIONS);
-        let metrics = options.metrics;
+        let timestamps = options.timestamps;
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
             out.push_sql(std::mem::replace(&mut separator, ", "));
@@ -148,20 +148,20 @@ impl Change {
             out.push_sql(DB::NOW);
             // An attempt whose process died is not measured: nobody knows when it ended. The times of one before it are not
             // its own.
-            let measured = metrics.begin.is_none() || self.begin.is_some();
-            if let Some(name) = metrics.begin {
+            let measured = timestamps.begin.is_none() || self.begin.is_some();
+            if let Some(name) = timestamps.begin {
                 column(&mut out, name)?;
                 match &self.begin {
                     Some(begin) => out.push_bind_param::<TimestampUtc, _>(begin)?,
                     None => out.push_sql("NULL"),
                 }
             }
-            if let Some(name) = metrics.end {
+            if let Some(name) = timestamps.end {
                 column(&mut out, name)?;
                 out.push_sql(if measured { DB::NOW } else { "NULL" });
             }
         }
-        if let Some(updated) = metrics.updated {
+        if let Some(updated) = timestamps.updated {
             column(&mut out, updated)?;
             out.push_sql(DB::NOW);
         }

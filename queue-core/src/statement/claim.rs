@@ -18,7 +18,7 @@ use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, QueueBackend};
 use crate::entity::{
-    Entity, Guard, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
 };
 use crate::fault::claim_lock;
 use crate::row::{Details, Fence, Instant, QueueState, Status, TimestampUtc};
@@ -26,7 +26,7 @@ use crate::row::{Details, Fence, Instant, QueueState, Status, TimestampUtc};
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
@@ -35,7 +35,12 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// The claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Claim { selection: Q::construct_selection(), guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+        Claim {
+            selection: Q::construct_selection(),
+            claim_if: Q::Queue::claim_condition(),
+            stages: None,
+            entity: PhantomData,
+        }
     }
 
     /// The claim of up to `limit` rows with none of these keys.
@@ -204,7 +209,7 @@ where
     {
         self.push_columns(out.reborrow())?;
         walk.push_from::<Q::Queue, DB>(&mut out)?;
-        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, state, entity`.
@@ -251,9 +256,10 @@ where
 {
     type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
 
-    // A guard is the user's to write, and may be another one each time; so are the stages that a poller serves.
-    const HAS_STATIC_QUERY_ID: bool =
-        Q::SelectExpression::HAS_STATIC_QUERY_ID && !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
+    // A condition is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID
+        && !Q::Queue::OPTIONS.conditional
+        && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>

@@ -11,14 +11,14 @@ use super::condition::{push_claimable, push_column};
 use super::scope::push_stages;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::entity::{Guard, NextAttemptTime, QueueTable};
+use crate::entity::{ClaimCondition, NextAttemptTime, QueueTable};
 use crate::row::microseconds;
 
-/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the guard.
+/// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the condition.
 pub(crate) fn push_due<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
-    guard: Option<&'b Guard<DB>>,
+    claim_if: Option<&'b ClaimCondition<DB>>,
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
@@ -29,14 +29,14 @@ where
     DB::QueryBuilder: Default,
 {
     Walk::Oldest.push_from::<T, DB>(out)?;
-    push_due_rows::<T, DB>(out, until, guard, stages)
+    push_due_rows::<T, DB>(out, until, claim_if, stages)
 }
 
-/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the guard.
+/// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the condition.
 pub(crate) fn push_due_rows<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
-    guard: Option<&'b Guard<DB>>,
+    claim_if: Option<&'b ClaimCondition<DB>>,
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
@@ -51,17 +51,17 @@ where
     out.push_sql(" AND ");
     push_claimable::<T, DB>(out)?;
     push_stages::<T, DB>(out, stages)?;
-    push_guard(out, guard)
+    push_claim_condition(out, claim_if)
 }
 
-/// Writes ` AND (guard)`, if there is one.
-pub(crate) fn push_guard<'b, DB: QueueBackend>(
+/// Writes ` AND (claim_if)`, if there is one.
+pub(crate) fn push_claim_condition<'b, DB: QueueBackend>(
     out: &mut AstPass<'_, 'b, DB>,
-    guard: Option<&'b Guard<DB>>,
+    claim_if: Option<&'b ClaimCondition<DB>>,
 ) -> QueryResult<()> {
-    if let Some(guard) = guard {
+    if let Some(claim_if) = claim_if {
         out.push_sql(" AND (");
-        guard.walk_ast(out.reborrow())?;
+        claim_if.walk_ast(out.reborrow())?;
         out.push_sql(")");
     }
     Ok(())

@@ -12,17 +12,17 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
 use super::condition::{StateCondition, push_claimable, push_column};
-use super::due::push_guard;
+use super::due::push_claim_condition;
 use super::scope::push_stages;
 use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_mark};
 use crate::backend::QueueBackend;
-use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
 use crate::row::Status;
 
-/// The primary key of the first pending row of `Q` by its order, then by its key. A row whose guard is false is passed: it
+/// The primary key of the first pending row of `Q` by its order, then by its key. A row whose condition is false is passed: it
 /// is no work.
 pub struct Head<Q, DB: Backend> {
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     entity: PhantomData<fn() -> Q>,
 }
@@ -31,7 +31,7 @@ impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
     /// The statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Head { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+        Head { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
     }
 
     /// Finds the first row in these stages.
@@ -64,7 +64,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        push_head::<Q, DB>(&mut out, self.guard.as_ref(), self.stages.as_deref())
+        push_head::<Q, DB>(&mut out, self.claim_if.as_ref(), self.stages.as_deref())
     }
 }
 
@@ -101,7 +101,7 @@ where
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
 pub(crate) fn push_head<'b, Q, DB>(
     out: &mut AstPass<'_, 'b, DB>,
-    guard: Option<&'b Guard<DB>>,
+    claim_if: Option<&'b ClaimCondition<DB>>,
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
@@ -121,7 +121,7 @@ where
     out.push_sql(" AND ");
     push_claimable::<Q::Queue, DB>(out)?;
     push_stages::<Q::Queue, DB>(out, stages)?;
-    push_guard(out, guard)?;
+    push_claim_condition(out, claim_if)?;
     out.push_sql(" ORDER BY ");
     if let Some(order) = Q::Queue::OPTIONS.order {
         push_named_column::<Q::Queue, DB>(out, order.column)?;
@@ -137,7 +137,7 @@ where
 pub(crate) fn push_due_head<'b, Q, DB>(
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
-    guard: Option<&'b Guard<DB>>,
+    claim_if: Option<&'b ClaimCondition<DB>>,
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
@@ -150,7 +150,7 @@ where
 {
     out.push_sql(" FROM (SELECT ");
     push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
-    push_head::<Q, DB>(out, guard, stages)?;
+    push_head::<Q, DB>(out, claim_if, stages)?;
     out.push_sql(") AS queueable_head WHERE ");
     out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
     out.push_sql(" <= ");
@@ -173,7 +173,7 @@ impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
     // The stages that are served may be others in the next statement.
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
+    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q: Entity> QueryId for Leased<Q> {

@@ -9,16 +9,16 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::condition::push_column;
 use crate::backend::{QueueBackend, TableName};
 use crate::entity::{
-    Entity, Guard, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
 };
 
 /// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
 pub struct Inspect<Q: Entity, DB: Backend> {
     is_key: Q::IsKey,
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
 }
 
-/// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its guard
+/// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its condition
 /// true; its next and its last attempt's time and the present, in microseconds since 1970; and its stage.
 pub type InspectedRow =
     (String, i32, Option<String>, (i64, i64, i64), (Option<i64>, Option<i64>, Option<i64>), Option<String>);
@@ -26,7 +26,7 @@ pub type InspectedRow =
 impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     /// Inspects the row with this key.
     pub fn new(key: &Q::Key) -> Self {
-        Inspect { is_key: Q::is_key(key.clone()), guard: Q::Queue::guard() }
+        Inspect { is_key: Q::is_key(key.clone()), claim_if: Q::Queue::claim_condition() }
     }
 }
 
@@ -55,8 +55,8 @@ where
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
-        push_whether(&mut out, |out| match &self.guard {
-            Some(guard) => guard.walk_ast(out.reborrow()),
+        push_whether(&mut out, |out| match &self.claim_if {
+            Some(claim_if) => claim_if.walk_ast(out.reborrow()),
             None => {
                 out.push_sql("1 = 1");
                 Ok(())

@@ -107,7 +107,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
         out.push_sql(" = ");
         out.push_sql(DB::NOW);
         out.push_sql(", ");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.timestamps.updated {
             out.push_identifier(updated)?;
             out.push_sql(" = ");
             out.push_sql(DB::NOW);

@@ -16,13 +16,13 @@ use super::head::push_due_head;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::QueueBackend;
-use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable};
 use crate::row::{HORIZON, Instant, TimestampUtc};
 
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
 /// time, the next row is the one whose turn it is.
 pub struct Look<Q, DB: Backend> {
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
@@ -34,7 +34,7 @@ impl<Q: Entity, DB: QueueBackend> Look<Q, DB> {
     /// The look.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Look { guard: Q::Queue::guard(), stages: None, entity: PhantomData }
+        Look { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
     }
 
     /// Looks at rows in these stages only.
@@ -67,10 +67,10 @@ where
         let horizon = horizon::<Q, DB>();
         if Q::Queue::OPTIONS.exclusive {
             push_microseconds_until(&mut out, |out| out.push_identifier(Q::Queue::COLUMNS.next_attempt_time))?;
-            return push_due_head::<Q, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref());
+            return push_due_head::<Q, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref());
         }
         push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
-        push_due::<Q::Queue, DB>(&mut out, &horizon, self.guard.as_ref(), self.stages.as_deref())?;
+        push_due::<Q::Queue, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref())?;
         push_oldest::<Q::Queue, DB>(&mut out, None, 1)
     }
 }
@@ -104,9 +104,9 @@ where
     Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Look { guard, stages, .. } = &self.look;
+        let Look { claim_if, stages, .. } = &self.look;
         push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
-        push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), guard.as_ref(), stages.as_deref())?;
+        push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
         push_oldest::<Q::Queue, DB>(&mut out, None, 1)
     }
@@ -119,7 +119,7 @@ impl<Q, DB: Backend> Query for Look<Q, DB> {
 impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.guarded && Q::Queue::OPTIONS.stages.is_none();
+    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
 impl<Q, DB: Backend> Query for LookFrom<Q, DB> {

@@ -78,7 +78,7 @@ where
         out.push_sql("', ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
-        if let Some(updated) = options.metrics.updated {
+        if let Some(updated) = options.timestamps.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;
             out.push_sql(" = ");

@@ -47,7 +47,7 @@ where
         out.push_identifier(column)?;
         out.push_sql(" = ");
         out.push_bind_param::<Integer, _>(&self.priority)?;
-        if let Some(updated) = T::OPTIONS.metrics.updated {
+        if let Some(updated) = T::OPTIONS.timestamps.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;
             out.push_sql(" = ");

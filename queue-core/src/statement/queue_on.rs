@@ -14,7 +14,6 @@ use super::change::{Change, hangs_on_content};
 use super::claim::{Claim, ClaimSome, Claimed, ClaimedRow};
 use super::claim_from::ClaimFrom;
 use super::details::{DetailsRow, ReadDetails, claimed_within, with_details};
-use super::fate;
 use super::finish::{Finish, Hold, ends_at_once, text_of};
 use super::finish_block::FinishBlock;
 use super::head::{Head, Leased};
@@ -22,6 +21,7 @@ use super::keys::ChangeKeys;
 use super::lease_due::{LeaseDue, LeasedRow};
 use super::look::{Look, LookFrom, time_until};
 use super::mark::RecallMark;
+use super::on_finish;
 use super::pass_on::PassOn;
 use super::read_ahead::{LockVersion, ReadAhead, RowVersion, VersionedRow};
 use super::recall::{Recall, state};
@@ -36,7 +36,7 @@ use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished};
 use crate::entity::{Entity, QueueTable, target_of};
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::{Fate, Fence, Instant};
+use crate::row::{Fence, Instant, OnFinish};
 
 /// An entity whose queue can be worked on a connection of type `C`.
 ///
@@ -345,15 +345,15 @@ where
     }
 
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, &[(key, fence)], change, false)
+        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, rows, change, false)
+        on_finish::settle::<Q, C>(connection, rows, change, false)
     }
 
     fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
-        let is_one_update = change.fate(&Q::Queue::OPTIONS) == Fate::Keep && !hangs_on_content(change, fence);
+        let is_one_update = change.on_finish(&Q::Queue::OPTIONS) == OnFinish::Keep && !hangs_on_content(change, fence);
         if !is_one_update || cfg!(queueable_planted) || !C::has_compounds(None) {
             return None;
         }
@@ -365,11 +365,11 @@ where
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        fate::settle::<Q, C>(connection, &[(key, fence)], change, true)
+        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, true)
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        fate::remove::<Q, C>(connection, key, fence)
+        on_finish::remove::<Q, C>(connection, key, fence)
     }
 
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {

@@ -80,7 +80,7 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
     where
         T: QueueTable,
     {
-        T::OPTIONS.metrics.begin.zip(T::OPTIONS.metrics.end)
+        T::OPTIONS.timestamps.begin.zip(T::OPTIONS.timestamps.end)
     }
 
     /// Writes what is counted together: a period, and a value of the split.

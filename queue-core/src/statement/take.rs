@@ -21,7 +21,7 @@ use super::condition::{StateCondition, push_column};
 use super::due::{push_due_rows, time_ago};
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::entity::{Entity, Guard, NextAttemptTime, QueueTable, StatusText};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
 use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
 
 /// The statuses with which an attempt begins anew.
@@ -32,7 +32,7 @@ pub struct Present;
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
 pub struct Take<Q: Entity, DB: Backend> {
-    guard: Option<Guard<DB>>,
+    claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
@@ -46,7 +46,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     /// Takes rows with none of these keys.
     pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
         Take {
-            guard: Q::Queue::guard(),
+            claim_if: Q::Queue::claim_condition(),
             stages: None,
             began,
             token,
@@ -179,7 +179,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(&self.began)?;
         out.push_sql(", ");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.metrics.updated {
+        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.timestamps.updated {
             out.push_identifier(updated)?;
             out.push_sql(" = ");
             out.push_sql(DB::NOW);
@@ -201,7 +201,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     {
         let until = self.age.map(time_ago::<DB>);
         let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
-        push_due_rows::<Q::Queue, DB>(&mut out, until, self.guard.as_ref(), self.stages.as_deref())?;
+        push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())?;
         for is_key in &self.excepted {
             out.push_sql(" AND NOT (");
             is_key.walk_ast(out.reborrow())?;

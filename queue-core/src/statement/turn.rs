@@ -13,14 +13,14 @@ pub(crate) fn is_plain<Q: Entity, DB: QueueBackend>(scope: Scope<'_, Q::Key>) ->
 
 /// Whether the due time alone decides whose turn it is.
 pub(crate) fn due_time_alone_decides<Q: Entity>(scope: Scope<'_, Q::Key>) -> bool {
-    let Options { order, guarded, exclusive, .. } = Q::Queue::OPTIONS;
-    order.is_none() && !guarded && !exclusive && scope.stages.is_none()
+    let Options { order, conditional, exclusive, .. } = Q::Queue::OPTIONS;
+    order.is_none() && !conditional && !exclusive && scope.stages.is_none()
 }
 
 /// Whether a claim may pass rows that it does not want, and would keep their locks.
 pub(crate) fn locks_what_it_passes<Q: Entity, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
-    let Options { order, guarded, .. } = Q::Queue::OPTIONS;
-    DB::LOCKS_WHAT_IT_PASSES && (guarded || order.is_some() || scope.stages.is_some())
+    let Options { order, conditional, .. } = Q::Queue::OPTIONS;
+    DB::LOCKS_WHAT_IT_PASSES && (conditional || order.is_some() || scope.stages.is_some())
 }
 
 pub(crate) fn first<T>(rows: Vec<T>) -> Option<T> {

@@ -32,9 +32,9 @@ fn mode(model: &Model<'_>, errors: &mut Vec<Error>) {
                        remove one";
         errors.push(Error::new(group.span, message));
     }
-    let Some(column) = &attributes.group_by else { return };
+    let Some(column) = &attributes.order_in_group else { return };
     if attributes.group.is_none() {
-        let message = "`group_by` orders the messages of a group, and there is no group\nhelp: add `group = 50`";
+        let message = "`order_in_group` orders the messages of a group, and there is no group\nhelp: add `group = 50`";
         errors.push(Error::new(column.span(), message));
     } else if model.field_of(column).is_none() && !model.fields.is_empty() {
         let entity = &model.input.ident;

@@ -36,10 +36,10 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
         refuse(span, "a row that succeeds is deleted or archived, not both\nhelp: remove one");
     }
     let leaves = kinds.on_success_delete.or(kinds.archive.as_ref().map(|archive| archive.span));
-    if let (Some((span, _)), Some(_)) = (&kinds.rerun_on, leaves) {
+    if let (Some((span, _)), Some(_)) = (&kinds.rerun_on_change, leaves) {
         refuse(
             *span,
-            "`rerun_on` is for rows that stay and change, `on_success = delete` and `archive` take them away\n\
+            "`rerun_on_change` is for rows that stay and change, `on_success = delete` and `archive` take them away\n\
              help: remove one",
         );
     }
@@ -57,10 +57,10 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
              help: give the periodic work an entity of its own that enqueues the pipeline's rows",
         );
     }
-    if let (Some((span, _)), Some(_)) = (&kinds.rerun_on, &kinds.stage) {
+    if let (Some((span, _)), Some(_)) = (&kinds.rerun_on_change, &kinds.stage) {
         refuse(
             *span,
-            "`rerun_on` and `stage` do not go together: new content would pass the stages only that are left\n\
+            "`rerun_on_change` and `stage` do not go together: new content would pass the stages only that are left\n\
              help: give the row's way through the stages an entity of its own, with a `prefix`, that this one enqueues",
         );
     }

@@ -148,7 +148,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let module = model.module();
     let Key { columns, value, is_key, comparison } = key;
     let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
-    let budget = model.attributes.budget.map(duration).map(|budget| quote!(.budget(#budget)));
+    let timeout = model.attributes.timeout.map(duration).map(|timeout| quote!(.timeout(#timeout)));
     let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(.lease(#lease)));
     let group = model.attributes.group.as_ref().map(|group| {
         let size = group.value.size;
@@ -163,7 +163,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let retry_policy = model.attributes.retry.as_ref().map(retry_policy);
     // An expression may read other tables, or the time; an embedded struct may have one.
     let is_its_row = model.fields.iter().all(|field| field.select_expression.is_none() && !field.embed);
-    let compare_in_group = model.group_by_field().map(compare_in_group);
+    let compare_in_group = model.order_in_group_field().map(compare_in_group);
     quote! {
         #[automatically_derived]
         impl #impl_generics ::queueable::Entity for #entity #ty_generics #where_clause {
@@ -174,7 +174,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             type Mode = ::queueable::#mode;
             const ENTITY: &'static str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
-            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #budget #lease #group;
+            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #timeout #lease #group;
             const IS_ITS_ROW: bool = #is_its_row;
             fn is_key(__key: Self::Key) -> Self::IsKey {
                 #comparison

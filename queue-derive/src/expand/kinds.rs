@@ -68,11 +68,11 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         let version = name_of(model, version);
         calls.push(quote!(.version(#version)));
     }
-    if let (Some((_, rerun_on)), Some(count)) = (&kinds.rerun_on, column("change_count")) {
-        let names = rerun_on.iter().map(|column| name_of(model, column));
-        calls.push(quote!(.rerun_on(&[#(#names),*], #count)));
+    if let (Some((_, rerun_on_change)), Some(count)) = (&kinds.rerun_on_change, column("change_count")) {
+        let names = rerun_on_change.iter().map(|column| name_of(model, column));
+        calls.push(quote!(.rerun_on_change(&[#(#names),*], #count)));
     }
-    if kinds.metrics.is_some() {
+    if kinds.timestamps.is_some() {
         let times = ["created", "updated", "begin", "end"].map(|time| {
             let (field, name) = (format_ident!("{time}"), column(&format!("{time}_time")));
             match name {
@@ -80,16 +80,16 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
                 None => quote!(#field: ::core::option::Option::None),
             }
         });
-        calls.push(quote!(.metrics(::queueable::Metrics { #(#times),* })));
+        calls.push(quote!(.timestamps(::queueable::Timestamps { #(#times),* })));
     }
     if kinds.on_success_delete.is_some() {
-        calls.push(quote!(.on_success(::queueable::Fate::Delete)));
+        calls.push(quote!(.on_success(::queueable::OnFinish::Delete)));
     }
     if let Some(archive) = &kinds.archive {
         let success = archive.success.as_ref().map(|table| &table.value);
         let failed = archive.failed.as_ref().map(|table| &table.value);
-        calls.extend(success.map(|table| quote!(.on_success(::queueable::Fate::Archive(#table)))));
-        calls.extend(failed.map(|table| quote!(.on_failure(::queueable::Fate::Archive(#table)))));
+        calls.extend(success.map(|table| quote!(.on_success(::queueable::OnFinish::Archive(#table)))));
+        calls.extend(failed.map(|table| quote!(.on_failure(::queueable::OnFinish::Archive(#table)))));
     }
     if let Some(window) = &kinds.window {
         calls.push(quote!(.window(#window)));
@@ -100,16 +100,16 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if kinds.notify {
         calls.push(quote!(.notify()));
     }
-    if kinds.when.is_some() {
-        calls.push(quote!(.guarded()));
+    if kinds.claim_if.is_some() {
+        calls.push(quote!(.conditional()));
     }
     if calls.is_empty() {
         return TokenStream::new();
     }
-    let guard = guard(model);
+    let claim_if = claim_if(model);
     quote! {
         const OPTIONS: ::queueable::Options = ::queueable::Options::NONE #(#calls)*;
-        #guard
+        #claim_if
     }
 }
 
@@ -119,13 +119,11 @@ fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
     quote_spanned!(column.span()=> <#table::#column as ::diesel::Column>::NAME)
 }
 
-fn guard(model: &Model<'_>) -> Option<TokenStream> {
-    let condition = model.attributes.kinds.when.as_ref()?;
+fn claim_if(model: &Model<'_>) -> Option<TokenStream> {
+    let condition = model.attributes.kinds.claim_if.as_ref()?;
     Some(quote! {
-        fn guard<__DB: ::queueable::backend::QueueBackend>() -> ::core::option::Option<::queueable::Guard<__DB>> {
-            ::queueable::guard_on_postgres!(__DB, #condition)
-                .or_else(|| ::queueable::guard_on_mysql!(__DB, #condition))
-                .or_else(|| ::queueable::guard_on_sqlite!(__DB, #condition))
+        fn claim_condition<__DB: ::queueable::backend::QueueBackend>() -> ::core::option::Option<::queueable::ClaimCondition<__DB>> {
+            ::queueable::claim_condition!(__DB, #condition)
         }
     })
 }
@@ -158,7 +156,7 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
             }
         }
     }));
-    markers.extend(kinds.when.as_ref().map(|condition| {
+    markers.extend(kinds.claim_if.as_ref().map(|condition| {
         let place = Span::call_site().located_at(condition.span());
         let assertion = quote_spanned!(place=> ::queueable::assert_condition::<#table::table, _>(&(#condition)));
         quote! {

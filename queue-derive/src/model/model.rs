@@ -86,9 +86,9 @@ impl<'a> Model<'a> {
         self.fields.iter().find(|field| !field.embed && field.column.value == name)
     }
 
-    /// The column of `group_by` as it was written, and its field.
-    pub(crate) fn group_by_field(&self) -> Option<(&Ident, &'a Ident)> {
-        let column = self.attributes.group_by.as_ref()?;
+    /// The column of `order_in_group` as it was written, and its field.
+    pub(crate) fn order_in_group_field(&self) -> Option<(&Ident, &'a Ident)> {
+        let column = self.attributes.order_in_group.as_ref()?;
         Some((column, self.field_of(column)?.ident))
     }
 

@@ -60,8 +60,8 @@ impl Model<'_> {
         match OPTIONAL_COLUMNS[place].2 {
             "stage" => kinds.stage.is_some(),
             "periodic" => kinds.periodic.is_some(),
-            "rerun_on" => kinds.rerun_on.is_some(),
-            _ => kinds.metrics.is_some_and(|kept| kept[place - (OPTIONAL_COLUMNS.len() - 4)]),
+            "rerun_on_change" => kinds.rerun_on_change.is_some(),
+            _ => kinds.timestamps.is_some_and(|kept| kept[place - (OPTIONAL_COLUMNS.len() - 4)]),
         }
     }
 
@@ -79,7 +79,7 @@ pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&
     let kinds = &model.attributes.kinds;
     let order = kinds.order_by.iter().map(|order| ("order_by", &order.column));
     let version = kinds.version.iter().map(|column| ("version", column));
-    let rerun = kinds.rerun_on.iter().flat_map(|(_, columns)| columns).map(|column| ("rerun_on", column));
+    let rerun = kinds.rerun_on_change.iter().flat_map(|(_, columns)| columns).map(|column| ("rerun_on_change", column));
     order.chain(version).chain(rerun)
 }
 

@@ -21,23 +21,41 @@ const SETTINGS: [&str; 21] = [
     "module",
     "retry",
     "max_tries",
-    "budget",
+    "timeout",
     "lease",
     "group",
-    "group_by",
+    "order_in_group",
     "order_by",
     "priority",
-    "when",
+    "claim_if",
     "stage",
     "periodic",
     "version",
-    "rerun_on",
-    "metrics",
+    "rerun_on_change",
+    "timestamps",
     "on_success",
     "archive",
     "window",
     "exclusive",
     "wake",
+];
+
+/// Other words for keys: those that they had before, and those of other job frameworks.
+const OTHER_WORDS: [(&str, &str); 14] = [
+    ("attempts", "max_tries"),
+    ("backoff", "retry"),
+    ("batch", "group"),
+    ("budget", "timeout"),
+    ("condition", "claim_if"),
+    ("group_by", "order_in_group"),
+    ("guard", "claim_if"),
+    ("max_attempts", "max_tries"),
+    ("max_retries", "max_tries"),
+    ("metrics", "timestamps"),
+    ("rerun_on", "rerun_on_change"),
+    ("schedule", "periodic"),
+    ("singleton", "exclusive"),
+    ("when", "claim_if"),
 ];
 
 /// What the `#[queue(..)]` attributes of a struct say.
@@ -49,10 +67,10 @@ pub(crate) struct Attributes {
     pub(crate) module: Option<Ident>,
     pub(crate) retry: Option<Retry>,
     pub(crate) max_tries: Option<u32>,
-    pub(crate) budget: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) lease: Option<Written<Duration>>,
     pub(crate) group: Option<Written<Group>>,
-    pub(crate) group_by: Option<Ident>,
+    pub(crate) order_in_group: Option<Ident>,
     pub(crate) kinds: Kinds,
 }
 
@@ -84,14 +102,14 @@ impl Attributes {
             "module" => self.module = Some(item.parse(value::module)?),
             "retry" => self.retry = Some(item.parse(value::retry)?),
             "max_tries" => self.max_tries = Some(item.parse(value::max_tries)?),
-            "budget" => self.budget = Some(item.parse(value::budget)?),
+            "timeout" => self.timeout = Some(item.parse(value::timeout)?),
             "lease" => self.lease = Some(item.parse(value::lease)?),
             "group" => {
                 let group =
                     if item.is_list() { item.parse_list(value::group_list)? } else { item.parse(value::group)? };
                 self.group = Some(Written { value: group, span: item.key.span() });
             }
-            "group_by" => self.group_by = Some(item.parse(value::group_by)?),
+            "order_in_group" => self.order_in_group = Some(item.parse(value::order_in_group)?),
             "optimistic" => {
                 let message = "`optimistic` belongs to the group\nhelp: write `group(50, optimistic)`";
                 return Err(Error::new(item.key.span(), message));
@@ -118,17 +136,17 @@ impl Attributes {
                 };
                 kinds.priority = Some(Priority { name, age });
             }
-            "when" => kinds.when = Some(item.parse(kinds::when)?),
+            "claim_if" => kinds.claim_if = Some(item.parse(kinds::claim_if)?),
             "stage" => kinds.stage = Some(item.parse(kinds::stage)?),
             "periodic" => {
                 let missed = if item.is_flag() { kinds::ONCE } else { item.parse_list_only(kinds::periodic_list)? };
                 kinds.periodic = Some(Periodic { span, missed });
             }
             "version" => kinds.version = Some(item.parse(kinds::column)?),
-            "rerun_on" => kinds.rerun_on = Some((span, item.parse_list_only(kinds::columns)?)),
-            "metrics" => {
+            "rerun_on_change" => kinds.rerun_on_change = Some((span, item.parse_list_only(kinds::columns)?)),
+            "timestamps" => {
                 let kept = if item.is_flag() { [true; 4] } else { item.parse_list_only(kinds::metrics_list)? };
-                kinds.metrics = Some(kept);
+                kinds.timestamps = Some(kept);
             }
             "on_success" => kinds.on_success_delete = item.parse(kinds::on_success)?,
             "archive" => {
@@ -142,7 +160,7 @@ impl Attributes {
             _ => {
                 let renamed = OPTIONAL_COLUMNS.map(|(key, ..)| key);
                 let accepted = [&SETTINGS[..], &COLUMNS, &renamed].concat();
-                return Err(suggest::unknown("key", &item.key, &accepted));
+                return Err(suggest::unknown_among("key", &item.key, &accepted, &OTHER_WORDS));
             }
         }
         Ok(())
@@ -240,20 +258,20 @@ fn example(key: &str) -> String {
         "module" => "charge_queue",
         "retry" => r#"exponential("10s")"#,
         "max_tries" => "10",
-        "budget" => r#""30s""#,
+        "timeout" => r#""30s""#,
         "lease" => r#""60s""#,
         "group" => "50",
-        "group_by" => "company_id",
+        "order_in_group" => "company_id",
         "order_by" => "due_date",
-        "when" => r#""payments::state.eq(State::Approved)""#,
+        "claim_if" => r#""payments::state.eq(State::Approved)""#,
         "stage" => "InvoiceStage",
         "version" => "content_version",
         "on_success" => "delete",
         "wake" => "notify",
         "window" => r#""Mon-Fri 22:00-06:00 Europe/Berlin""#,
         "periodic" => return "periodic(missed = once)".to_owned(),
-        "rerun_on" => return "rerun_on(title, body)".to_owned(),
-        "metrics" => return "metrics(begin, end)".to_owned(),
+        "rerun_on_change" => return "rerun_on_change(title, body)".to_owned(),
+        "timestamps" => return "timestamps(begin, end)".to_owned(),
         "archive" => return "archive(success = payments_done, failed = payments_failed)".to_owned(),
         column => return format!(r#"{column} = "charge_{column}""#),
     };

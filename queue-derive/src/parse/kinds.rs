@@ -17,11 +17,11 @@ pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
     ("cron", "cron", "periodic"),
     ("time_zone", "time_zone", "periodic"),
     ("scheduled_time", "scheduled_time", "periodic"),
-    ("change_count", "change_count", "rerun_on"),
-    ("created_time", "created_time", "metrics"),
-    ("updated_time", "updated_time", "metrics"),
-    ("begin_time", "begin_time", "metrics"),
-    ("end_time", "end_time", "metrics"),
+    ("change_count", "change_count", "rerun_on_change"),
+    ("created_time", "created_time", "timestamps"),
+    ("updated_time", "updated_time", "timestamps"),
+    ("begin_time", "begin_time", "timestamps"),
+    ("end_time", "end_time", "timestamps"),
 ];
 
 /// What the keys that ask for a kind of work say.
@@ -29,12 +29,12 @@ pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
 pub(crate) struct Kinds {
     pub(crate) order_by: Option<OrderBy>,
     pub(crate) priority: Option<Priority>,
-    pub(crate) when: Option<Box<Expr>>,
+    pub(crate) claim_if: Option<Box<Expr>>,
     pub(crate) stage: Option<Path>,
     pub(crate) periodic: Option<Periodic>,
     pub(crate) version: Option<Ident>,
-    pub(crate) rerun_on: Option<(Span, Vec<Ident>)>,
-    pub(crate) metrics: Option<[bool; 4]>,
+    pub(crate) rerun_on_change: Option<(Span, Vec<Ident>)>,
+    pub(crate) timestamps: Option<[bool; 4]>,
     pub(crate) on_success_delete: Option<Span>,
     pub(crate) archive: Option<Archive>,
     pub(crate) window: Option<LitStr>,
@@ -116,7 +116,7 @@ pub(crate) fn priority_list(input: ParseStream<'_>) -> Result<(Option<Written<St
 }
 
 /// Reads a condition: an expression in a string, the path of a function that returns one, or an expression as it is.
-pub(crate) fn when(input: ParseStream<'_>) -> Result<Box<Expr>> {
+pub(crate) fn claim_if(input: ParseStream<'_>) -> Result<Box<Expr>> {
     if input.peek(LitStr) {
         let literal: LitStr = input.parse()?;
         return literal.parse().map(Box::new).map_err(|error| {

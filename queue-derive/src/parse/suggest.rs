@@ -4,13 +4,18 @@ use syn::{Error, Ident};
 
 /// The error at a name that is none of `accepted`, with the nearest of them.
 pub(crate) fn unknown(what: &str, found: &Ident, accepted: &[&str]) -> Error {
+    unknown_among(what, found, accepted, &[])
+}
+
+/// The same; `other_words` are pairs of another word and the accepted name that means it.
+pub(crate) fn unknown_among(what: &str, found: &Ident, accepted: &[&str], other_words: &[(&str, &str)]) -> Error {
     let name = found.to_string();
-    let nearest = accepted.iter().map(|accepted| (distance(&name, accepted), accepted)).min();
-    let hint = match nearest {
-        Some((distance, nearest)) if distance <= 2 || distance * 3 <= name.len() => {
-            format!(", did you mean `{nearest}`?")
-        }
-        _ => String::new(),
+    let meant = other_words.iter().find(|(other, _)| *other == name).map(|(_, meant)| *meant);
+    let nearest = accepted.iter().map(|accepted| (distance(&name, accepted), *accepted)).min();
+    let nearest = nearest.filter(|(distance, _)| *distance <= 2 || distance * 3 <= name.len());
+    let hint = match meant.or(nearest.map(|(_, nearest)| nearest)) {
+        Some(meant) => format!(", did you mean `{meant}`?"),
+        None => String::new(),
     };
     Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
 }

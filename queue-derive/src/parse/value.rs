@@ -77,12 +77,12 @@ pub(crate) fn max_tries(input: ParseStream<'_>) -> Result<u32> {
 }
 
 /// Reads the time that a handler may take.
-pub(crate) fn budget(input: ParseStream<'_>) -> Result<Duration> {
-    let budget = duration(input)?;
-    if budget.value.is_zero() {
-        return Err(Error::new(budget.span, "expected a duration longer than zero, a handler needs some time"));
+pub(crate) fn timeout(input: ParseStream<'_>) -> Result<Duration> {
+    let timeout = duration(input)?;
+    if timeout.value.is_zero() {
+        return Err(Error::new(timeout.span, "expected a duration longer than zero, a handler needs some time"));
     }
-    Ok(budget.value)
+    Ok(timeout.value)
 }
 
 /// Reads a retry policy.
@@ -238,7 +238,7 @@ pub(crate) fn group_list(input: ParseStream<'_>) -> Result<Group> {
 }
 
 /// Reads the column in whose order a group is handled.
-pub(crate) fn group_by(input: ParseStream<'_>) -> Result<Ident> {
+pub(crate) fn order_in_group(input: ParseStream<'_>) -> Result<Ident> {
     if !input.peek(Ident::peek_any) {
         return Err(unexpected(input, "a column such as `company_id`"));
     }

@@ -81,7 +81,7 @@ fn every_call_does_what_its_dry_run_says_and_leaves_skipped_rows_alone() {
         postpone_until(later) => |queue: queueable::Queue<_, _>, connection| queue.postpone_until(connection, later).unwrap();
         stop() => |queue: queueable::Queue<_, _>, connection| queue.stop(connection).unwrap();
         resume() => |queue: queueable::Queue<_, _>, connection| queue.resume(connection).unwrap();
-        resend() => |queue: queueable::Queue<_, _>, connection| queue.resend(connection).unwrap();
+        rerun() => |queue: queueable::Queue<_, _>, connection| queue.rerun(connection).unwrap();
         skip() => |queue: queueable::Queue<_, _>, connection| queue.skip(connection).unwrap();
         delete() => |queue: queueable::Queue<_, _>, connection| queue.delete(connection).unwrap();
         purge(month) => |queue: queueable::Queue<_, _>, connection| queue.purge(connection, month).unwrap();

@@ -209,9 +209,9 @@ fn stopped_rows_keep_their_state_and_are_resumed() {
 }
 
 #[test]
-fn resend_enqueues_finished_rows_again() {
+fn rerun_enqueues_finished_rows_again() {
     let operated = rows_of_every_kind();
-    assert_eq!(company!().resend(&mut operated.connect()).unwrap(), 2);
+    assert_eq!(company!().rerun(&mut operated.connect()).unwrap(), 2);
     assert_eq!(operated.changed(), ["failed", "success"]);
     let sent = operated.state("success");
     assert_eq!((sent.status, sent.try_count), (Status::NotAttempted, 0));
@@ -247,7 +247,7 @@ fn no_operation_enqueues_history() {
         |queue, connection| queue.postpone_until(connection, DateTime::UNIX_EPOCH),
         |queue, connection| queue.stop(connection),
         |queue, connection| queue.resume(connection),
-        |queue, connection| queue.resend(connection),
+        |queue, connection| queue.rerun(connection),
         |queue, connection| queue.retry_now(connection),
         |queue, connection| queue.skip(connection),
     ];

@@ -1,10 +1,10 @@
 //! In which order due rows are claimed, and which are left alone.
 
 mod ageing;
+mod claim_if;
 mod claims;
 mod exclusive;
 mod explain;
-mod guard;
 mod priority;
 mod processes;
 mod schema;
@@ -26,10 +26,10 @@ type Backend = <Conn as diesel::Connection>::Backend;
 
 /// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
 macro_rules! entity {
-    ($name:ident, $module:ident, budget = $budget:tt, $($settings:tt)*) => {
+    ($name:ident, $module:ident, timeout = $timeout:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, diesel::Queryable, diesel::Selectable, queueable::Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, budget = $budget, $($settings)*)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, timeout = $timeout, $($settings)*)]
         #[allow(dead_code, reason = "not every test looks at every column")]
         pub(crate) struct $name {
             pub(crate) id: i64,
@@ -38,7 +38,7 @@ macro_rules! entity {
         }
     };
     ($name:ident, $module:ident, $($settings:tt)*) => {
-        entity!($name, $module, budget = "30s", $($settings)*);
+        entity!($name, $module, timeout = "30s", $($settings)*);
     };
 }
 use entity;
@@ -61,7 +61,8 @@ fn sql(bank: &Bank, statements: &str) {
 
 /// A session as workers have them.
 fn session_of_a_worker(bank: &Bank) -> Conn {
-    let limits = SessionLimits { lock_wait: Duration::from_secs(5), budget: Duration::from_secs(30), attempts: true };
+    let limits =
+        SessionLimits { lock_timeout: Duration::from_secs(5), timeout: Duration::from_secs(30), attempts: true };
     let mut session = bank.connect();
     session.prepare_session(limits).unwrap();
     session

@@ -23,8 +23,8 @@ use crate::suite::bank::{Bank, payments};
 use crate::suite::main_job::program::Program;
 
 entity!(Alone, alone_queue, exclusive);
-// After a crash under strict accounts a row waits for its budget.
-entity!(AloneStrict, alone_strict_queue, budget = "5s", exclusive);
+// After a crash under strict accounts a row waits for its timeout.
+entity!(AloneStrict, alone_strict_queue, timeout = "5s", exclusive);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
 entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "3s");
 

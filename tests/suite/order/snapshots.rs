@@ -14,7 +14,7 @@ use crate::db::{Conn, NAME};
 use crate::suite::bank::payments;
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
-entity!(Alone, alone_queue, exclusive, order_by = company_id, when = "payments::amount_cents.gt(0)");
+entity!(Alone, alone_queue, exclusive, order_by = company_id, claim_if = "payments::amount_cents.gt(0)");
 
 fn title(listing: &mut String, title: &str, sql: &str) {
     *listing += &format!("{title}:\n{sql}\n\n");

@@ -60,7 +60,7 @@ fn every_row_is_counted_where_it_belongs() {
 }
 
 #[test]
-fn rows_whose_guard_is_false_are_not_due() {
+fn rows_whose_condition_is_false_are_not_due() {
     let shop = Shop::new();
     let mut connection = shop.connect();
     rows_of_every_kind(&shop, "invoice_", 0);

@@ -95,7 +95,7 @@ fn explanations() {
         json!({ "reason": "scheduled_for", "time": time }),
         json!({ "reason": "held", "since": time }),
         json!({ "reason": "held", "since": null }),
-        json!({ "reason": "guard_false" }),
+        json!({ "reason": "condition_false" }),
         json!({ "reason": "unknown_stage", "stage": "OLD" }),
         json!({ "reason": "unknown_stage", "stage": null }),
         json!({ "reason": "outside_window", "opens": time }),

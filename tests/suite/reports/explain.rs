@@ -69,11 +69,11 @@ fn an_operation_is_told_by_its_reason() {
 }
 
 #[test]
-fn a_false_guard_is_a_reason_only_for_a_row_that_is_due() {
+fn a_false_condition_is_a_reason_only_for_a_row_that_is_due() {
     let shop = Shop::new();
     let past = format!("invoice_{PAST}");
     assert_eq!(explained::<Invoice>(&shop, &past), Explanation::Due);
-    assert_eq!(explained::<Invoice>(&shop, &format!("{past}, approved = 0")), Explanation::GuardFalse);
+    assert_eq!(explained::<Invoice>(&shop, &format!("{past}, approved = 0")), Explanation::ConditionFalse);
     assert_eq!(explained::<Invoice>(&shop, "approved = 0"), Explanation::NotQueued);
 }
 

@@ -26,7 +26,7 @@ diesel::table! {
 /// An order is worked in one transaction, and its times are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(retry = fixed("1h"), max_tries = 3, metrics(begin, end))]
+#[queue(retry = fixed("1h"), max_tries = 3, timestamps(begin, end))]
 pub(super) struct Order {
     pub(super) id: i64,
 }
@@ -34,7 +34,7 @@ pub(super) struct Order {
 /// An order is invoiced when it is approved.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(prefix = "invoice_", when = "orders::approved.eq(1_i64)")]
+#[queue(prefix = "invoice_", claim_if = "orders::approved.eq(1_i64)")]
 pub(super) struct Invoice {
     pub(super) id: i64,
 }

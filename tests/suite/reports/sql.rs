@@ -45,13 +45,13 @@ fn the_sql_of_reports() {
     add("statistics by company", &CountFinished::<Queue, _, _>::new(plain(&failed), company, 86_400, 10));
     add("pending", &CountPending::<Order, _, (), Backend>::new(plain(&pending), None, 10));
     add(
-        "pending, with a guard, by company",
+        "pending, with a condition, by company",
         &CountPending::<Invoice, _, _, Backend>::new(plain(&pending), company, 10),
     );
     add("failed", &CountByValue::<Queue, _, ()>::new(plain(&failed), None, 10));
     add("failed by company", &CountByValue::<Queue, _, _>::new(plain(&failed), company, 10));
     add("inspect", &Inspect::<Order, Backend>::new(&7));
-    add("inspect with a guard", &Inspect::<Invoice, Backend>::new(&7));
+    add("inspect with a condition", &Inspect::<Invoice, Backend>::new(&7));
     add("is the same", &IsSame::<Order>::new(&7, &8));
     add("is archived", &IsArchived::<Order>::new(&7, "orders_done"));
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {

@@ -16,7 +16,7 @@ use crate::db::{BIGINT, Conn, Database, TEXT, TRIGGERS};
 /// The same queue, before its attributes named the body, and before they named anything.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(module = titled_queue, rerun_on(title))]
+#[queue(module = titled_queue, rerun_on_change(title))]
 struct Titled {
     #[expect(dead_code, reason = "only its migration is of interest")]
     id: i64,
@@ -33,7 +33,7 @@ struct Plain {
 /// A second queue on the documents.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(prefix = "mail_", rerun_on(title), metrics(updated))]
+#[queue(prefix = "mail_", rerun_on_change(title), timestamps(updated))]
 struct Mail {
     #[expect(dead_code, reason = "only its migration is of interest")]
     id: i64,
@@ -52,7 +52,7 @@ diesel::table! {
 /// A row with a key of two columns, and names that have to be quoted.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = pages, primary_key(book, number))]
-#[queue(rerun_on(print), metrics(created))]
+#[queue(rerun_on_change(print), timestamps(created))]
 struct Page {
     book: i64,
     number: String,

@@ -16,7 +16,7 @@ const FENCE: Fence = Fence { change_count: Some(3), ..Fence::new(Status::Error, 
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(rerun_on(title, body), version = note, metrics)]
+#[queue(rerun_on_change(title, body), version = note, timestamps)]
 struct Everything {
     #[expect(dead_code, reason = "only its statements are of interest")]
     id: i64,

@@ -28,7 +28,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = parcels)]
-#[queue(version = revision, metrics(updated))]
+#[queue(version = revision, timestamps(updated))]
 struct Parcel {
     id: i64,
     revision: Option<i64>,
@@ -36,7 +36,7 @@ struct Parcel {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = parcels)]
-#[queue(version = revision, metrics(updated), module = leased_parcel_queue, lease = "60s")]
+#[queue(version = revision, timestamps(updated), module = leased_parcel_queue, lease = "60s")]
 struct LeasedParcel {
     id: i64,
     revision: Option<i64>,

@@ -22,7 +22,7 @@ pub(crate) fn steps(target: &Target) -> Vec<Step> {
         up: trigger.create,
         in_transaction: false,
     });
-    let created = target.options.metrics.created.map(|created| Step {
+    let created = target.options.timestamps.created.map(|created| Step {
         name: "created",
         up: vec![set_default(target, created)],
         down: vec![alter_default(target, created, "DROP DEFAULT")],
@@ -94,7 +94,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
         names.try_count,
         names.last_attempt_error_message,
         rerun.change_count,
-        target.options.metrics.updated.unwrap_or_default(),
+        target.options.timestamps.updated.unwrap_or_default(),
     ];
     if let Some(periodic) = target.options.periodic {
         made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
@@ -112,7 +112,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
     let text = quoted(names.last_attempt_error_message);
     let free = is_free(&format!("NEW.{text}"));
     let change_count = quoted(rerun.change_count);
-    let updated = target.options.metrics.updated.map(&quoted);
+    let updated = target.options.timestamps.updated.map(&quoted);
     let updated = updated.map(|updated| format!("SET NEW.{updated} = UTC_TIMESTAMP(6); ")).unwrap_or_default();
     // A schedule that has not run yet begins with the time that is about to be another one.
     let begun = target.options.periodic.map(|periodic| {

@@ -31,7 +31,7 @@ pub(crate) const TYPES: Types = Types {
 };
 
 /// How long the DDL may stand in the table's lock queue, where it blocks everybody behind it.
-const LOCK_WAIT: &str = "100ms";
+const LOCK_TIMEOUT: &str = "100ms";
 
 /// How long the DDL is tried in all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ pub(crate) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> Quer
     let started = Instant::now();
     loop {
         // One message is one transaction: SET LOCAL holds for the DDL and no longer.
-        match connection.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_WAIT}'; {ddl}; COMMIT")) {
+        match connection.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT")) {
             Ok(()) => return Ok(()),
             Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {
                 connection.batch_execute("ROLLBACK")?;

@@ -69,7 +69,7 @@ fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Opt
     Ok(rerun.columns.iter().find(is_generated).map(|column| {
         let problem =
             format!("the column {column} of the table {table} is generated, and SQLite tells nobody of its changes");
-        (problem, "name the columns that it is made of in `rerun_on`".to_owned())
+        (problem, "name the columns that it is made of in `rerun_on_change`".to_owned())
     }))
 }
 
@@ -93,7 +93,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
         names.try_count,
         names.last_attempt_error_message,
         rerun.change_count,
-        target.options.metrics.updated.unwrap_or_default(),
+        target.options.timestamps.updated.unwrap_or_default(),
     ];
     if let Some(periodic) = target.options.periodic {
         made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
@@ -130,7 +130,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
              ELSE {scheduled} END"
         )
     }));
-    sets.extend(target.options.metrics.updated.map(|updated| format!("{} = {NOW}", quoted(updated))));
+    sets.extend(target.options.timestamps.updated.map(|updated| format!("{} = {NOW}", quoted(updated))));
     let create = format!(
         "CREATE TRIGGER {} AFTER UPDATE OF {} ON {} FOR EACH ROW WHEN {} BEGIN {}; END",
         table.sibling(&name),
@@ -145,7 +145,7 @@ fn rerun(target: &Target) -> Option<Trigger> {
 
 /// SQLite adds no column whose default is the present.
 fn created(target: &Target) -> Option<Trigger> {
-    let created = target.options.metrics.created?;
+    let created = target.options.timestamps.created?;
     let table = &target.table;
     let name = name(target, "created", &[created]);
     let column = table.quoted(created);

@@ -48,7 +48,7 @@ pub struct Backlog {
     pub scheduled: i64,
     /// The rows that a worker holds under a lease. `None`: the entity is not worked in lease mode, see `due`.
     pub running: Option<i64>,
-    /// The rows whose time has come, but whose guard (`when = ..`) is not true.
+    /// The rows whose time has come, but whose condition (`claim_if = ..`) is not true.
     pub held_back: i64,
     /// The rows that are `FAILED` for good.
     pub failed: i64,

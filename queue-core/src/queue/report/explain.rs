@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, TableName};
 use crate::entity::{Entity, QueueTable, Window};
 use crate::queue::report::table;
-use crate::row::{Fate, Options, Status};
+use crate::row::{OnFinish, Options, Status};
 use crate::statement::{Inspect, InspectedRow, IsArchived, IsSame, QueueOn};
 
 /// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
@@ -74,8 +74,8 @@ pub enum Explanation {
         /// SQLite, another connection is writing.
         since: Option<DateTime<Utc>>,
     },
-    /// The guard (`when = ..`) is not true.
-    GuardFalse,
+    /// The condition (`claim_if = ..`) is not true.
+    ConditionFalse,
     /// The stage is none of the entity's, so no worker touches the row.
     UnknownStage {
         /// What the stage column says; `None` is null.
@@ -116,7 +116,7 @@ impl fmt::Display for Explanation {
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
             Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
             Explanation::Held { since: None } => f.write_str("locked by another session"),
-            Explanation::GuardFalse => f.write_str("its guard is not true"),
+            Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
             Explanation::UnknownStage { stage: Some(stage) } => write!(f, "the stage `{stage}` is unknown"),
             Explanation::UnknownStage { stage: None } => f.write_str("it has no stage"),
             Explanation::OutsideWindow { opens: Some(opens) } => {
@@ -192,7 +192,7 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
         });
     }
     if guard_holds == 0 {
-        return Some(Explanation::GuardFalse);
+        return Some(Explanation::ConditionFalse);
     }
     let is_stage = |stage: &str| options.stages.is_none_or(|stages| stages.names.contains(&stage));
     if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
@@ -240,8 +240,8 @@ where
     if TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?.schema.is_some() {
         return Ok(None);
     }
-    for fate in [options.on_success, options.on_failure] {
-        if let Fate::Archive(table) = fate {
+    for on_finish in [options.on_success, options.on_failure] {
+        if let OnFinish::Archive(table) = on_finish {
             let rows: Vec<i64> = IsArchived::<Q>::new(key, table).load(connection)?;
             if rows.iter().sum::<i64>() > 0 {
                 return Ok(Some(table));

@@ -66,7 +66,7 @@ pub struct Statistics {
 /// One hour or day.
 ///
 /// The durations are those of the rows' last attempts, succeeded and failed ones together, where the entity keeps
-/// `metrics(begin, end)`; `None` where no row has both times. The percentiles are by nearest rank: times that
+/// `timestamps(begin, end)`; `None` where no row has both times. The percentiles are by nearest rank: times that
 /// some attempt really took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -120,7 +120,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// the 95th percentile of the durations.
     ///
     /// It counts rows, not attempts: a row counts where it ended last, and one that was removed or archived does not
-    /// count. Durations are known where the entity keeps them, by `#[queue(metrics(begin, end))]`. A filter bounds the
+    /// count. Durations are known where the entity keeps them, by `#[queue(timestamps(begin, end))]`. A filter bounds the
     /// time: `.filter(payment_queue::last_attempt_time.ge(..))`. It reads the whole table, and needs MySQL 8.
     ///
     /// # Errors

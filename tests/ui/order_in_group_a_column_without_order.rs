@@ -4,7 +4,7 @@ use queueable::Queueable;
 diesel::table! { payments (id) { id -> BigInt, weight -> Double, } }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(group = 50, group_by = weight)]
+#[queue(group = 50, order_in_group = weight)]
 struct Payment {
     id: i64,
     weight: f64,

@@ -22,10 +22,10 @@ diesel::table! {
 }
 
 macro_rules! task {
-    ($name:ident, $module:ident, $metrics:meta $(, $settings:meta)*) => {
+    ($name:ident, $module:ident, $timestamps:meta $(, $settings:meta)*) => {
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = tasks)]
-        #[queue(module = $module, retry = fixed("1h"), $metrics)]
+        #[queue(module = $module, retry = fixed("1h"), $timestamps)]
         $(#[queue($settings)])*
         struct $name {
             #[allow(dead_code, reason = "some tests ask for the name alone")]
@@ -35,10 +35,10 @@ macro_rules! task {
     };
 }
 
-task!(Task, task_queue, metrics);
-task!(GroupedTask, grouped_task_queue, metrics, group = 10);
-task!(LeasedTask, leased_task_queue, metrics, lease = "60s");
-task!(Timed, timed_queue, metrics(end));
+task!(Task, task_queue, timestamps);
+task!(GroupedTask, grouped_task_queue, timestamps, group = 10);
+task!(LeasedTask, leased_task_queue, timestamps, lease = "60s");
+task!(Timed, timed_queue, timestamps(end));
 
 /// The four times of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]

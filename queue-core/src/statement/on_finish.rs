@@ -14,24 +14,24 @@ use super::settle::{Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName};
 use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
-use crate::row::{ErrorText, Fate, Fence, Options, Status, failure_text};
+use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
 
 /// How much of the reason why a row could not be moved is written on it, in bytes.
 const REASON: usize = 500;
 
 impl Change {
     /// What becomes of a row with this change.
-    pub(crate) fn fate(&self, options: &Options) -> Fate {
+    pub(crate) fn on_finish(&self, options: &Options) -> OnFinish {
         match (self.status, self.next) {
             (Some(Status::Success), Some(Next::Never)) => options.on_success,
             (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
-            _ => Fate::Keep,
+            _ => OnFinish::Keep,
         }
     }
 
     /// The state in which a settled row is, by which it is known again; `None`: it is gone.
     pub(crate) fn reached(&self, before: Fence, options: &Options) -> Option<Fence> {
-        (self.fate(options) == Fate::Keep)
+        (self.on_finish(options) == OnFinish::Keep)
             .then(|| Fence::new(self.status.unwrap_or(before.status), self.try_count.unwrap_or(before.try_count)))
     }
 }
@@ -71,11 +71,11 @@ where
         // Rows that were settled by the first are in another state now.
         Ok(written + write_as(connection, &change.after_new_content())?)
     };
-    let fate = change.fate(&Q::Queue::OPTIONS);
-    if fate == Fate::Keep {
+    let on_finish = change.on_finish(&Q::Queue::OPTIONS);
+    if on_finish == OnFinish::Keep {
         return write(connection);
     }
-    if let (Fate::Delete, Some(Status::Success), [(key, fence)]) = (fate, change.status, rows) {
+    if let (OnFinish::Delete, Some(Status::Success), [(key, fence)]) = (on_finish, change.status, rows) {
         let remove = Remove::<Q>::new(key, *fence);
         return ExecuteDsl::execute(if if_due { remove.if_due() } else { remove }, connection);
     }
@@ -85,11 +85,11 @@ where
     }
     let keys: Vec<_> = rows.iter().map(|(key, _)| (*key).clone()).collect();
     if change.status == Some(Status::Success) {
-        return let_go::<Q, C>(connection, &keys, fate).map(|()| written);
+        return let_go::<Q, C>(connection, &keys, on_finish).map(|()| written);
     }
     // A failure must be recorded whatever its archive says: the row stays, and tells why.
     connection.batch_execute("SAVEPOINT queueable_fate")?;
-    match let_go::<Q, C>(connection, &keys, fate) {
+    match let_go::<Q, C>(connection, &keys, on_finish) {
         Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
@@ -123,7 +123,7 @@ where
 }
 
 /// Removes settled rows from the table, after a copy of each is in their archive.
-fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], fate: Fate) -> QueryResult<()>
+fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], on_finish: OnFinish) -> QueryResult<()>
 where
     Q: Entity,
     C: QueueConnection,
@@ -133,7 +133,7 @@ where
     for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
 {
-    if let Fate::Archive(name) = fate {
+    if let OnFinish::Archive(name) = on_finish {
         let live = TableName::of(Q::Queue::TABLE, &C::Backend::default())?;
         // Read each time: the application may add a column while its pollers run. It cannot do so while this transaction
         // holds a row of the table.
@@ -157,16 +157,16 @@ mod tests {
 
     #[test]
     fn a_row_is_gone_that_has_ended_and_leaves_and_no_other() {
-        let options = Options::NONE.on_success(Fate::Delete).on_failure(Fate::Archive("failed"));
+        let options = Options::NONE.on_success(OnFinish::Delete).on_failure(OnFinish::Archive("failed"));
         let change = |status, next| Change { status: Some(status), next: Some(next), ..Change::default() };
         let never = |status| change(status, Next::Never);
-        assert_eq!(never(Status::Success).fate(&options), Fate::Delete);
-        assert_eq!(never(Status::Failed).fate(&options), Fate::Archive("failed"));
-        assert_eq!(never(Status::Skipped).fate(&options), Fate::Keep);
-        assert_eq!(never(Status::Success).fate(&Options::NONE), Fate::Keep);
+        assert_eq!(never(Status::Success).on_finish(&options), OnFinish::Delete);
+        assert_eq!(never(Status::Failed).on_finish(&options), OnFinish::Archive("failed"));
+        assert_eq!(never(Status::Skipped).on_finish(&options), OnFinish::Keep);
+        assert_eq!(never(Status::Success).on_finish(&Options::NONE), OnFinish::Keep);
         let again = change(Status::Success, Next::In(std::time::Duration::ZERO));
-        assert_eq!(again.fate(&options), Fate::Keep, "a schedule goes on");
-        assert_eq!(Change { next: Some(Next::Never), ..Change::default() }.fate(&options), Fate::Keep);
+        assert_eq!(again.on_finish(&options), OnFinish::Keep, "a schedule goes on");
+        assert_eq!(Change { next: Some(Next::Never), ..Change::default() }.on_finish(&options), OnFinish::Keep);
 
         let before = Fence::new(Status::Error, 2);
         assert_eq!(never(Status::Success).reached(before, &options), None);

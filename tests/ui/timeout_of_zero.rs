@@ -4,7 +4,7 @@ use queueable::Queueable;
 diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(group = 50, group_by = id, group_by = amount_cents)]
+#[queue(timeout = "0s")]
 struct Payment {
     id: i64,
     amount_cents: i64,

@@ -4,7 +4,7 @@ use queueable::Queueable;
 diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, status -> Text, } }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(budget = "0s")]
+#[queue(group = 50, order_in_group = try_count)]
 struct Payment {
     id: i64,
     amount_cents: i64,

@@ -10,7 +10,7 @@ struct Amount {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(group = 50, group_by = amount_cents)]
+#[queue(group = 50, order_in_group = amount_cents)]
 struct Payment {
     id: i64,
     #[diesel(embed)]

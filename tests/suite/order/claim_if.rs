@@ -1,4 +1,4 @@
-//! The guard: a condition of the domain's that is part of the claim, and true under the row's lock.
+//! The claim's condition: one of the domain's that is part of the claim, and true under the row's lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,13 +21,13 @@ use super::{Backend, Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, payments};
 
-entity!(Approved, approved_queue, when = "payments::company_id.eq(1)");
-entity!(ApprovedCalled, approved_called_queue, when = "payments::company_id.eq(1)", lease = "60s");
-entity!(ApprovedGrouped, approved_grouped_queue, when = "payments::company_id.eq(1)", group = 20);
-entity!(ApprovedAlone, approved_alone_queue, when = "payments::company_id.eq(1)", exclusive);
-entity!(ApprovedUrgent, approved_urgent_queue, when = "payments::company_id.eq(1)", order_by = amount_cents);
-entity!(ByFunction, by_function_queue, when = is_approved);
-entity!(ByBox, by_box_queue, when = is_approved_or_small);
+entity!(Approved, approved_queue, claim_if = "payments::company_id.eq(1)");
+entity!(ApprovedCalled, approved_called_queue, claim_if = "payments::company_id.eq(1)", lease = "60s");
+entity!(ApprovedGrouped, approved_grouped_queue, claim_if = "payments::company_id.eq(1)", group = 20);
+entity!(ApprovedAlone, approved_alone_queue, claim_if = "payments::company_id.eq(1)", exclusive);
+entity!(ApprovedUrgent, approved_urgent_queue, claim_if = "payments::company_id.eq(1)", order_by = amount_cents);
+entity!(ByFunction, by_function_queue, claim_if = is_approved);
+entity!(ByBox, by_box_queue, claim_if = is_approved_or_small);
 
 fn is_approved() -> diesel::dsl::Eq<payments::company_id, i64> {
     payments::company_id.eq(1)
@@ -79,7 +79,7 @@ fn states(bank: &Bank) -> Vec<(i64, Status, bool)> {
 }
 
 #[test]
-fn a_row_whose_guard_is_false_is_left_alone_until_it_is_true() {
+fn a_row_whose_condition_is_false_is_left_alone_until_it_is_true() {
     let bank = bank_of::<Approved>();
     half_approved(&bank);
     assert_eq!(amounts_that_run!(Approved, &bank), [1, 3, 5, 7]);
@@ -93,7 +93,7 @@ fn a_row_whose_guard_is_false_is_left_alone_until_it_is_true() {
 }
 
 #[test]
-fn a_guard_is_part_of_every_kind_of_claim() {
+fn a_condition_is_part_of_every_kind_of_claim() {
     fn bank<Q: QueueOn<Conn>>() -> Bank
     where
         Q::KeyColumns: diesel::query_builder::QueryFragment<Backend>,
@@ -123,7 +123,7 @@ fn a_guard_is_part_of_every_kind_of_claim() {
 }
 
 #[test]
-fn a_guard_is_given_by_a_function_too_boxed_or_not() {
+fn a_condition_is_given_by_a_function_too_boxed_or_not() {
     let bank = bank_of::<ByFunction>();
     half_approved(&bank);
     assert_eq!(amounts_that_run!(ByFunction, &bank), [1, 3, 5, 7]);
@@ -134,7 +134,7 @@ fn a_guard_is_given_by_a_function_too_boxed_or_not() {
 }
 
 #[test]
-fn a_guard_compares_with_the_applications_own_types() {
+fn a_condition_compares_with_the_applications_own_types() {
     diesel::table! {
         transfers (id) {
             id -> BigInt,
@@ -153,7 +153,7 @@ fn a_guard_compares_with_the_applications_own_types() {
 
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = transfers)]
-    #[queue(when = "transfers::state.eq(State::Approved)")]
+    #[queue(claim_if = "transfers::state.eq(State::Approved)")]
     struct Transfer {
         id: i64,
         state: State,
@@ -179,7 +179,7 @@ fn a_guard_compares_with_the_applications_own_types() {
 }
 
 #[test]
-fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_guard() {
+fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
     for accounting in [CrashAccounting::On, CrashAccounting::Strict] {
         let bank = bank_of::<Approved>();
         half_approved(&bank);
@@ -259,7 +259,7 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
 }
 
 #[test]
-fn no_handler_sees_its_guard_false_however_often_it_changes() {
+fn no_handler_sees_its_condition_false_however_often_it_changes() {
     if db::NAME == "sqlite" {
         // While a row is worked, nobody changes anything.
         return;

@@ -1,0 +1,145 @@
+//! The condition on the domain's columns that is part of an entity's claim.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::expression::NonAggregate;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+use diesel::sql_types::BoolOrNullableBool;
+use diesel::{AppearsOnTable, Expression};
+
+use crate::error::refused;
+
+/// The condition of `claim_if`, in the SQL of one backend.
+pub struct ClaimCondition<DB: Backend>(Result<Box<dyn QueryFragment<DB>>, NotOnThisDatabase>);
+
+struct NotOnThisDatabase;
+
+impl<DB: Backend> QueryFragment<DB> for ClaimCondition<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match &self.0 {
+            Ok(condition) => condition.walk_ast(out),
+            Err(NotOnThisDatabase) => {
+                Err(refused("the condition in `claim_if` cannot be written in this database's SQL".to_owned()))
+            }
+        }
+    }
+}
+
+impl<DB: Backend> fmt::Debug for ClaimCondition<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClaimCondition")
+    }
+}
+
+/// A condition on its way to become a [`ClaimCondition`], asked whether the backend `DB` can write it. The derive's code
+/// asks by a method call: the impl for the value wins where the condition can be written, that for its reference elsewhere.
+#[doc(hidden)]
+pub struct ConditionFor<DB, E>(Option<E>, PhantomData<fn() -> DB>);
+
+impl<DB, E> ConditionFor<DB, E> {
+    pub fn new(condition: E) -> Self {
+        ConditionFor(Some(condition), PhantomData)
+    }
+}
+
+#[doc(hidden)]
+pub trait WritableCondition {
+    fn take_condition(&mut self) -> Option<Box<dyn Any>>;
+}
+
+impl<DB: Backend + 'static, E: QueryFragment<DB> + 'static> WritableCondition for ConditionFor<DB, E> {
+    fn take_condition(&mut self) -> Option<Box<dyn Any>> {
+        let condition = self.0.take()?;
+        Some(Box::new(ClaimCondition::<DB>(Ok(Box::new(condition)))))
+    }
+}
+
+#[doc(hidden)]
+pub trait UnwritableCondition {
+    fn take_condition(&mut self) -> Option<Box<dyn Any>>;
+}
+
+impl<DB, E> UnwritableCondition for &mut ConditionFor<DB, E> {
+    fn take_condition(&mut self) -> Option<Box<dyn Any>> {
+        None
+    }
+}
+
+/// Takes a condition that was written for the backend `X`, if that is the one that the generic code around it calls `DB`.
+#[doc(hidden)]
+pub fn condition_on<DB: Backend + 'static, X: 'static>(
+    take: impl FnOnce() -> Option<Box<dyn Any>>,
+) -> Option<ClaimCondition<DB>> {
+    if TypeId::of::<DB>() != TypeId::of::<X>() {
+        return None;
+    }
+    let written = take().and_then(|condition| condition.downcast::<ClaimCondition<DB>>().ok());
+    Some(written.map_or(ClaimCondition(Err(NotOnThisDatabase)), |condition| *condition))
+}
+
+/// Holds when a condition is one on the table, whatever the database.
+#[doc(hidden)]
+pub fn assert_condition<T, E>(_condition: &E)
+where
+    E: Expression + AppearsOnTable<T> + NonAggregate + 'static,
+    E::SqlType: BoolOrNullableBool,
+{
+}
+
+/// The backends by names that the macro below can say wherever it is expanded, also those that are not switched on.
+#[doc(hidden)]
+pub mod backends {
+    #[cfg(feature = "mysql")]
+    pub use diesel::mysql::Mysql;
+    #[cfg(feature = "postgres")]
+    pub use diesel::pg::Pg;
+    #[cfg(feature = "sqlite")]
+    pub use diesel::sqlite::Sqlite;
+
+    #[cfg(not(feature = "mysql"))]
+    pub use super::absent::Mysql;
+    #[cfg(not(feature = "postgres"))]
+    pub use super::absent::Pg;
+    #[cfg(not(feature = "sqlite"))]
+    pub use super::absent::Sqlite;
+}
+
+/// What stands for a backend that is not switched on: no condition can be written for it, and nobody asks for one.
+#[allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "hidden, and needed for a backend that is not switched on only"
+)]
+mod absent {
+    pub enum Mysql {}
+    pub enum Pg {}
+    pub enum Sqlite {}
+}
+
+/// Writes a condition for the backend `$db`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! claim_condition {
+    ($db:ty, $condition:expr) => {{
+        #[allow(unused_imports)]
+        use $crate::{UnwritableCondition as _, WritableCondition as _};
+        $crate::condition_on::<$db, $crate::backends::Pg>(|| {
+            (&mut $crate::ConditionFor::<$crate::backends::Pg, _>::new($condition)).take_condition()
+        })
+        .or_else(|| {
+            $crate::condition_on::<$db, $crate::backends::Mysql>(|| {
+                (&mut $crate::ConditionFor::<$crate::backends::Mysql, _>::new($condition)).take_condition()
+            })
+        })
+        .or_else(|| {
+            $crate::condition_on::<$db, $crate::backends::Sqlite>(|| {
+                (&mut $crate::ConditionFor::<$crate::backends::Sqlite, _>::new($condition)).take_condition()
+            })
+        })
+    }};
+}
