@@ -31,7 +31,7 @@ pub mod statement;
 pub use self::attempt::Tally;
 pub use self::backend::{Now, NowPlus};
 #[doc(hidden)]
-pub use self::claim::{LowWater, Reach, claim_one, claim_some};
+pub use self::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
 pub use self::crash::CrashAccounting;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,

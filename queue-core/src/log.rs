@@ -13,11 +13,11 @@ const CAUSES: usize = 256;
 
 /// Remembers when each cause was last logged.
 #[derive(Default)]
-pub(crate) struct Noise {
+pub(crate) struct RateLimitedLog {
     causes: Mutex<HashMap<String, (Instant, u64)>>,
 }
 
-impl Noise {
+impl RateLimitedLog {
     /// Logs a warning, unless the same cause was logged within the last second.
     pub(crate) fn warn(&self, entity: &str, cause: &str) {
         if let Some(suppressed) = self.admit(cause, Instant::now()) {
@@ -53,15 +53,15 @@ mod tests {
 
     #[test]
     fn a_cause_is_logged_once_a_second_and_then_with_a_count() {
-        let noise = Noise::default();
+        let log = RateLimitedLog::default();
         let start = Instant::now();
-        assert_eq!(noise.admit("down", start), Some(0));
-        assert_eq!(noise.admit("down", start + PERIOD / 2), None);
-        assert_eq!(noise.admit("other", start), Some(0));
-        assert_eq!(noise.admit("down", start + PERIOD), Some(1));
+        assert_eq!(log.admit("down", start), Some(0));
+        assert_eq!(log.admit("down", start + PERIOD / 2), None);
+        assert_eq!(log.admit("other", start), Some(0));
+        assert_eq!(log.admit("down", start + PERIOD), Some(1));
         for i in 0..1000 {
-            noise.admit(&format!("cause {i}"), start);
+            log.admit(&format!("cause {i}"), start);
         }
-        assert!(unpoisoned(noise.causes.lock()).len() <= CAUSES);
+        assert!(unpoisoned(log.causes.lock()).len() <= CAUSES);
     }
 }

@@ -35,10 +35,10 @@ fn the_rows_come_as_they_were_in_the_order_of_their_due_times_with_what_their_ro
     let bank = Bank::new();
     let ids: Vec<_> = [30, 10, 40, 20].map(|minute| due_at(&bank, minute)).into();
     let low_water = LowWater::of::<Charge, Conn>();
-    let reach = low_water.reach();
-    let scope = Scope { except: &ids[3..], reach: Some(&reach), ..Scope::ALL };
+    let claim_floor = low_water.claim_floor();
+    let scope = Scope { except: &ids[3..], claim_floor: Some(&claim_floor), ..Scope::ALL };
     let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap();
-    reach.keep();
+    claim_floor.keep();
     assert_eq!(rows.iter().map(|(row, _)| row.key).collect::<Vec<_>>(), [ids[1], ids[0]]);
     for (row, began) in &rows {
         let (_, before) = row.message.as_ref().unwrap();

@@ -76,7 +76,7 @@ fn a_row_before_the_mark_is_worked_beside_a_backlog_without_an_end_although_rows
             Ok(Outcome::Done)
         }
     };
-    let poller = Payment::poller(bank.pool(2), handler).workers(2).low_water_at_once().read_ahead_at_once();
+    let poller = Payment::poller(bank.pool(2), handler).workers(2).low_water_at_once().prefetch_at_once();
     let handle = poller.start().unwrap();
     said.recv_timeout(Duration::from_secs(60)).unwrap();
     let an_hour_ago = chrono::Utc::now() - chrono::TimeDelta::hours(1);

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::sql_types::Text;
 use queueable::Instant;
-use queueable::statement::{Claim, Look};
+use queueable::statement::{Claim, ProbeDue};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};
@@ -52,7 +52,7 @@ fn a_claim_from_the_mark_does_not_walk_over_what_was_settled_while_an_old_snapsh
         .unwrap();
     let begin = "2026-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap();
     let mark = begin + TimeDelta::seconds(SETTLED - 10);
-    let (look, claim) = (Look::<Payment, Backend>::new, Claim::<Payment, Backend>::new);
+    let (look, claim) = (ProbeDue::<Payment, Backend>::new, Claim::<Payment, Backend>::new);
     let at = Instant::from(mark);
     let plain = [pages(&mut connection, &look(), mark), pages(&mut connection, &claim(), mark)];
     let marked = [pages(&mut connection, &look().from(at), mark), pages(&mut connection, &claim().from(at), mark)];

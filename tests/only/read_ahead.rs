@@ -67,16 +67,16 @@ fn a_key_that_cannot_stand_in_a_text_keeps_its_turn() {
         done.lock().unwrap().send(word.place)?;
         Ok(Outcome::Done)
     };
-    let tally = Word::poller(database.pool(3), handler).workers(1).read_ahead_at_once().run_until_idle().unwrap();
+    let tally = Word::poller(database.pool(3), handler).workers(1).prefetch_at_once().run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 40);
     assert_eq!(order.into_iter().collect::<Vec<i32>>(), (1..=40).collect::<Vec<_>>());
 }
 
 #[test]
 fn what_is_not_the_rows_own_is_not_read_ahead() {
-    let is_read_ahead =
-        (<Word as QueueOn<Conn>>::is_read_ahead(Scope::ALL), <Counted as QueueOn<Conn>>::is_read_ahead(Scope::ALL));
-    assert_eq!(is_read_ahead, (true, false));
+    let prefetches_rows =
+        (<Word as QueueOn<Conn>>::prefetches_rows(Scope::ALL), <Counted as QueueOn<Conn>>::prefetches_rows(Scope::ALL));
+    assert_eq!(prefetches_rows, (true, false));
 }
 
 /// Waits until somebody who tries to lock all rows gets so many: the server lets go of a lock after its client has gone.
@@ -261,7 +261,7 @@ fn what_was_read_and_locked_ahead_is_free_and_due_after_a_shutdown() {
         }
         book(payment, message)
     });
-    let handle = poller.workers(1).read_ahead_at_once().start().unwrap();
+    let handle = poller.workers(1).prefetch_at_once().start().unwrap();
     wait.recv_timeout(PATIENCE).unwrap();
     let stopper = std::thread::spawn(move || handle.shutdown(PATIENCE).tally);
     // The scout leaves when it sees that the poller stops.

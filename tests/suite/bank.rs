@@ -120,7 +120,7 @@ impl Bank {
 
     pub(crate) fn poller(&self, handler: impl queueable::Handler<Payment, Conn> + 'static) -> Poller<Conn> {
         // A few messages are too slow for it, and it is the way that most messages take.
-        Payment::poller(self.pool(1), handler).workers(1).read_ahead_at_once()
+        Payment::poller(self.pool(1), handler).workers(1).prefetch_at_once()
     }
 
     pub(crate) fn state(&self, id: i64) -> QueueState {

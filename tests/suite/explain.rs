@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::query_builder::QueryFragment;
-use queueable::statement::{Claim, Look};
+use queueable::statement::{Claim, ProbeDue};
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment};
@@ -44,7 +44,7 @@ fn claim_and_look_walk_the_queues_index() {
     for (name, plan) in [
         ("claim", plan_of(&mut connection, &Claim::<Payment, Backend>::new())),
         ("claim of many", plan_of(&mut connection, &Claim::<Payment, Backend>::new().some(50, &[]))),
-        ("look", plan_of(&mut connection, &Look::<Payment, <Conn as diesel::Connection>::Backend>::new())),
+        ("look", plan_of(&mut connection, &ProbeDue::<Payment, <Conn as diesel::Connection>::Backend>::new())),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");

@@ -10,7 +10,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use queueable::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
-use queueable::{LowWater, Reach};
+use queueable::{LowWater, LowWaterFloor};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, NewPayment, Payment, payments};
@@ -29,11 +29,11 @@ pub(crate) fn due_at(bank: &Bank, at: u32) -> i64 {
 }
 
 /// Claims within a transaction that is rolled back, and returns the row's amount: the minute at which it is due.
-fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, Reach<'a>) {
-    let reach = low_water.reach();
-    let scope = Scope { reach: Some(&reach), ..Scope::ALL };
+fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, LowWaterFloor<'a>) {
+    let claim_floor = low_water.claim_floor();
+    let scope = Scope { claim_floor: Some(&claim_floor), ..Scope::ALL };
     let claimed = rolled_back(connection, |connection| queueable::claim_one::<Payment, _>(connection, scope).unwrap());
-    (claimed.map(|row| row.message.unwrap().0.amount_cents), reach)
+    (claimed.map(|row| row.message.unwrap().0.amount_cents), claim_floor)
 }
 
 /// Works in a transaction that is rolled back.
@@ -54,8 +54,8 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
     let mut low_water = LowWater::of::<Payment, Conn>();
     low_water.use_at_once();
     let mut next = |low_water: &LowWater| {
-        let (claimed, reach) = claim(&mut connection, low_water);
-        reach.keep();
+        let (claimed, claim_floor) = claim(&mut connection, low_water);
+        claim_floor.keep();
         claimed
     };
     // The rows stay due; another one comes that is due earlier.
@@ -63,7 +63,8 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
     due_at(&bank, 5);
     // SQLite's claims are as they were.
     assert_eq!(next(&low_water), if NAME == "sqlite" { Some(5) } else { Some(10) });
-    let look = |low_water: &LowWater, thorough| low_water.look::<Payment, Conn>(&mut bank.connect(), None, thorough);
+    let look =
+        |low_water: &LowWater, thorough| low_water.probe_due::<Payment, Conn>(&mut bank.connect(), None, thorough);
     // The first look is a full one, and so is one that is asked for.
     for thorough in [false, true] {
         assert_eq!(look(&low_water, thorough), Ok(Some(Duration::ZERO)));
@@ -89,13 +90,13 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let (claimed, undone) = claim(&mut connection, &low_water);
     assert_eq!(claimed, Some(10));
     // Meanwhile others go on.
-    let reach = low_water.reach();
-    let scope = Scope { reach: Some(&reach), except: &[first], ..Scope::ALL };
+    let claim_floor = low_water.claim_floor();
+    let scope = Scope { claim_floor: Some(&claim_floor), except: &[first], ..Scope::ALL };
     let others =
         rolled_back(&mut connection, |connection| queueable::claim_some::<Payment, _>(connection, 2, scope).unwrap());
     assert_eq!(others.len(), 2);
-    reach.keep();
-    drop(reach);
+    claim_floor.keep();
+    drop(claim_floor);
     // All that is left is above the mark, or so it seems.
     assert_eq!(claim(&mut connection, &low_water).0, if NAME == "sqlite" { Some(10) } else { Some(30) });
     drop(undone);

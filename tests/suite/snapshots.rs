@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, FinishBlock, Keys, Load, Look, Next, Present, QueueOn, ReadDetails, Recall, RecallMark,
+    CountByStatus, DueKeys, FinishBlock, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall, RecallMark,
     Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
 };
 use queueable::{ErrorText, Fence, Instant, Queueable, Status};
@@ -63,10 +63,10 @@ fn the_sql_of_an_attempt() {
     let again =
         Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
     let mut listing = Listing::default();
-    listing.add("look", &Look::<Payment, Backend>::new());
+    listing.add("look", &ProbeDue::<Payment, Backend>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
-    listing.add("look from the mark", &Look::<Payment, Backend>::new().from(mark));
+    listing.add("look from the mark", &ProbeDue::<Payment, Backend>::new().from(mark));
     listing.add("claim from the mark", &Claim::<Payment, Backend>::new().from(mark));
     let some = Claim::<Payment, Backend>::new().some(50, &[]);
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
@@ -156,7 +156,7 @@ fn the_sql_of_stages() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let advanced = Change { next: Some(Next::InStage("SEND")), try_count: Some(0), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("look", &Look::<Invoice, Backend>::new());
+    listing.add("look", &ProbeDue::<Invoice, Backend>::new());
     listing.add("claim", &Claim::<Invoice, Backend>::new());
     listing.add("claim in some stages", &Claim::<Invoice, Backend>::new().in_stages(served));
     listing.add("take in some stages", &Take::<Invoice, Backend>::new(began, token, 10, &[]).in_stages(served));

@@ -9,18 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
-use super::attempt_error::Misfortune;
+use super::attempt_error::AttemptError;
 use super::begin::begin_and_claim;
-use super::crash_check::hear;
-use super::crash_mark::Hearing;
+use super::crash_check::check_crashes;
+use super::crash_mark::CrashCheck;
 use super::end::is_failure;
-use super::plan::{Attempt, BoxedError, HeldRow, Plan, Rest, Row, is_interruption};
+use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, is_interruption};
 use super::settlement::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
-use crate::row::{ErrorText, Fence, QueueState, Settled, failure_text};
+use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// How an attempt ended, and whether its session may be used on.
@@ -39,9 +39,9 @@ pub(crate) enum End<K> {
     /// The handler returned long after its timeout: somebody else has recorded that.
     GivenUp,
     /// The row's new state is committed.
-    Settled(K, Settled),
+    Settled(K, Settlement),
     /// The message's transaction is gone; the rest is to be done in another one.
-    Unsettled(K, Fence, Rest),
+    Unsettled(K, Fence, Remainder),
 }
 
 /// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
@@ -69,21 +69,21 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let (message, kept) = match hear(&mut **session, plan, &key, fence, message, &details) {
-        Hearing::Handle(message, kept) => (message, kept),
-        unheard => {
+    let (message, kept) = match check_crashes(&mut **session, plan, &key, fence, message, &details) {
+        CrashCheck::Handle(message, kept) => (message, kept),
+        unhandled_check => {
             plan.slot.leave();
-            return unhandled(unheard, key, fence);
+            return unhandled(unhandled_check, key, fence);
         }
     };
     plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence, details: details.clone() }));
-    let row = Row { key: &key, fence, before: fence, tries, kept: &kept, details: &details, is_under_savepoint };
+    let row = LockedRow { key: &key, fence, before: fence, tries, kept: &kept, details: &details, is_under_savepoint };
     let (result, session_is_sound) = settle_claimed(session, plan, row, message);
     let given_up = plan.slot.leave();
     let end = match result {
         _ if given_up => End::GivenUp,
         Ok(settled) => End::Settled(key, settled),
-        Err(rest) => End::Unsettled(key, fence, rest),
+        Err(remainder) => End::Unsettled(key, fence, remainder),
     };
     Attempted { end, session_is_sound }
 }
@@ -93,9 +93,9 @@ where
 pub(crate) fn settle_claimed<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
-    row: Row<'_, Q::Key>,
+    row: LockedRow<'_, Q::Key>,
     message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
-) -> (Result<Settled, Rest>, bool)
+) -> (Result<Settlement, Remainder>, bool)
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -106,26 +106,26 @@ where
         && match &result {
             Ok(_) => true,
             // After a conflict the session is as good as before; after a lost connection the rollback fails.
-            Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
+            Err(Remainder::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
             Err(_) => false,
         };
     (result, session_is_sound)
 }
 
 /// What an attempt came to whose row was not handled, for what is known of its crashes.
-fn unhandled<Q: Entity>(hearing: Hearing<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
-    let (end, session_is_sound) = match hearing {
-        Hearing::Handle(..) | Hearing::Suspect => (End::Suspect, true),
-        Hearing::SetAside => (End::Settled(key, Settled::Failed), true),
-        Hearing::Lost(error) => (End::NotClaimed(error), false),
-        Hearing::Unsettled(rest) => (End::Unsettled(key, fence, rest), false),
+fn unhandled<Q: Entity>(check: CrashCheck<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+    let (end, session_is_sound) = match check {
+        CrashCheck::Handle(..) | CrashCheck::Suspect => (End::Suspect, true),
+        CrashCheck::SetAside => (End::Settled(key, Settlement::Failed), true),
+        CrashCheck::Lost(error) => (End::NotClaimed(error), false),
+        CrashCheck::Unsettled(remainder) => (End::Unsettled(key, fence, remainder), false),
     };
     Attempted { end, session_is_sound }
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
-    fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settled, Rest> {
+    fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settlement, Remainder> {
         let (mut settled, mut change) = self.handle_and_decide(message)?;
         if let Some(ending) = self.finish.take() {
             match self.finish_at_once(&ending, settled, &change)? {
@@ -157,7 +157,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     fn handle_and_decide(
         &mut self,
         message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
-    ) -> Result<(Settled, Change), Rest> {
+    ) -> Result<(Settlement, Change), Remainder> {
         let decided = catch_unwind(AssertUnwindSafe(|| {
             let answer = match message {
                 Ok(message) => {
@@ -167,7 +167,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                     }
                     self.handle(entity, state)?
                 }
-                Err(error) => Err(Failure::retry(Misfortune::Undecodable(error))),
+                Err(error) => Err(Failure::retry(AttemptError::Undecodable(error))),
             };
             Ok(match answer {
                 Ok(outcome) => {
@@ -183,7 +183,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
-    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settled, Change)> {
+    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
         let (rules, row) = (self.plan.rules, &self.row);
         (!rules.leased)
             .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
@@ -192,9 +192,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
     /// still locked.
-    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Rest> {
+    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Remainder> {
         if !self.row.is_under_savepoint {
-            self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, Misfortune::NotWritten))?;
+            self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point!("sentinel");
         let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
@@ -222,9 +222,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
-    fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Rest> {
+    fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Remainder> {
         fail_point!("releasing");
-        if let Some(finish) = self.finish(outcome) {
+        if let Some(finish) = self.one_trip_ending(outcome) {
             self.finish = Some(finish);
             return Ok(Ok(outcome));
         }
@@ -233,22 +233,22 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(Ok(outcome));
         };
         if is_interruption::<C>(&error) {
-            return Err(Rest::Postpone(error.to_string()));
+            return Err(Remainder::Postpone(error.to_string()));
         }
         self.not_released(error).map(Err)
     }
 
     /// Undoes what the handler wrote and keeps the lock.
-    fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Rest> {
+    fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Remainder> {
         if failure.database_error().is_some_and(is_interruption::<C>) {
-            return Err(Rest::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
+            return Err(Remainder::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
         }
         match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
-            Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(error.to_string())),
+            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(error.to_string())),
             Err(_) => {
                 let text = failure_text(&*failure.error, self.plan.rules.error_text_limit);
-                failure.error = Misfortune::FailedAndEnded(text).into();
+                failure.error = AttemptError::FailedAndEnded(text).into();
                 Err(self.record(&failure))
             }
         }

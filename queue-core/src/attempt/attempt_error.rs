@@ -6,7 +6,7 @@ use diesel::result::Error as DieselError;
 
 /// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Misfortune {
+pub(crate) enum AttemptError {
     #[error("the row cannot be decoded")]
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("a statement of the handler failed and the handler went on as if it had not")]

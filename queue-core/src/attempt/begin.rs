@@ -6,9 +6,9 @@ use diesel::result::QueryResult;
 
 use super::plan::Plan;
 use crate::backend::{QueueConnection, Session};
-use crate::claim::{Reach, ReadRow, RowsAhead, claim_one};
-use crate::handler::Contained;
-use crate::statement::{Claimed, Progress, QueueOn};
+use crate::claim::{LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
+use crate::handler::PanicSafeDrop;
+use crate::statement::{ClaimFloor, Claimed, QueueOn};
 
 /// Claims a row in a transaction that may have begun already, as the row may be locked already: then the handler's savepoint is
 /// there too.
@@ -20,16 +20,16 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    if let (Some(rows), Some(row)) = (plan.rows_ahead, session.take_locked::<ReadRow<Q>>()) {
+    if let (Some(rows), Some(row)) = (plan.prefetched_rows, session.take_locked::<ReadRow<Q>>()) {
         return take_up(session, plan, rows, row).map(Some);
     }
     session.begin_message::<Q::Queue>(Q::finish, Q::lock_version, |connection| {
         // What was read is the user's, and may panic when it is dropped.
-        Q::read_ahead(connection, 1, None).map(|rows| drop(Contained::new(rows)))
+        Q::prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
     })?;
-    if let Some(rows) = plan.rows_ahead
+    if let Some(rows) = plan.prefetched_rows
         && !(session.takes_note_of_miss() && rows.gives_way())
-        && !plan.reach.is_some_and(Reach::looks_below)
+        && !plan.claim_floor.is_some_and(LowWaterFloor::probes_below)
         && let Some((lock, row)) = next_row(session, plan)
     {
         let is_locked = session.lock_next(&lock, "queueable_handler")?;
@@ -38,11 +38,11 @@ where
             return take_up(session, plan, rows, row).map(Some);
         }
     }
-    let claimed = match plan.ahead {
-        Some(ahead) => ahead.claim::<Q, C>(session, plan.scope)?,
+    let claimed = match plan.prefetched_keys {
+        Some(prefetched_keys) => prefetched_keys.claim::<Q, C>(session, plan.scope)?,
         None => claim_one::<Q, C>(session, plan.scope)?,
     };
-    match (&claimed, plan.rows_ahead) {
+    match (&claimed, plan.prefetched_rows) {
         (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
         (Some(row), Some(rows)) => {
             rows.begins(&row.key);
@@ -59,7 +59,7 @@ where
 fn take_up<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
-    rows: &RowsAhead<Q>,
+    rows: &PrefetchedRows<Q>,
     row: ReadRow<Q>,
 ) -> QueryResult<(Claimed<Q>, bool)>
 where
@@ -67,10 +67,10 @@ where
     Q: QueueOn<C>,
 {
     rows.begins(row.key());
-    plan.reach.inspect(|reach| reach.has_claimed(row.due(), row.due()));
-    match plan.reach {
+    plan.claim_floor.inspect(|claim_floor| claim_floor.has_claimed(row.due(), row.due()));
+    match plan.claim_floor {
         // This is not the claim that is to look below the mark, and reading ahead from there would be as slow.
-        Some(reach) if reach.looks_below() => reach.pass_on(),
+        Some(claim_floor) if claim_floor.probes_below() => claim_floor.pass_on(),
         _ => rows.replenish::<C>(session, plan.scope)?,
     }
     Ok((row.into_claimed(), true))
@@ -83,6 +83,6 @@ where
     Q: QueueOn<C>,
 {
     let lock = session.lock_of::<Q::Queue>()?;
-    let row = plan.rows_ahead?.take(plan.scope.except)?;
+    let row = plan.prefetched_rows?.take(plan.scope.except)?;
     Some((format!("{lock}({})", row.lock()), row))
 }

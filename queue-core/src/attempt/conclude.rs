@@ -5,10 +5,10 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::plan::Rest;
+use super::plan::Remainder;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::fault::{fail_point, planted};
-use crate::row::{ErrorText, Fence, Settled, Status, ascii_only};
+use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
 use crate::statement::{Change, Next, QueueOn};
 
 /// The text in place of one that the database takes in no form.
@@ -18,7 +18,7 @@ const UNWRITABLE: &str = "the failure's text cannot be stored";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conclusion {
     /// The row's new state is committed.
-    Settled(Settled),
+    Settled(Settlement),
     /// Nothing was recorded; the row is due again, now or a little later.
     Interrupted,
     /// Somebody else has changed the row meanwhile, so there was nothing to write.
@@ -30,31 +30,31 @@ pub(crate) fn conclude<Q, C>(
     connection: &mut C,
     key: &Q::Key,
     fence: Fence,
-    rest: &Rest,
+    remainder: &Remainder,
     delay: Duration,
 ) -> QueryResult<Conclusion>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    match rest {
-        Rest::Leave => Ok(Conclusion::Interrupted),
-        Rest::Postpone(_) => {
+    match remainder {
+        Remainder::Leave => Ok(Conclusion::Interrupted),
+        Remainder::Postpone(_) => {
             // The row waits a moment, or it would be claimed again at once and keep the others from their turn.
             let change = Change { next: Some(Next::In(delay)), ..Change::default() };
             in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))?;
             Ok(Conclusion::Interrupted)
         }
-        Rest::Record(settled, change) => {
+        Remainder::Record(settled, change) => {
             let changed =
                 record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))?;
             Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
         }
-        Rest::RecordReserved(settled, change) => {
+        Remainder::RecordReserved(settled, change) => {
             let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
             Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
         }
-        Rest::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
+        Remainder::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn find_out<Q, C>(
     connection: &mut C,
     key: &Q::Key,
     fence: Fence,
-    settled: Settled,
+    settled: Settlement,
     reached: Option<Fence>,
 ) -> QueryResult<Conclusion>
 where
@@ -77,7 +77,7 @@ where
         Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
         // It was to leave the table, and could not: see `statement/on_finish.rs`.
-        Some(now) if reached.is_none() && settled == Settled::Failed && now.status == Status::Failed => {
+        Some(now) if reached.is_none() && settled == Settlement::Failed && now.status == Status::Failed => {
             Conclusion::Settled(settled)
         }
         // New content, and the row was made due for it.

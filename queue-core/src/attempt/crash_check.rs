@@ -4,23 +4,23 @@ use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::crash_mark as strict;
-use super::crash_mark::{Hearing, as_it_was, write};
-use super::plan::{DecodedMessage, Plan, Rest};
+use super::crash_mark::{CrashCheck, as_it_was, write};
+use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settlement::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::crash::{Course, Suspicion};
-use crate::row::{Details, ErrorText, Fence, Settled, Status};
+use crate::crash::{CrashAction, Suspicion};
+use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, Next, QueueOn};
 
 /// Weighs what is known of the row's crashes, and acts on it.
-pub(crate) fn hear<Q, C>(
+pub(crate) fn check_crashes<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
     key: &Q::Key,
     fence: Fence,
     message: DecodedMessage<Q>,
     details: &Details,
-) -> Hearing<Q>
+) -> CrashCheck<Q>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -29,24 +29,24 @@ where
     // The one before this has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
-    let Ok((entity, state)) = message else { return Hearing::Handle(message, ErrorText::Keep) };
+    let Ok((entity, state)) = message else { return CrashCheck::Handle(message, ErrorText::Keep) };
     let text = state.last_attempt_error_message.as_deref();
-    let heard = match recorder.weigh(plan.key_prefix, key, fence, text) {
-        Course::Handle => {
+    let checked = match recorder.decide(plan.key_prefix, key, fence, text) {
+        CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
-            Hearing::Handle(Ok((entity, state)), text)
+            CrashCheck::Handle(Ok((entity, state)), text)
         }
-        Course::ComeBackAlone => match C::TransactionManager::rollback_transaction(connection) {
-            Ok(()) => Hearing::Suspect,
-            Err(error) => Hearing::Lost(error),
+        CrashAction::ComeBackAlone => match C::TransactionManager::rollback_transaction(connection) {
+            Ok(()) => CrashCheck::Suspect,
+            Err(error) => CrashCheck::Lost(error),
         },
-        Course::Mark(text, accusation) => {
+        CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
             let told = write::<Q, C>(connection, key, fence, &change);
-            recorder.written(accusation, told.is_ok());
-            unwritten::<Q, C>(told).unwrap_or(Hearing::Suspect)
+            recorder.written(suspect, told.is_ok());
+            unwritten::<Q, C>(told).unwrap_or(CrashCheck::Suspect)
         }
-        Course::SetAside(text, accusation) => {
+        CrashAction::SetAside(text, suspect) => {
             let change = Change {
                 status: Some(Status::Failed),
                 next: Some(Next::Never),
@@ -58,32 +58,34 @@ where
             };
             tracing::warn!(entity = Q::ENTITY, ?key, "a row has ended its process too often and is set aside");
             let told = write::<Q, C>(connection, key, fence, &change);
-            if let Some(accusation) = accusation {
-                recorder.written(accusation, told.is_ok());
+            if let Some(suspect) = suspect {
+                recorder.written(suspect, told.is_ok());
             }
             match unwritten::<Q, C>(told) {
-                None => Hearing::SetAside,
+                None => CrashCheck::SetAside,
                 // The text again in plainer words, or the row is passed over.
-                Some(Hearing::Unsettled(_)) => Hearing::Unsettled(Rest::Record(Settled::Failed, Box::new(change))),
+                Some(CrashCheck::Unsettled(_)) => {
+                    CrashCheck::Unsettled(Remainder::Record(Settlement::Failed, Box::new(change)))
+                }
                 Some(lost) => lost,
             }
         }
-        Course::MarkAndHandle(mark) => strict::mark(connection, plan, key, fence, mark, (entity, state, details)),
+        CrashAction::MarkAndHandle(mark) => strict::mark(connection, plan, key, fence, mark, (entity, state, details)),
     };
-    if matches!(heard, Hearing::Handle(..)) {
-        recorder.take_off(plan.key_prefix, [(key, fence)]);
+    if matches!(checked, CrashCheck::Handle(..)) {
+        recorder.begin(plan.key_prefix, [(key, fence)]);
     }
-    heard
+    checked
 }
 
 /// What a claim comes to whose row could not be written. `None`: it could.
-fn unwritten<Q, C>(told: QueryResult<()>) -> Option<Hearing<Q>>
+fn unwritten<Q, C>(told: QueryResult<()>) -> Option<CrashCheck<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     told.err().map(|error| match C::classify(&error) {
-        ErrorClass::Other => Hearing::Unsettled(Rest::Leave),
-        ErrorClass::Conflict | ErrorClass::ConnectionLost => Hearing::Lost(error),
+        ErrorClass::Other => CrashCheck::Unsettled(Remainder::Leave),
+        ErrorClass::Conflict | ErrorClass::ConnectionLost => CrashCheck::Lost(error),
     })
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::plan::{DecodedMessage, Plan, Rest};
+use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settlement::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::crash::{Mark, earlier};
+use crate::crash::{CrashMark, earlier};
 use crate::entity::QueueTable;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState};
@@ -23,7 +23,7 @@ pub(crate) fn mark<Q, C>(
     fence: Fence,
     text: String,
     (_, state, details): (Q, QueueState, &Details),
-) -> Hearing<Q>
+) -> CrashCheck<Q>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -34,11 +34,11 @@ where
         Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
     match write::<Q, C>(connection, key, fence, &change) {
         Ok(()) => {}
-        Err(error) if C::classify(&error) != ErrorClass::Other => return Hearing::Lost(error),
-        Err(error) => return Hearing::Unsettled(unmarkable(plan, fence, error, details)),
+        Err(error) if C::classify(&error) != ErrorClass::Other => return CrashCheck::Lost(error),
+        Err(error) => return CrashCheck::Unsettled(unmarkable(plan, fence, error, details)),
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
-    plan.slot.recorder().set_mark(Mark { text: text.clone(), before });
+    plan.slot.recorder().set_mark(CrashMark { text: text.clone(), before });
     let retaken =
         connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
             true => retake::<Q, C>(connection, key, fence, &text),
@@ -48,16 +48,16 @@ where
         // The entity as it is now: the application may have changed it. The state as it was without the mark.
         Ok(Some(Claimed { message, .. })) => {
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
-            Hearing::Handle(message.map(|(entity, _)| (entity, state)), kept)
+            CrashCheck::Handle(message.map(|(entity, _)| (entity, state)), kept)
         }
         // Somebody has stopped it, sent it again or removed it: it is theirs.
-        Ok(None) => Hearing::Unsettled(Rest::Leave),
-        Err(error) => Hearing::Unsettled(Rest::Postpone(error.to_string())),
+        Ok(None) => CrashCheck::Unsettled(Remainder::Leave),
+        Err(error) => CrashCheck::Unsettled(Remainder::Postpone(error.to_string())),
     }
 }
 
 /// Takes the mark off a row whose attempt ended without a word on it; the row is due.
-pub(crate) fn unmark<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &Mark) -> QueryResult<()>
+pub(crate) fn unmark<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &CrashMark) -> QueryResult<()>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -106,7 +106,7 @@ where
 }
 
 /// What came of it.
-pub(crate) enum Hearing<Q> {
+pub(crate) enum CrashCheck<Q> {
     /// The row is handled, in the transaction that is open. The text stays if the outcome says nothing else.
     Handle(DecodedMessage<Q>, ErrorText),
     /// The claim is given up. The row is due, and is to be claimed by somebody who is alone.
@@ -116,7 +116,7 @@ pub(crate) enum Hearing<Q> {
     /// The claim was lost.
     Lost(DieselError),
     /// The claim is given up and there is something to do, as after an attempt.
-    Unsettled(Rest),
+    Unsettled(Remainder),
 }
 
 /// The error text as it was before the row was suspected.
@@ -137,7 +137,7 @@ where
 }
 
 /// The rest of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
-pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Rest
+pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Remainder
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -148,5 +148,5 @@ where
 
     let (settled, change) =
         plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)), details);
-    Rest::Record(settled, Box::new(change))
+    Remainder::Record(settled, Box::new(change))
 }

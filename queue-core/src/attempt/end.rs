@@ -5,24 +5,24 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::attempt_error::Misfortune;
+use super::attempt_error::AttemptError;
 use super::begin::next_row;
 use super::in_flight::Revocation;
-use super::plan::{Attempt, Ending, Rest, is_interruption};
-use super::settlement::{Rules, stored};
+use super::plan::{Attempt, Ending, Remainder, is_interruption};
+use super::settlement::{SettleRules, stored};
 use crate::backend::{ErrorClass, FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
-use crate::claim::Reach;
+use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
 use crate::fault::{fail_point, leaves_out, planted};
 use crate::handler::{Failure, Outcome};
-use crate::row::{Details, Fence, Settled, Status};
+use crate::row::{Details, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Writes the row's new state: fenced, and exactly one row.
-    pub(crate) fn settle(&mut self, settled: Settled, change: &Change) -> Result<(), Rest> {
+    pub(crate) fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
         let written = match settled {
-            Settled::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
+            Settlement::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
             _ => Q::settle(self.session, self.row.key, self.row.fence, change),
         };
         match written {
@@ -30,15 +30,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
-                Err(Rest::Record(settled, Box::new(change.clone())))
+                Err(Remainder::Record(settled, Box::new(change.clone())))
             }
-            Ok(_) => Err(self.record(&Failure::retry(Misfortune::RowChanged))),
-            Err(error) => Err(self.lost(error, Misfortune::NotWritten)),
+            Ok(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
+            Err(error) => Err(self.lost(error, AttemptError::NotWritten)),
         }
     }
 
     /// Commits, unless the transaction was taken away, and looks at the answer.
-    pub(crate) fn commit(&mut self, settled: Settled, change: &Change) -> Result<Settled, Rest> {
+    pub(crate) fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point!("committing");
         // A lease's row is claimed by a transaction that ends before the handler begins.
@@ -59,7 +59,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// How this message is settled, if it can end in one round trip: if nothing but its five columns is to be written, and its
     /// key is beyond doubt as a text where it has to be one.
-    pub(crate) fn finish(&mut self, outcome: Outcome) -> Option<Ending> {
+    pub(crate) fn one_trip_ending(&mut self, outcome: Outcome) -> Option<Ending> {
         let Fence { status, try_count, began, change_count: None } = self.row.fence else { return None };
         if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
             return None;
@@ -84,9 +84,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     pub(crate) fn finish_at_once(
         &mut self,
         ending: &Ending,
-        settled: Settled,
+        settled: Settlement,
         change: &Change,
-    ) -> Result<Result<Settled, Failure>, Rest> {
+    ) -> Result<Result<Settlement, Failure>, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point!("released");
         fail_point!("settled");
@@ -108,10 +108,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Err(error) => error,
         };
         Err(match error {
-            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Rest::Postpone(error.to_string()),
+            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Remainder::Postpone(error.to_string()),
             Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
-            Unfinished::RowChanged(_) => self.record(&Failure::retry(Misfortune::RowChanged)),
-            Unfinished::NotWritten(error) => self.lost(error, Misfortune::NotWritten),
+            Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
+            Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
             Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
         })
     }
@@ -119,13 +119,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Ends the message, and locks the next one by the same text if one was read ahead.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
         // A row that is locked now would take the place of the one claim that is to look below the mark.
-        let looks_below = self.plan.reach.is_some_and(Reach::has_to_look_below);
-        let next = if looks_below { None } else { next_row(self.session, self.plan) };
+        let probes_below = self.plan.claim_floor.is_some_and(LowWaterFloor::has_to_probe_below);
+        let next = if probes_below { None } else { next_row(self.session, self.plan) };
         let Some((lock, row)) = next else {
             return self.session.finish("queueable_handler", settle, None).map(drop);
         };
         let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
-        self.plan.rows_ahead.inspect(|rows| rows.answered(is_locked));
+        self.plan.prefetched_rows.inspect(|rows| rows.answered(is_locked));
         if is_locked {
             fail_point!("next-locked");
             self.session.keep_locked(row);
@@ -134,20 +134,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// The rest after a COMMIT that was refused, or whose answer was lost.
-    pub(crate) fn not_committed(&self, error: DieselError, settled: Settled, change: &Change) -> Rest {
+    pub(crate) fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
         if leaves_commit_in_doubt::<C>(&error) {
             let reached = match settled {
-                Settled::Deleted => None,
+                Settlement::Deleted => None,
                 _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
             };
-            return Rest::FindOut(settled, reached, error.to_string());
+            return Remainder::FindOut(settled, reached, error.to_string());
         }
         // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
         // after a panic in one, and releases that instead of committing ours.
         if is_failure(settled) && !is_interruption::<C>(&error) {
-            return Rest::Record(settled, Box::new(change.clone()));
+            return Remainder::Record(settled, Box::new(change.clone()));
         }
-        self.lost(error, Misfortune::CommitRefused)
+        self.lost(error, AttemptError::CommitRefused)
     }
 
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
@@ -158,39 +158,39 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// The rest after an error that cost us the transaction.
-    pub(crate) fn lost(&self, error: DieselError, misfortune: impl FnOnce(DieselError) -> Misfortune) -> Rest {
+    pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Remainder {
         if is_interruption::<C>(&error) {
-            Rest::Postpone(error.to_string())
+            Remainder::Postpone(error.to_string())
         } else {
-            self.record(&Failure::retry(misfortune(error)))
+            self.record(&Failure::retry(as_failure(error)))
         }
     }
 
-    pub(crate) fn revoked(&self, why: Revocation) -> Rest {
+    pub(crate) fn revoked(&self, why: Revocation) -> Remainder {
         match why {
             Revocation::TimedOut => timed_out(self.plan.rules, self.row.tries, self.plan.timeout, self.row.details),
-            Revocation::Shutdown => Rest::Leave,
+            Revocation::Shutdown => Remainder::Leave,
         }
     }
 
-    pub(crate) fn record(&self, failure: &Failure) -> Rest {
+    pub(crate) fn record(&self, failure: &Failure) -> Remainder {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
-        Rest::Record(settled, Box::new(change))
+        Remainder::Record(settled, Box::new(change))
     }
 
     /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
-    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Rest> {
+    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Remainder> {
         match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
-            Ok(()) => Ok(Failure::retry(Misfortune::SwallowedError(error))),
-            Err(_) => Err(self.record(&Failure::retry(Misfortune::TransactionEnded(error)))),
+            Ok(()) => Ok(Failure::retry(AttemptError::SwallowedError(error))),
+            Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
         }
     }
 }
 
 /// The rest of an attempt whose handler took longer than its timeout.
-pub(crate) fn timed_out(rules: &Rules, tries: u32, timeout: Duration, details: &Details) -> Rest {
-    let (settled, change) = rules.after_failure(tries, &Failure::retry(Misfortune::TimedOut(timeout)), details);
-    Rest::Record(settled, Box::new(change))
+pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
+    let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
+    Remainder::Record(settled, Box::new(change))
 }
 
 /// Whether a transaction may be committed although its COMMIT has ended with this error: the answer was lost, or an operator has
@@ -200,6 +200,6 @@ pub(crate) fn leaves_commit_in_doubt<C: QueueConnection>(error: &DieselError) ->
         || error.to_string().contains("canceling statement due to user request")
 }
 
-pub(crate) fn is_failure(settled: Settled) -> bool {
-    matches!(settled, Settled::Retried | Settled::Failed)
+pub(crate) fn is_failure(settled: Settlement) -> bool {
+    matches!(settled, Settlement::Retried | Settlement::Failed)
 }

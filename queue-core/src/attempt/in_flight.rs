@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::crash::Recorder;
-use crate::handler::{Ended, Hold};
+use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 
 /// What one worker is running.
@@ -15,7 +15,7 @@ pub(crate) struct Slot {
     run: Mutex<Option<Run>>,
     recorder: Recorder,
     /// The worker's number at the process's door, see [`alone`](crate::crash::exclusive_run).
-    place: AtomicU64,
+    permit: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,
 }
@@ -27,10 +27,10 @@ struct Run {
     started: Instant,
     timeout: Duration,
     phase: Phase,
-    held: Option<Held>,
+    held: Option<ErasedRow>,
     given_up: bool,
     /// The hold on a leased row, which tells when the handler's time is over.
-    lease: Option<Arc<Hold>>,
+    lease: Option<Arc<LeaseClock>>,
 }
 
 impl Run {
@@ -41,7 +41,7 @@ impl Run {
 }
 
 /// The row of an attempt, as its lane knows it.
-pub(crate) type Held = Box<dyn Any + Send>;
+pub(crate) type ErasedRow = Box<dyn Any + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -79,7 +79,7 @@ impl Slot {
     }
 
     /// Says that a handler runs under a lease, without a session.
-    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<Hold>, row: Held) {
+    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<LeaseClock>, row: ErasedRow) {
         // At once: the scout must not meet a run without an end.
         *self.lock() = Some(Run { held: Some(row), lease: Some(lease), ..Run::new(entity, None, Duration::MAX) });
     }
@@ -90,38 +90,38 @@ impl Slot {
     }
 
     /// Says which row the attempt holds, so that somebody else can record its failure should the handler not return.
-    pub(crate) fn hold(&self, row: Held) {
+    pub(crate) fn hold(&self, row: ErasedRow) {
         if let Some(run) = &mut *self.lock() {
             run.held = Some(row);
         }
     }
 
     /// Gives an attempt up that is past its timeout: whoever gets the row records the failure.
-    pub(crate) fn give_up(&self) -> Option<Held> {
+    pub(crate) fn give_up(&self) -> Option<ErasedRow> {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
         // A shutdown does not wait for it either, and the rows of a group are as they were: the process's end is no crash.
-        self.recorder.land();
+        self.recorder.end();
         Some(held)
     }
 
     /// Says that the attempt has ended. Returns whether it was given up before.
     pub(crate) fn leave(&self) -> bool {
         let run = self.lock().take();
-        self.recorder.land();
+        self.recorder.end();
         run.is_some_and(|run| run.given_up)
     }
 
     /// Says where at the process's door the worker is.
-    pub(crate) fn set_place(&self, place: u64) {
-        self.place.store(place, Ordering::Relaxed);
+    pub(crate) fn set_permit(&self, permit: u64) {
+        self.permit.store(permit, Ordering::Relaxed);
     }
 
     /// Where at the process's door the worker is.
-    pub(crate) fn place(&self) -> u64 {
-        self.place.load(Ordering::Relaxed)
+    pub(crate) fn permit(&self) -> u64 {
+        self.permit.load(Ordering::Relaxed)
     }
 
     /// Says that another thread takes the worker's place: it leaves when its handler has returned.
@@ -159,7 +159,7 @@ impl Slot {
     /// Takes the transaction away from an attempt that is past its timeout; returns the entity and the session to end.
     pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
         self.revoke(Revocation::TimedOut, |run| match &run.lease {
-            Some(lease) => lease.ended() == Some(Ended::TimedOut),
+            Some(lease) => lease.ended() == Some(LeaseEnd::TimedOut),
             None => now.duration_since(run.started) > run.timeout,
         })
     }
@@ -168,7 +168,7 @@ impl Slot {
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
         let revoked = self.revoke(Revocation::Shutdown, |_| true);
         // The process may end while the handler runs, also one that was past its timeout before, and that is no crash.
-        self.recorder.land();
+        self.recorder.end();
         revoked
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let slot = Slot::default();
         slot.enter("Payment", Some(7), Duration::MAX);
         assert_eq!(slot.deadline(), None);
-        let lease = Arc::new(Hold::new(Instant::now(), Duration::from_secs(60)));
+        let lease = Arc::new(LeaseClock::new(Instant::now(), Duration::from_secs(60)));
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
                 for _ in 0..10_000 {
@@ -275,7 +275,7 @@ mod tests {
         let begin = || {
             let slot = Slot::new(Recorder::new(crashes.clone()));
             slot.enter("Payment", None, Duration::ZERO);
-            slot.recorder().take_off("payments.status", [(&1, fence)]);
+            slot.recorder().begin("payments.status", [(&1, fence)]);
             slot.hold(Box::new(42));
             assert_eq!(on_record(), 1);
             while slot.revoked().is_none() {}

@@ -5,17 +5,17 @@ use std::time::Duration;
 use diesel::result::Error as DieselError;
 
 use super::in_flight::Slot;
-use super::settlement::Rules;
+use super::settlement::SettleRules;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{Ahead, Reach, RowsAhead};
+use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
-use crate::row::{Details, ErrorText, Fence, QueueState, Settled};
+use crate::row::{Details, ErrorText, Fence, QueueState, Settlement};
 use crate::statement::{Change, Scope};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
-pub(crate) trait Work<Q, C> {
+pub(crate) trait AttemptBody<Q, C> {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
 
     fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
@@ -23,7 +23,7 @@ pub(crate) trait Work<Q, C> {
     }
 }
 
-impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
+impl<Q, C> AttemptBody<Q, C> for Box<dyn Handler<Q, C>> {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
         (**self).handle(entity, message)
     }
@@ -35,8 +35,8 @@ impl<Q, C> Work<Q, C> for Box<dyn Handler<Q, C>> {
 
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, Q: Entity, C> {
-    pub(crate) handler: &'a dyn Work<Q, C>,
-    pub(crate) rules: &'a Rules,
+    pub(crate) handler: &'a dyn AttemptBody<Q, C>,
+    pub(crate) rules: &'a SettleRules,
     pub(crate) timeout: Duration,
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
@@ -44,11 +44,11 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, Q::Key>,
     /// The same claim, as the low-water mark sees it.
-    pub(crate) reach: Option<&'a Reach<'a>>,
+    pub(crate) claim_floor: Option<&'a LowWaterFloor<'a>>,
     /// The keys that were read ahead, where rows are claimed by those.
-    pub(crate) ahead: Option<&'a Ahead<Q::Key>>,
+    pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
     /// The rows that were read ahead, where the next one may be locked with the end of a message.
-    pub(crate) rows_ahead: Option<&'a RowsAhead<Q>>,
+    pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
 }
 
 /// The row that an attempt holds.
@@ -59,22 +59,22 @@ pub(crate) struct HeldRow<Q: Entity> {
 }
 
 /// What is left to do for a row whose transaction is gone.
-pub(crate) enum Rest {
+pub(crate) enum Remainder {
     /// A conflict or a lost connection: nobody's fault, no try is used.
     Postpone(String),
     /// The attempt failed: record it.
-    Record(Settled, Box<Change>),
+    Record(Settlement, Box<Change>),
     /// The same for a row that its group has reserved, so that it is not due.
-    RecordReserved(Settled, Box<Change>),
+    RecordReserved(Settlement, Box<Change>),
     /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
-    FindOut(Settled, Option<Fence>, String),
+    FindOut(Settlement, Option<Fence>, String),
     /// The poller shut down: leave the row as it was.
     Leave,
 }
 
 /// A row whose lock this transaction holds.
 #[derive(Clone, Copy)]
-pub(crate) struct Row<'a, K> {
+pub(crate) struct LockedRow<'a, K> {
     pub(crate) key: &'a K,
     /// The state that every write names.
     pub(crate) fence: Fence,
@@ -93,7 +93,7 @@ pub(crate) struct Row<'a, K> {
 pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, Q, C>,
-    pub(crate) row: Row<'a, Q::Key>,
+    pub(crate) row: LockedRow<'a, Q::Key>,
     pub(crate) session_is_sound: bool,
     /// What settles the message, if it is to end in one round trip.
     pub(crate) finish: Option<Ending>,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::in_flight::{Held, Slot};
+use super::in_flight::{ErasedRow, Slot};
 use super::turn::Turn;
-use crate::backend::{Link, QueueConnection};
+use crate::backend::{QueueConnection, SessionHolder};
 use crate::error::Finding;
-use crate::log::Noise;
+use crate::log::RateLimitedLog;
 
 /// One entity in a poller on connections of type `C`.
-pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
+pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// The entity's name.
     fn entity(&self) -> &'static str;
 
@@ -40,10 +40,10 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Looks how long it is until the next row is due, `thorough`ly if nothing may be overlooked that is due earlier than
     /// what was claimed last.
-    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;
+    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;
 
     /// Looks, while workers are at it, whether their claims walk over what was settled long ago.
-    fn sound(&self, _connection: &mut C) -> QueryResult<()> {
+    fn probe_low_water(&self, _connection: &mut C) -> QueryResult<()> {
         Ok(())
     }
 
@@ -58,11 +58,23 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
 
     /// Attempts one message or a group. `claimed` is called once a row is locked, and between the messages of a group, and
     /// says whether to go on.
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn;
+    fn turn(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+    ) -> Turn;
 
     /// Records that the handler of this row is past its timeout, in place of the worker that it does not return to. A
     /// row of another lane is given back.
-    fn give_up(&self, _link: &mut Link<C>, _slot: &Slot, _noise: &Noise, row: Held) -> Result<Turn, Held> {
+    fn give_up(
+        &self,
+        _link: &mut SessionHolder<C>,
+        _slot: &Slot,
+        _noise: &RateLimitedLog,
+        row: ErasedRow,
+    ) -> Result<Turn, ErasedRow> {
         Err(row)
     }
 
@@ -78,7 +90,7 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn use_low_water_at_once(&mut self);
 
     /// Reads rows ahead however slowly messages come.
-    fn read_ahead_at_once(&mut self) {}
+    fn prefetch_at_once(&mut self) {}
 
     /// Serves rows in these stages only.
     fn serve_stages(&mut self, stages: Vec<&'static str>);
@@ -87,20 +99,20 @@ pub(crate) trait Lane<C: QueueConnection>: Send + Sync {
     fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
 
     /// How long the heart may rest at most, where rows are held by leases.
-    fn pulse(&self) -> Option<Duration> {
+    fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
 
     /// Extends the leases of this process. `is_stopping`: rows that no worker has begun are given back.
-    fn beat(&self, _link: &mut Link<C>, _noise: &Noise, _is_stopping: bool) {}
+    fn heartbeat(&self, _link: &mut SessionHolder<C>, _noise: &RateLimitedLog, _is_stopping: bool) {}
 
     /// Ends the leases of all running handlers, for shutdown.
     fn revoke_leases(&self) {}
 
     /// Gives back the rows whose leases were ended by shutdown.
-    fn give_back_revoked(&self, _link: &mut Link<C>, _noise: &Noise) {}
+    fn give_back_revoked(&self, _link: &mut SessionHolder<C>, _noise: &RateLimitedLog) {}
 }
 
 /// A lane on its way into a poller.
 #[doc(hidden)]
-pub struct BoxedLane<C: QueueConnection>(pub(crate) Box<dyn Lane<C>>);
+pub struct BoxedRunner<C: QueueConnection>(pub(crate) Box<dyn Runner<C>>);

@@ -8,11 +8,11 @@ use chrono::{DateTime, Utc};
 
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
-use crate::row::{Details, ErrorText, Fence, Options, Settled, Status, failure_text};
+use crate::row::{Details, ErrorText, Fence, Options, Settlement, Status, failure_text};
 use crate::statement::{Change, Next};
 
 /// By which rules an entity's rows are settled.
-pub(crate) struct Rules {
+pub(crate) struct SettleRules {
     pub(crate) settings: Settings,
     pub(crate) options: Options,
     pub(crate) retry: Arc<dyn RetryPolicy>,
@@ -29,7 +29,7 @@ struct NoSuchStage {
     known: String,
 }
 
-impl Rules {
+impl SettleRules {
     /// What becomes of a claimed row whose handler is not to run, because its schedule is none, or because it comes too
     /// late. `due` is when it was due, as far as that is known.
     pub(crate) fn instead_of_handling(
@@ -38,10 +38,10 @@ impl Rules {
         tries: u32,
         due: Option<DateTime<Utc>>,
         details: &Details,
-    ) -> Option<(Settled, Change)> {
+    ) -> Option<(Settlement, Change)> {
         let recurrence = match self.recurrence(details) {
             Ok(recurrence) => recurrence?,
-            Err(why) => return Some((Settled::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
+            Err(why) => return Some((Settlement::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
         };
         // What was tried before has begun in time.
         let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
@@ -53,7 +53,7 @@ impl Rules {
             unless_stopped: self.leased,
             ..Change::default()
         };
-        Some((Settled::Again, change))
+        Some((Settlement::Again, change))
     }
 
     /// Takes a handler's answer, or a failure in its place if nothing can be made of it.
@@ -74,7 +74,7 @@ impl Rules {
         tries: u32,
         outcome: Outcome,
         details: &Details,
-    ) -> (Settled, Change) {
+    ) -> (Settlement, Change) {
         let recorded = Change {
             next: Some(Next::Never),
             try_count: Some(stored(tries)),
@@ -86,7 +86,7 @@ impl Rules {
         match outcome {
             Outcome::Done => {
                 let change = Change { status: Some(Status::Success), ..recorded };
-                (Settled::Succeeded, self.on_schedule(change, details))
+                (Settlement::Succeeded, self.on_schedule(change, details))
             }
             Outcome::Next(stage) => {
                 let change = Change {
@@ -95,13 +95,13 @@ impl Rules {
                     try_count: Some(0),
                     ..recorded
                 };
-                (Settled::Advanced, change)
+                (Settlement::Advanced, change)
             }
             // Whatever the row contains: a change would leave one alone that was skipped before it.
             Outcome::Skip => {
-                (Settled::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+                (Settlement::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
             }
-            Outcome::Delete => (Settled::Deleted, recorded),
+            Outcome::Delete => (Settlement::Deleted, recorded),
             Outcome::Again(when) => {
                 // No failure, so the tries stay; a finished row that was made due again begins anew.
                 let status = if fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
@@ -116,13 +116,13 @@ impl Rules {
                     error: ErrorText::Keep,
                     ..recorded
                 };
-                (Settled::Again, change)
+                (Settlement::Again, change)
             }
         }
     }
 
     /// The row's state after a failure. `tries` counts this attempt.
-    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settled, Change) {
+    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settlement, Change) {
         let delay = match failure.retry {
             _ if tries >= self.settings.max_tries => None,
             RetryChoice::Never => None,
@@ -131,8 +131,8 @@ impl Rules {
         };
         let change = self.failure(tries, failure, delay, details);
         match delay {
-            Some(_) => (Settled::Retried, change),
-            None => (Settled::Failed, self.failed_on_schedule(change, details)),
+            Some(_) => (Settlement::Retried, change),
+            None => (Settlement::Failed, self.failed_on_schedule(change, details)),
         }
     }
 

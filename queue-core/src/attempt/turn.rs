@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::Settled;
+use crate::row::Settlement;
 
 /// What a poller has done so far, as counts of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,12 +30,12 @@ impl Tally {
     /// Counts what became of a row, or of the rows of a group.
     pub(crate) fn count(&mut self, turn: Turn) {
         match turn {
-            Turn::Settled(Settled::Succeeded | Settled::Deleted) => self.succeeded += 1,
-            Turn::Settled(Settled::Retried) => self.retried += 1,
-            Turn::Settled(Settled::Failed) => self.failed += 1,
-            Turn::Settled(Settled::Again) => self.again += 1,
-            Turn::Settled(Settled::Advanced) => self.advanced += 1,
-            Turn::Settled(Settled::Skipped) => self.skipped += 1,
+            Turn::Settled(Settlement::Succeeded | Settlement::Deleted) => self.succeeded += 1,
+            Turn::Settled(Settlement::Retried) => self.retried += 1,
+            Turn::Settled(Settlement::Failed) => self.failed += 1,
+            Turn::Settled(Settlement::Again) => self.again += 1,
+            Turn::Settled(Settlement::Advanced) => self.advanced += 1,
+            Turn::Settled(Settlement::Skipped) => self.skipped += 1,
             Turn::Interrupted => self.interrupted += 1,
             Turn::Lost => self.lost += 1,
             Turn::Group(rows) => {
@@ -59,7 +59,7 @@ pub(crate) enum Turn {
     /// Nothing was due.
     Idle,
     /// A row's new state was committed.
-    Settled(Settled),
+    Settled(Settlement),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
     /// The row belonged to somebody else when the attempt ended.

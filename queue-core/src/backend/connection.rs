@@ -72,7 +72,7 @@ pub trait QueueBackend:
     ///
     /// InnoDB keeps the entries of finished rows in the index until they are purged, and a claim along it passes them all. It
     /// also keeps the locks of the entries whose rows others hold, who would wait for them when they settle.
-    const READS_AHEAD: bool;
+    const PREFETCHES_KEYS: bool;
 
     /// The system columns that tell one version of a row from every other, if there are such: where it lies, and which
     /// transaction wrote it. Whole rows are read ahead where there are, and locked by their versions.
@@ -183,7 +183,7 @@ pub enum Unfinished {
 #[derive(Debug, Clone, Copy)]
 pub enum AfterFinish<'a> {
     /// Nothing.
-    Rest,
+    Nothing,
     /// The next transaction.
     Begin,
     /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion) and its
@@ -260,7 +260,7 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     }
 
     /// Begins a transaction, locks a row and sets the savepoint in one round trip. `hold` is the name of a prepared
-    /// [`Hold`](crate::statement::Hold) and its arguments. `false`: there is no such row, and no transaction.
+    /// [`LeaseClock`](crate::statement::LeaseClock) and its arguments. `false`: there is no such row, and no transaction.
     fn begin_holding(&mut self, _hold: &str, _savepoint: &str) -> QueryResult<bool> {
         Err(refused("this database does not begin a transaction by locking".to_owned()))
     }
@@ -283,7 +283,7 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
         Ok(())
     }
 
-    /// Prepares a [`Finish`](crate::statement::Finish) or a [`Hold`](crate::statement::Hold) under a name. An error where the
+    /// Prepares a [`Finish`](crate::statement::Finish) or a [`LeaseClock`](crate::statement::LeaseClock) under a name. An error where the
     /// server cannot end a message at once.
     fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
         Ok(())

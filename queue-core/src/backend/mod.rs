@@ -10,7 +10,6 @@ mod connection;
 mod control;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod created;
-mod link;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod now;
@@ -19,6 +18,7 @@ mod own_transaction;
 mod postgres;
 mod schema;
 mod session;
+mod session_holder;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
@@ -33,7 +33,7 @@ pub use self::table_name::TableName;
 
 pub(crate) use self::captured::Captured;
 pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_mark_of};
-pub(crate) use self::link::Link;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
+pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::table_name::{column_names, fingerprint};

@@ -49,7 +49,7 @@ impl QueueBackend for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const LOCKS_WHAT_IT_PASSES: bool = true;
     const LEASES_AT_ONCE: bool = false;
-    const READS_AHEAD: bool = true;
+    const PREFETCHES_KEYS: bool = true;
     const ROW_VERSION: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;

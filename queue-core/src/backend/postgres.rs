@@ -54,7 +54,7 @@ impl QueueBackend for Pg {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = true;
-    const READS_AHEAD: bool = false;
+    const PREFETCHES_KEYS: bool = false;
     const ROW_VERSION: Option<(&'static str, &'static str)> = Some(("ctid", "xmin"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
@@ -177,7 +177,7 @@ impl QueueConnection for PgConnection {
     fn finish(&mut self, savepoint: &str, settle: &str, next: AfterFinish<'_>) -> Result<bool, Unfinished> {
         // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
         let (commit, locks) = match next {
-            AfterFinish::Rest => ("COMMIT".to_owned(), None),
+            AfterFinish::Nothing => ("COMMIT".to_owned(), None),
             AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
             AfterFinish::Lock(lock, mark) => {
                 let text =

@@ -31,7 +31,7 @@ pub(crate) struct Session<C: QueueConnection> {
     /// Whether its statements wait as briefly as those of a group.
     is_impatient: bool,
     /// What it was told to listen for.
-    pub(crate) ears: Ears,
+    pub(crate) subscriptions: Subscriptions,
     /// The statements by which messages end, for each queue.
     finishes: HashMap<TypeId, Finishes>,
     /// The numbers in the names of those by which answers under leases are written.
@@ -75,7 +75,7 @@ impl<C: QueueConnection> Session<C> {
             mark: 0,
             has_missed: false,
             is_impatient: false,
-            ears: Ears::default(),
+            subscriptions: Subscriptions::default(),
             finishes: HashMap::new(),
             lease_finishes: HashMap::new(),
         };
@@ -108,7 +108,7 @@ impl<C: QueueConnection> Session<C> {
                 return Ok(());
             }
         } else {
-            self.rest()?;
+            self.roll_back_idle()?;
             let number = self.finishes.len();
             let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
             // Outside of any transaction, so that an error costs nothing: messages end by several statements then.
@@ -192,7 +192,7 @@ impl<C: QueueConnection> Session<C> {
             // Two marks in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
             Some(lock) => AfterFinish::Lock(lock, self.mark ^ 1),
             None if self.begins_next => AfterFinish::Begin,
-            None => AfterFinish::Rest,
+            None => AfterFinish::Nothing,
         };
         let finished = self.connection.finish(savepoint, settle, next);
         match (next, &finished) {
@@ -203,7 +203,7 @@ impl<C: QueueConnection> Session<C> {
         }
         let is_locked = finished?;
         self.has_missed = lock.is_some() && !is_locked;
-        self.has_begun = (!matches!(next, AfterFinish::Rest)).then_some(Begun::Message);
+        self.has_begun = (!matches!(next, AfterFinish::Nothing)).then_some(Begun::Message);
         Ok(is_locked)
     }
 
@@ -254,7 +254,7 @@ impl<C: QueueConnection> Session<C> {
             self.has_begun = None;
             return Ok(true);
         }
-        self.rest().map(|()| false)
+        self.roll_back_idle().map(|()| false)
     }
 
     /// Whether Diesel counts one transaction: a handler may have left another one open in it.
@@ -270,7 +270,7 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Ends a transaction that has begun and in which no handler has run, and makes the session as patient as it was.
-    pub(crate) fn rest(&mut self) -> QueryResult<()> {
+    pub(crate) fn roll_back_idle(&mut self) -> QueryResult<()> {
         self.locked = None;
         if self.has_begun.take().is_some() {
             C::TransactionManager::rollback_transaction(&mut *self.connection)?;
@@ -313,13 +313,13 @@ impl<C: QueueConnection> Drop for Session<C> {
 
 /// What a session listens for.
 #[derive(Default)]
-pub(crate) struct Ears {
+pub(crate) struct Subscriptions {
     pub(crate) channels: Vec<String>,
     /// When it is told again of the channels on which it could not listen.
     pub(crate) next_try: Option<Instant>,
 }
 
-impl Ears {
+impl Subscriptions {
     pub(crate) fn listen(&self, channel: &str) -> bool {
         self.channels.iter().any(|listened| listened == channel)
     }

@@ -50,7 +50,7 @@ impl QueueBackend for Sqlite {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = false;
-    const READS_AHEAD: bool = false;
+    const PREFETCHES_KEYS: bool = false;
     const ROW_VERSION: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));

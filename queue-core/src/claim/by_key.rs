@@ -39,14 +39,14 @@ where
     Q: QueueOn<C>,
 {
     if Q::is_claimed_by_key(scope) {
-        return claim_off_index::<Q, C>(connection, limit, scope, |_| Ok(()));
+        return claim_by_key::<Q, C>(connection, limit, scope, |_| Ok(()));
     }
     let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
     Q::claimed(connection, scope, rows)
 }
 
 /// Reads up to `limit` rows in the same way, without a lock.
-pub(crate) fn glance<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
+pub(crate) fn peek<Q, C>(connection: &mut C, limit: u32, scope: Scope<'_, Q::Key>) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -57,7 +57,7 @@ where
 
 /// Locks and reads up to `limit` rows that are due longest and that nobody holds. If there are none, that is told by the
 /// first reading. Of a row that turned out not to be due the lock is kept, unless `free` lets it go.
-pub(crate) fn claim_off_index<Q, C>(
+pub(crate) fn claim_by_key<Q, C>(
     connection: &mut C,
     limit: u32,
     scope: Scope<'_, Q::Key>,
@@ -90,7 +90,7 @@ where
             free(connection)?;
         }
         if are_all {
-            scope.reach.inspect(|reach| reach.is_answered());
+            scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
             return Ok(Vec::new());
         }
         number = number.saturating_mul(MORE);

@@ -15,7 +15,7 @@ use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::QueueTable;
 use crate::lock::unpoisoned;
 use crate::row::Instant;
-use crate::statement::{Progress, QueueOn};
+use crate::statement::{ClaimFloor, QueueOn};
 
 /// What a full look takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
 /// slower than a connection may be.
@@ -29,13 +29,13 @@ const REPEATS: u32 = 3;
 
 /// How many times its own length a full look waits for the next: with the claim that may follow it, it takes a twentieth of
 /// the time.
-const REST: u32 = 40;
+const PAUSE: u32 = 40;
 
 /// How long a row below the mark waits for a full look at most, however long that takes.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often a lane at work is looked at fully at most. It is a query a second beside thousands of claims.
-pub(crate) const SOUNDING: Duration = Duration::from_secs(1);
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// By how much, once or twice, the mark lags behind the claims. Rows are committed a little later than their due times
 /// say, in another order; this is longer than most transactions that enqueue, and short beside what piles up.
@@ -59,11 +59,11 @@ struct Level {
     /// Whether claims begin at the mark.
     in_use: bool,
     /// Whether a full look has found something that may be below the mark.
-    look_below: bool,
+    probe_below: bool,
     /// What a look from the mark took that was made last. It gets less by and by, so that it is measured again.
     usual: Duration,
     /// Not before this the next full look is made, while the mark is in use.
-    next_full_look: time::Instant,
+    next_full_probe: time::Instant,
 }
 
 impl LowWater {
@@ -83,9 +83,9 @@ impl LowWater {
             mark: None,
             moved: now,
             in_use: false,
-            look_below: false,
+            probe_below: false,
             usual: Duration::ZERO,
-            next_full_look: now,
+            next_full_probe: now,
         };
         LowWater { applies, at_once: false, level: Mutex::new(level) }
     }
@@ -101,12 +101,12 @@ impl LowWater {
     }
 
     /// Where the next claim begins, and what becomes of it.
-    pub fn reach(&self) -> Reach<'_> {
+    pub fn claim_floor(&self) -> LowWaterFloor<'_> {
         let mut level = self.level();
         let floor = level.floor();
         // One claim follows a full look.
-        let below = std::mem::take(&mut level.look_below);
-        Reach {
+        let below = std::mem::take(&mut level.probe_below);
+        LowWaterFloor {
             low_water: self,
             floor: floor.filter(|_| !below),
             below: Cell::new(below),
@@ -123,7 +123,7 @@ impl LowWater {
 
     /// Looks how long it is until the next row is due; from the mark, while it is in use and no full look is `thorough`ly
     /// asked for or its turn has come. Nothing but a full look tells that nothing is due.
-    pub fn look<Q, C>(
+    pub fn probe_due<Q, C>(
         &self,
         connection: &mut C,
         stages: Option<&[&'static str]>,
@@ -133,32 +133,33 @@ impl LowWater {
         Q: QueueOn<C>,
         C: QueueConnection,
     {
-        let until_full = self.level().until_full_look();
+        let until_full = self.level().until_full_probe();
         let floor = self.level().floor().filter(|_| !thorough && !until_full.is_zero());
         if let Some(floor) = floor {
-            let due_in = Q::look_from(connection, stages, floor)?;
+            let due_in = Q::probe_due_from(connection, stages, floor)?;
             return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
         }
-        let (due_in, full) = timed(|| Q::look(connection, stages))?;
+        let (due_in, full) = timed(|| Q::probe_due(connection, stages))?;
         let is_worth_it =
             self.at_once || self.level().is_suspicious(full) && self.is_worth_it::<Q, C>(connection, stages, full)?;
         let mut level = self.level();
         level.in_use = is_worth_it;
         if is_worth_it {
-            level.next_full_look = time::Instant::now() + full.saturating_mul(REST).clamp(SOUNDING, LONGEST_REST);
-            level.look_below = due_in == Some(Duration::ZERO);
+            level.next_full_probe =
+                time::Instant::now() + full.saturating_mul(PAUSE).clamp(PROBE_INTERVAL, LONGEST_PAUSE);
+            level.probe_below = due_in == Some(Duration::ZERO);
         }
         Ok(due_in)
     }
 
     /// Makes a full look beside the workers, if its turn has come.
-    pub(crate) fn sound<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
+    pub(crate) fn probe<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
     where
         Q: QueueOn<C>,
         C: QueueConnection,
     {
-        if self.applies && self.level().until_full_look().is_zero() {
-            self.look::<Q, C>(connection, stages, false)?;
+        if self.applies && self.level().until_full_probe().is_zero() {
+            self.probe_due::<Q, C>(connection, stages, false)?;
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ impl LowWater {
     {
         let Some(mark) = self.level().mark.filter(|_| self.applies) else { return Ok(false) };
         for _ in 0..REPEATS {
-            let (_, from_mark) = timed(|| Q::look_from(connection, stages, mark))?;
+            let (_, from_mark) = timed(|| Q::probe_due_from(connection, stages, mark))?;
             self.level().usual = from_mark;
             if from_mark * WORTH <= full {
                 return Ok(true);
@@ -186,9 +187,9 @@ impl LowWater {
     }
 }
 
-fn timed<T>(look: impl FnOnce() -> QueryResult<T>) -> QueryResult<(T, Duration)> {
+fn timed<T>(probe: impl FnOnce() -> QueryResult<T>) -> QueryResult<(T, Duration)> {
     let begun = time::Instant::now();
-    look().map(|seen| (seen, begun.elapsed()))
+    probe().map(|seen| (seen, begun.elapsed()))
 }
 
 impl Level {
@@ -196,9 +197,9 @@ impl Level {
         self.mark.filter(|_| self.in_use)
     }
 
-    fn until_full_look(&self) -> Duration {
+    fn until_full_probe(&self) -> Duration {
         match self.floor() {
-            Some(_) => self.next_full_look.saturating_duration_since(time::Instant::now()),
+            Some(_) => self.next_full_probe.saturating_duration_since(time::Instant::now()),
             None => Duration::ZERO,
         }
     }
@@ -239,7 +240,7 @@ impl Level {
 /// One claim, from where it begins to what becomes of its rows: unless they are [kept](Reach::keep), the mark falls back to
 /// the first of them, also when a panic ends the turn.
 #[derive(Debug)]
-pub struct Reach<'a> {
+pub struct LowWaterFloor<'a> {
     low_water: &'a LowWater,
     floor: Option<Instant>,
     /// Whether this is the one claim that follows a full look, and was not answered yet.
@@ -249,22 +250,22 @@ pub struct Reach<'a> {
     keeps: Cell<bool>,
 }
 
-impl Reach<'_> {
+impl LowWaterFloor<'_> {
     /// Whether this is the one claim that is to look below the mark.
-    pub(crate) fn looks_below(&self) -> bool {
+    pub(crate) fn probes_below(&self) -> bool {
         self.below.get()
     }
 
     /// Leaves the look below the mark to the next claim.
     pub(crate) fn pass_on(&self) {
         if self.below.take() {
-            self.low_water.level().look_below = true;
+            self.low_water.level().probe_below = true;
         }
     }
 
     /// Whether a claim is to look below the mark before anything else, this one or the next.
-    pub(crate) fn has_to_look_below(&self) -> bool {
-        self.below.get() || (self.keeps_to_mark && self.low_water.level().look_below)
+    pub(crate) fn has_to_probe_below(&self) -> bool {
+        self.below.get() || (self.keeps_to_mark && self.low_water.level().probe_below)
     }
 
     /// None of the rows is due at its old time any more.
@@ -273,7 +274,7 @@ impl Reach<'_> {
     }
 }
 
-impl Progress for Reach<'_> {
+impl ClaimFloor for LowWaterFloor<'_> {
     fn floor(&self) -> Option<Instant> {
         self.floor
     }
@@ -299,7 +300,7 @@ impl Progress for Reach<'_> {
     }
 }
 
-impl Drop for Reach<'_> {
+impl Drop for LowWaterFloor<'_> {
     fn drop(&mut self) {
         if let (Some(first), false) = (self.first.get(), self.keeps.get()) {
             self.low_water.level().fall(first);
@@ -327,9 +328,9 @@ mod tests {
             mark: Some(at(mark)),
             moved: now,
             in_use: true,
-            look_below: false,
+            probe_below: false,
             usual: Duration::ZERO,
-            next_full_look: now,
+            next_full_probe: now,
         }
     }
 

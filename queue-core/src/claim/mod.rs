@@ -11,11 +11,11 @@ mod row_backoff;
 mod update_then_select;
 
 pub use self::by_key::{claim_one, claim_some};
-pub use self::low_water::{LowWater, Reach};
+pub use self::low_water::{LowWater, LowWaterFloor};
 
-pub(crate) use self::by_key::glance;
-pub(crate) use self::low_water::SOUNDING;
-pub(crate) use self::prefetch_keys::Ahead;
-pub(crate) use self::prefetch_rows::{ReadRow, RowsAhead};
-pub(crate) use self::row_backoff::Pauses;
+pub(crate) use self::by_key::peek;
+pub(crate) use self::low_water::PROBE_INTERVAL;
+pub(crate) use self::prefetch_keys::PrefetchedKeys;
+pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};
+pub(crate) use self::row_backoff::RowBackoff;
 pub(crate) use self::update_then_select::update_then_select;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::by_key::{claim_off_index, free_what_was_passed, put_in_order};
+use super::by_key::{claim_by_key, free_what_was_passed, put_in_order};
 use crate::backend::QueueConnection;
 use crate::entity::Entity;
 use crate::lock::unpoisoned;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const MISSES: u32 = 2;
 
 /// The keys that a lane has read ahead.
-pub(crate) struct Ahead<K> {
+pub(crate) struct PrefetchedKeys<K> {
     state: Mutex<State<K>>,
     arrived: Condvar,
 }
@@ -69,7 +69,7 @@ enum Step<K> {
     Claim,
 }
 
-impl<K: Clone + Debug> Ahead<K> {
+impl<K: Clone + Debug> PrefetchedKeys<K> {
     pub(crate) fn new() -> Self {
         let state = State {
             keys: VecDeque::new(),
@@ -81,7 +81,7 @@ impl<K: Clone + Debug> Ahead<K> {
             busy: HashMap::new(),
             met: false,
         };
-        Ahead { state: Mutex::new(state), arrived: Condvar::new() }
+        PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
     /// Locks and reads the row that is due longest and that nobody holds, as [`QueueOn::claim`] does, but for rows whose turn
@@ -115,7 +115,7 @@ impl<K: Clone + Debug> Ahead<K> {
                     let keys = Q::due_keys(connection, number, scope.floor())?;
                     if keys.is_empty() {
                         self.forget();
-                        scope.reach.inspect(|reach| reach.is_answered());
+                        scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
                         return Ok(Vec::new());
                     }
                     self.state().arrive(keys, scope.floor(), !scope.keeps_to_mark());
@@ -141,7 +141,7 @@ impl<K: Clone + Debug> Ahead<K> {
                 }
             }
         }
-        let claimed = claim_off_index::<Q, C>(connection, limit, scope, free_what_was_passed)?;
+        let claimed = claim_by_key::<Q, C>(connection, limit, scope, free_what_was_passed)?;
         match claimed.as_slice() {
             [] => self.forget(),
             claimed => self.warm(claimed.iter().map(|row| &row.key)),
@@ -266,7 +266,7 @@ impl<K: Clone + Debug> State<K> {
 }
 
 /// Ends a reading, however it ends.
-struct Reading<'a, K: Clone + Debug>(&'a Ahead<K>);
+struct Reading<'a, K: Clone + Debug>(&'a PrefetchedKeys<K>);
 
 impl<K: Clone + Debug> Drop for Reading<'_, K> {
     fn drop(&mut self) {
@@ -281,13 +281,13 @@ mod tests {
 
     use super::*;
 
-    fn warm() -> Ahead<u32> {
-        let ahead = Ahead::new();
+    fn warm() -> PrefetchedKeys<u32> {
+        let ahead = PrefetchedKeys::new();
         ahead.warm([1].iter());
         ahead
     }
 
-    fn read(ahead: &Ahead<u32>, keys: impl IntoIterator<Item = u32>) {
+    fn read(ahead: &PrefetchedKeys<u32>, keys: impl IntoIterator<Item = u32>) {
         let mut state = ahead.state();
         state.is_read = true;
         state.arrive(keys.into_iter().collect(), None, true);
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn nothing_is_read_before_a_row_was_found_and_after_none_was() {
-        let ahead = Ahead::new();
+        let ahead = PrefetchedKeys::new();
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Claim));
         ahead.warm([1].iter());
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(16)));

@@ -15,7 +15,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::QueueConnection;
 use crate::entity::Entity;
-use crate::handler::Contained;
+use crate::handler::PanicSafeDrop;
 use crate::lock::unpoisoned;
 use crate::row::Instant as Due;
 use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
@@ -50,7 +50,7 @@ const REMEMBERED: usize = 10_000;
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The rows that a lane has read ahead.
-pub(crate) struct RowsAhead<Q: Entity> {
+pub(crate) struct PrefetchedRows<Q: Entity> {
     state: Mutex<State<Q>>,
 }
 
@@ -98,13 +98,13 @@ struct Appetite {
 
 /// A row that was read ahead.
 pub(crate) struct ReadRow<Q: Entity> {
-    row: Contained<Claimed<Q>>,
+    row: PanicSafeDrop<Claimed<Q>>,
     key: String,
     /// What locks it: its key and the version that was read, as literals.
     lock: String,
 }
 
-impl<Q: Entity> RowsAhead<Q> {
+impl<Q: Entity> PrefetchedRows<Q> {
     pub(crate) fn new() -> Self {
         let state = State {
             rows: VecDeque::new(),
@@ -121,7 +121,7 @@ impl<Q: Entity> RowsAhead<Q> {
             at_work: HashMap::new(),
             taken: HashMap::new(),
         };
-        RowsAhead { state: Mutex::new(state) }
+        PrefetchedRows { state: Mutex::new(state) }
     }
 
     /// Reads rows ahead from the first message on.
@@ -160,10 +160,10 @@ impl<Q: Entity> RowsAhead<Q> {
         let Some((number, age)) = self.state().wanted() else { return Ok(()) };
         let reading = Reading(self);
         let begun = Instant::now();
-        let rows = Q::read_ahead(connection, number, scope.floor());
+        let rows = Q::prefetch_rows(connection, number, scope.floor());
         let read = match rows {
             Ok(rows) => {
-                let rows = rows.into_iter().map(|(row, version)| (Contained::new(row), version)).collect();
+                let rows = rows.into_iter().map(|(row, version)| (PanicSafeDrop::new(row), version)).collect();
                 self.state().arrive(rows, Read { number, age, begun }, !scope.keeps_to_mark());
                 Ok(())
             }
@@ -245,7 +245,7 @@ impl<Q: Entity> State<Q> {
 
     /// Keeps the rows that were read, without those that are known to be taken. Where the claims keep to the low-water mark,
     /// they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
-    fn arrive(&mut self, rows: Vec<(Contained<Claimed<Q>>, RowVersion)>, read: Read, shuffled: bool) {
+    fn arrive(&mut self, rows: Vec<(PanicSafeDrop<Claimed<Q>>, RowVersion)>, read: Read, shuffled: bool) {
         let now = Instant::now();
         let all = rows.len();
         self.appetite.has_read(all, now.saturating_duration_since(read.begun));
@@ -341,7 +341,7 @@ impl<Q: Entity> ReadRow<Q> {
 }
 
 /// Ends a reading, however it ends.
-struct Reading<'a, Q: Entity>(&'a RowsAhead<Q>);
+struct Reading<'a, Q: Entity>(&'a PrefetchedRows<Q>);
 
 impl<Q: Entity> Drop for Reading<'_, Q> {
     fn drop(&mut self) {

@@ -21,19 +21,19 @@ const REMEMBERED: usize = 10_000;
 const PASSED_OVER: usize = 50;
 
 /// The paused rows, by the text of their keys.
-pub(crate) struct Pauses<K>(Mutex<HashMap<String, Pause<K>>>);
+pub(crate) struct RowBackoff<K>(Mutex<HashMap<String, Backoff<K>>>);
 
-struct Pause<K> {
+struct Backoff<K> {
     key: K,
     times: u32,
     until: Instant,
     /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
-    set_aside: bool,
+    skip_for_a_while: bool,
 }
 
-impl<K: Clone + Debug> Pauses<K> {
+impl<K: Clone + Debug> RowBackoff<K> {
     pub(crate) fn new() -> Self {
-        Pauses(Mutex::default())
+        RowBackoff(Mutex::default())
     }
 
     /// How long a row waits after this interruption; the caller writes it on the row.
@@ -42,7 +42,7 @@ impl<K: Clone + Debug> Pauses<K> {
     }
 
     /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
-    pub(crate) fn set_aside(&self, key: &K) {
+    pub(crate) fn skip_for_a_while(&self, key: &K) {
         self.extend(key, true);
     }
 
@@ -61,8 +61,8 @@ impl<K: Clone + Debug> Pauses<K> {
             return Vec::new();
         }
         let now = Instant::now();
-        let set_aside = rows.values().filter(|pause| pause.set_aside && pause.until > now);
-        set_aside.map(|pause| pause.key.clone()).take(PASSED_OVER).collect()
+        let skip_for_a_while = rows.values().filter(|pause| pause.skip_for_a_while && pause.until > now);
+        skip_for_a_while.map(|pause| pause.key.clone()).take(PASSED_OVER).collect()
     }
 
     /// Whether a row waits for its next attempt.
@@ -71,23 +71,23 @@ impl<K: Clone + Debug> Pauses<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &K, set_aside: bool) -> Duration {
+    fn extend(&self, key: &K, skip_for_a_while: bool) -> Duration {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
-        let new = || Pause { key: key.clone(), times: 0, until: Instant::now(), set_aside };
+        let new = || Backoff { key: key.clone(), times: 0, until: Instant::now(), skip_for_a_while };
         let pause = rows.entry(format!("{key:?}")).or_insert_with(new);
         let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
-        pause.set_aside = set_aside;
+        pause.skip_for_a_while = skip_for_a_while;
         // The database counts the pause from when it is written, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
         delay
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Pause<K>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Backoff<K>>> {
         unpoisoned(self.0.lock())
     }
 }
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
-        let pauses = Pauses::new();
+        let pauses = RowBackoff::new();
         let first = pauses.pause(&1);
         assert!((FIRST..=FIRST * 2).contains(&first));
         assert!(pauses.any());
         assert_eq!(pauses.passed_over(), []);
-        pauses.set_aside(&2);
+        pauses.skip_for_a_while(&2);
         assert_eq!(pauses.passed_over(), [2]);
         pauses.end(&2);
         assert_eq!(pauses.passed_over(), []);

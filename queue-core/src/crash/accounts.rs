@@ -1,7 +1,7 @@
 //! Crash accounting: a row whose handler ends the process is found out, although its transaction is gone with it.
 //!
-//! Each worker says in a file of its own what it is about to run (`flight.rs`); the file's lock ends with the process,
-//! and the next poller in that directory takes over what it says (`docket.rs`). When an accused row is claimed, the
+//! Each worker says in a file of its own what it is about to run (`in_flight_file.rs`); the file's lock ends with the process,
+//! and the next poller in that directory takes over what it says (`reports.rs`). When an accused row is claimed, the
 //! suspicion is written on the row itself (`suspicion.rs`), in a transaction of its own (`hearing.rs`). A suspect runs
 //! alone in its process (`alone.rs`); how it ends there tells the innocent from the guilty, which is set aside after
 //! three crashes. Where no file outlives the process, the suspicion is written before the handler runs (`strict.rs`).
@@ -12,25 +12,25 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::accounting::{CrashAccounting, default_directory};
 use super::crash_count::Suspicion;
-use super::exclusive_run::Company;
-use super::in_flight_file::Flight;
+use super::exclusive_run::Concurrency;
+use super::in_flight_file::InFlightFile;
 use super::in_flight_record::Entry;
-use super::reports::Docket;
+use super::reports::CrashReports;
 use crate::error::Error;
 use crate::lock::unpoisoned;
-use crate::log::Noise;
+use crate::log::RateLimitedLog;
 use crate::row::Fence;
 
 /// What a poller knows of crashes.
 pub(crate) struct Crashes {
     pub(crate) accounting: CrashAccounting,
-    docket: Option<Mutex<Docket>>,
-    pub(crate) noise: Noise,
+    reports: Option<Mutex<CrashReports>>,
+    pub(crate) log: RateLimitedLog,
 }
 
 /// What is to be done with a row that was claimed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Course {
+pub(crate) enum CrashAction {
     /// It is handled.
     Handle,
     /// It is a suspect, and the worker is not alone: give the claim up and come back alone.
@@ -51,8 +51,8 @@ impl Crashes {
         database: &str,
         queues: Vec<String>,
     ) -> Result<Self, Error> {
-        let docket = match accounting {
-            CrashAccounting::On => Some(open_docket(directory, database, queues).map_err(|error| Error::Setting {
+        let reports = match accounting {
+            CrashAccounting::On => Some(open_reports(directory, database, queues).map_err(|error| Error::Setting {
                 setting: "crash_directory",
                 found: format!("{} ({error})", directory.display()),
                 expected: "a directory in which this process can create and lock files; name another one, or set \
@@ -60,104 +60,100 @@ impl Crashes {
             })?),
             CrashAccounting::Strict | CrashAccounting::Off => None,
         };
-        Ok(Crashes { accounting, docket: docket.map(Mutex::new), noise: Noise::default() })
+        Ok(Crashes { accounting, reports: reports.map(Mutex::new), log: RateLimitedLog::default() })
     }
 
     /// Accounts of nothing.
     pub(crate) fn off() -> Self {
-        Crashes { accounting: CrashAccounting::Off, docket: None, noise: Noise::default() }
+        Crashes { accounting: CrashAccounting::Off, reports: None, log: RateLimitedLog::default() }
     }
 
     /// Takes over what dead processes have left.
     pub(crate) fn adopt(&self) {
-        if let Some(mut docket) = self.docket() {
-            self.told(docket.adopt());
+        if let Some(mut reports) = self.reports() {
+            self.log_io_error(reports.adopt());
         }
     }
 
     /// A worker's record file.
-    pub(crate) fn flight(&self) -> Option<Flight> {
-        self.told(self.docket()?.flight())
+    pub(crate) fn in_flight_file(&self) -> Option<InFlightFile> {
+        self.log_io_error(self.reports()?.in_flight_file())
     }
 
     /// Says what is to be done with a row that was claimed in this state and with this error text.
-    pub(crate) fn weigh(
+    pub(crate) fn decide(
         &self,
         queue: &str,
         key: &dyn std::fmt::Debug,
         fence: Fence,
         text: Option<&str>,
-        company: Company,
-    ) -> Course {
+        concurrency: Concurrency,
+    ) -> CrashAction {
         let known = Suspicion::of(text);
-        if let Some(mut docket) = self.docket().filter(|docket| !docket.is_empty()) {
+        if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
             let row = Entry::new(queue, &format!("{key:?}"), fence, false);
-            if let Some(accusation) = docket.take(&row) {
+            if let Some(suspect) = reports.take(&row) {
                 // In company it may have been a neighbour; a crash alone counts.
-                let crashes = known.map_or(0, |known| known.crashes).saturating_add(accusation.alone).max(1);
+                let crashes = known.map_or(0, |known| known.crashes).saturating_add(suspect.alone).max(1);
                 let suspicion = Suspicion { crashes, presumed: false };
                 return if suspicion.is_proven() {
-                    Course::SetAside(Suspicion::final_text(text), Some(accusation))
+                    CrashAction::SetAside(Suspicion::final_text(text), Some(suspect))
                 } else {
-                    Course::Mark(suspicion.over(text), accusation)
+                    CrashAction::Mark(suspicion.over(text), suspect)
                 };
             }
         }
         match known {
-            Some(known) if known.is_proven() => Course::SetAside(Suspicion::final_text(text), None),
-            Some(_) if company == Company::Others => Course::ComeBackAlone,
+            Some(known) if known.is_proven() => CrashAction::SetAside(Suspicion::final_text(text), None),
+            Some(_) if concurrency == Concurrency::Others => CrashAction::ComeBackAlone,
             known if self.accounting == CrashAccounting::Strict => {
-                let crashes =
-                    known.map_or(0, |known| known.crashes).saturating_add(u32::from(company == Company::Nobody)).max(1);
-                Course::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
+                let crashes = known
+                    .map_or(0, |known| known.crashes)
+                    .saturating_add(u32::from(concurrency == Concurrency::Nobody))
+                    .max(1);
+                CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
             }
-            _ => Course::Handle,
+            _ => CrashAction::Handle,
         }
     }
 
     /// Whether a row may share its transaction with others, as far as crashes are concerned.
-    pub(crate) fn allows_company(
-        &self,
-        queue: &str,
-        key: &dyn std::fmt::Debug,
-        fence: Fence,
-        text: Option<&str>,
-    ) -> bool {
-        let accused = || {
+    pub(crate) fn may_share(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence, text: Option<&str>) -> bool {
+        let suspected = || {
             let row = Entry::new(queue, &format!("{key:?}"), fence, false);
-            self.docket().is_some_and(|docket| !docket.is_empty() && docket.accuses(&row))
+            self.reports().is_some_and(|reports| !reports.is_empty() && reports.suspects(&row))
         };
-        Suspicion::of(text).is_none() && !accused()
+        Suspicion::of(text).is_none() && !suspected()
     }
 
     /// What was found out is written on the row.
-    pub(crate) fn strike(&self, accusation: &Entry) {
-        if let Some(mut docket) = self.docket() {
-            let struck = docket.strike(accusation);
-            self.told(struck);
+    pub(crate) fn clear(&self, suspect: &Entry) {
+        if let Some(mut reports) = self.reports() {
+            let cleared = reports.clear(suspect);
+            self.log_io_error(cleared);
         }
     }
 
     /// What was found out cannot be written on the row now.
-    pub(crate) fn put_back(&self, accusation: Entry) {
-        if let Some(mut docket) = self.docket() {
-            let put_back = docket.put_back(accusation);
-            self.told(put_back);
+    pub(crate) fn put_back(&self, suspect: Entry) {
+        if let Some(mut reports) = self.reports() {
+            let put_back = reports.put_back(suspect);
+            self.log_io_error(put_back);
         }
     }
 
-    fn docket(&self) -> Option<MutexGuard<'_, Docket>> {
-        self.docket.as_ref().map(|docket| unpoisoned(docket.lock()))
+    fn reports(&self) -> Option<MutexGuard<'_, CrashReports>> {
+        self.reports.as_ref().map(|reports| unpoisoned(reports.lock()))
     }
 
     /// Work goes on without a record: a full disk is no reason to stop.
-    pub(crate) fn told<T>(&self, result: io::Result<T>) -> Option<T> {
-        result.map_err(|error| self.noise.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
+    pub(crate) fn log_io_error<T>(&self, result: io::Result<T>) -> Option<T> {
+        result.map_err(|error| self.log.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
     }
 }
 
-fn open_docket(directory: &Path, database: &str, queues: Vec<String>) -> io::Result<Docket> {
-    Docket::open(directory, directory == default_directory(), database, queues)
+fn open_reports(directory: &Path, database: &str, queues: Vec<String>) -> io::Result<CrashReports> {
+    CrashReports::open(directory, directory == default_directory(), database, queues)
 }
 
 #[cfg(test)]
@@ -167,32 +163,32 @@ mod tests {
 
     const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
-    fn weigh(accounting: CrashAccounting, text: Option<&str>, company: Company) -> Course {
+    fn decide(accounting: CrashAccounting, text: Option<&str>, concurrency: Concurrency) -> CrashAction {
         let crashes = Crashes { accounting, ..Crashes::off() };
-        crashes.weigh("payments.status", &1, FENCE, text, company)
+        crashes.decide("payments.status", &1, FENCE, text, concurrency)
     }
 
     #[test]
     fn a_suspect_runs_alone_and_is_set_aside_when_it_is_proven() {
         let text = |crashes| Suspicion { crashes, presumed: false }.over(Some("no route"));
         for accounting in [CrashAccounting::On, CrashAccounting::Strict, CrashAccounting::Off] {
-            assert_eq!(weigh(accounting, Some(&text(1)), Company::Others), Course::ComeBackAlone);
-            let aside = Course::SetAside(Suspicion::final_text(Some("no route")), None);
-            assert_eq!(weigh(accounting, Some(&text(3)), Company::Others), aside);
+            assert_eq!(decide(accounting, Some(&text(1)), Concurrency::Others), CrashAction::ComeBackAlone);
+            let aside = CrashAction::SetAside(Suspicion::final_text(Some("no route")), None);
+            assert_eq!(decide(accounting, Some(&text(3)), Concurrency::Others), aside);
         }
-        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Nobody), Course::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), CrashAction::Handle);
         // It would wait for ever for a handler that never returns.
-        assert_eq!(weigh(CrashAccounting::On, Some(&text(2)), Company::Stuck), Course::Handle);
-        assert_eq!(weigh(CrashAccounting::On, Some("no route"), Company::Others), Course::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), CrashAction::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some("no route"), Concurrency::Others), CrashAction::Handle);
     }
 
     #[test]
     fn strict_marks_count_further_only_when_the_row_is_alone() {
-        let mark = |crashes| Course::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
-        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Others), mark(1));
-        assert_eq!(weigh(CrashAccounting::Strict, None, Company::Nobody), mark(1));
+        let mark = |crashes| CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
+        assert_eq!(decide(CrashAccounting::Strict, None, Concurrency::Others), mark(1));
+        assert_eq!(decide(CrashAccounting::Strict, None, Concurrency::Nobody), mark(1));
         let text = Suspicion { crashes: 1, presumed: true }.to_string();
-        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Nobody), mark(2));
-        assert_eq!(weigh(CrashAccounting::Strict, Some(&text), Company::Stuck), mark(1));
+        assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Nobody), mark(2));
+        assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Stuck), mark(1));
     }
 }

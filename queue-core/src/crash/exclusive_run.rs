@@ -7,15 +7,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::lock::unpoisoned;
 
-static DOOR: Door = Door::new();
+static PROCESS: ProcessGate = ProcessGate::new();
 
 /// Who is inside, and who waits to be there alone.
-struct Door {
-    room: Mutex<Room>,
+struct ProcessGate {
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
-struct Room {
+struct GateState {
     inside: BTreeSet<u64>,
     alone: bool,
     /// How many wait to be alone. While one does, nobody else is let in, or it would wait for ever.
@@ -28,14 +28,14 @@ struct Room {
 
 /// A worker's place inside, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunPermit {
     number: u64,
-    company: Company,
+    concurrency: Concurrency,
 }
 
 /// What runs in the process besides an attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Company {
+pub(crate) enum Concurrency {
     /// Other attempts.
     #[default]
     Others,
@@ -46,17 +46,17 @@ pub(crate) enum Company {
     Nobody,
 }
 
-impl Room {
+impl GateState {
     /// Whether there is place for one more, or for one alone who has said that it waits.
     fn is_free(&self, alone: bool) -> bool {
         !self.alone && if alone { self.inside.is_empty() } else { self.waiting == 0 }
     }
 }
 
-impl Place {
+impl RunPermit {
     /// What runs in the process besides.
-    pub(crate) fn company(&self) -> Company {
-        self.company
+    pub(crate) fn concurrency(&self) -> Concurrency {
+        self.concurrency
     }
 
     /// The number by which others can say that this one is stuck.
@@ -65,88 +65,88 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunPermit {
     fn drop(&mut self) {
-        DOOR.leave(self.number);
+        PROCESS.leave(self.number);
     }
 }
 
 /// Goes in, alone if that is asked for. `None`: `gives_up` said so while it waited.
-pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<Place> {
-    DOOR.enter(alone, gives_up)
+pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
+    PROCESS.enter(alone, gives_up)
 }
 
 /// Whether whoever goes in now has to wait, so that it had better keep no transaction open.
 pub(crate) fn has_to_wait(alone: bool) -> bool {
-    !DOOR.room().is_free(alone)
+    !PROCESS.state().is_free(alone)
 }
 
 /// Says that a handler is past its timeout: nobody waits for its end.
 pub(crate) fn is_stuck(number: u64) {
-    DOOR.is_stuck(number);
+    PROCESS.is_stuck(number);
 }
 
 /// Has those who wait ask again whether they give up.
 pub(crate) fn ask_again() {
-    drop(DOOR.room());
-    DOOR.changed.notify_all();
+    drop(PROCESS.state());
+    PROCESS.changed.notify_all();
 }
 
-impl Door {
+impl ProcessGate {
     const fn new() -> Self {
-        let room = Room { inside: BTreeSet::new(), alone: false, waiting: 0, stuck: BTreeSet::new(), next: 1 };
-        Door { room: Mutex::new(room), changed: Condvar::new() }
+        let state = GateState { inside: BTreeSet::new(), alone: false, waiting: 0, stuck: BTreeSet::new(), next: 1 };
+        ProcessGate { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<Place> {
-        let mut room = self.room();
-        room.waiting += usize::from(alone);
-        let free = |room: &Room| room.is_free(alone);
-        while !free(&room) && !gives_up() {
-            room = self.changed.wait(room).unwrap_or_else(PoisonError::into_inner);
+    fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
+        let mut state = self.state();
+        state.waiting += usize::from(alone);
+        let free = |state: &GateState| state.is_free(alone);
+        while !free(&state) && !gives_up() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        room.waiting -= usize::from(alone);
-        if !free(&room) && gives_up() {
-            drop(room);
+        state.waiting -= usize::from(alone);
+        if !free(&state) && gives_up() {
+            drop(state);
             self.changed.notify_all();
             return None;
         }
-        let number = room.next;
-        room.next += 1;
-        room.inside.insert(number);
-        room.alone = alone;
-        let company = match (alone, room.stuck.is_empty()) {
-            (false, _) => Company::Others,
-            (true, false) => Company::Stuck,
-            (true, true) => Company::Nobody,
+        let number = state.next;
+        state.next += 1;
+        state.inside.insert(number);
+        state.alone = alone;
+        let concurrency = match (alone, state.stuck.is_empty()) {
+            (false, _) => Concurrency::Others,
+            (true, false) => Concurrency::Stuck,
+            (true, true) => Concurrency::Nobody,
         };
-        Some(Place { number, company })
+        Some(RunPermit { number, concurrency })
     }
 
     fn is_stuck(&self, number: u64) {
-        let mut room = self.room();
-        if room.inside.remove(&number) {
-            room.alone = false;
-            room.stuck.insert(number);
+        let mut state = self.state();
+        if state.inside.remove(&number) {
+            state.alone = false;
+            state.stuck.insert(number);
         }
-        drop(room);
+        drop(state);
         self.changed.notify_all();
     }
 
     fn leave(&self, number: u64) {
-        let mut room = self.room();
-        if !room.stuck.remove(&number) && room.inside.remove(&number) {
-            room.alone = false;
+        let mut state = self.state();
+        if !state.stuck.remove(&number) && state.inside.remove(&number) {
+            state.alone = false;
         }
-        let waited_for = room.waiting > 0 || room.inside.is_empty();
-        drop(room);
+        let waited_for = state.waiting > 0 || state.inside.is_empty();
+        drop(state);
         if waited_for {
             self.changed.notify_all();
         }
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
-        unpoisoned(self.room.lock())
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        unpoisoned(self.state.lock())
     }
 }
 
@@ -161,26 +161,26 @@ mod tests {
 
     #[test]
     fn whoever_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() {
-        let door = &Door::new();
+        let door = &ProcessGate::new();
         let (first, second) =
             (door.enter(false, NEVER).expect("nobody gives up"), door.enter(false, NEVER).expect("nobody gives up"));
-        let (tell, told) = mpsc::channel();
+        let (tell, log_io_error) = mpsc::channel();
         thread::scope(|scope| {
             let waits = tell.clone();
             scope.spawn(move || {
-                let place = door.enter(true, NEVER).expect("nobody gives up");
-                waits.send(place.company()).expect("the test waits");
-                door.leave(place.number);
-                std::mem::forget(place);
+                let permit = door.enter(true, NEVER).expect("nobody gives up");
+                waits.send(permit.concurrency()).expect("the test waits");
+                door.leave(permit.number);
+                std::mem::forget(permit);
             });
-            while door.room().waiting == 0 {
+            while door.state().waiting == 0 {
                 thread::yield_now();
             }
             assert!(door.enter(false, || true).is_none(), "somebody waits to be alone");
             door.leave(first.number);
-            assert!(told.try_recv().is_err());
+            assert!(log_io_error.try_recv().is_err());
             door.leave(second.number);
-            assert_eq!(told.recv(), Ok(Company::Nobody));
+            assert_eq!(log_io_error.recv(), Ok(Concurrency::Nobody));
         });
         let after = door.enter(false, NEVER).expect("nobody gives up");
         [first, second, after].into_iter().for_each(std::mem::forget);
@@ -188,16 +188,16 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_stuck_one_but_it_is_company() {
-        let door = &Door::new();
+        let door = &ProcessGate::new();
         let stuck = door.enter(false, NEVER).expect("nobody gives up");
         door.is_stuck(stuck.number);
         let suspect = door.enter(true, NEVER).expect("nobody gives up");
-        assert_eq!(suspect.company(), Company::Stuck);
+        assert_eq!(suspect.concurrency(), Concurrency::Stuck);
         door.leave(stuck.number);
         assert!(door.enter(false, || true).is_none(), "the suspect is inside");
         door.leave(suspect.number);
         let alone = door.enter(true, NEVER).expect("nobody gives up");
-        assert_eq!(alone.company(), Company::Nobody);
+        assert_eq!(alone.concurrency(), Concurrency::Nobody);
         [stuck, suspect, alone].into_iter().for_each(std::mem::forget);
     }
 }

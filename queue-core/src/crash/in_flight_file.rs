@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::file_owner::private;
-use super::in_flight_record::{Entry, LANDED, header};
+use super::in_flight_record::{ENDED, Entry, header};
 
 /// How the files are named; what is named otherwise is none of ours.
 pub(crate) const SUFFIX: &str = "flight";
@@ -17,7 +17,7 @@ const LONGEST: usize = 64 * 1024;
 
 /// A record file of our own. It is removed with the value.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlightFile {
     file: File,
     path: PathBuf,
     /// The bytes of the first line.
@@ -31,7 +31,7 @@ pub(crate) struct Flight {
     text: String,
 }
 
-impl Flight {
+impl InFlightFile {
     /// Creates a file in `directory` and locks it.
     pub(crate) fn create(directory: &Path, database: &str) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +47,7 @@ impl Flight {
             match file.try_lock() {
                 Ok(()) if path.exists() => {
                     file.write_all(header.as_bytes())?;
-                    return Ok(Flight::new(file, path, header.len() as u64));
+                    return Ok(InFlightFile::new(file, path, header.len() as u64));
                 }
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => {
@@ -60,7 +60,7 @@ impl Flight {
     }
 
     fn new(file: File, path: PathBuf, header: u64) -> Self {
-        Flight { file, path, header, length: 0, clear: true, broken: false, text: String::new() }
+        InFlightFile { file, path, header, length: 0, clear: true, broken: false, text: String::new() }
     }
 
     /// The file's name.
@@ -73,7 +73,7 @@ impl Flight {
     pub(crate) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
         self.text.clear();
         if !self.clear {
-            self.land()?;
+            self.push_end()?;
         }
         self.clear = entries.is_empty();
         entries.iter().for_each(|entry| entry.push(&mut self.text));
@@ -86,19 +86,19 @@ impl Flight {
             return Ok(());
         }
         self.text.clear();
-        self.land()?;
+        self.push_end()?;
         self.append()?;
         self.clear = true;
         Ok(())
     }
 
     /// Puts the end of all that was in the air into the text, unless the file is to be cut back.
-    fn land(&mut self) -> io::Result<()> {
+    fn push_end(&mut self) -> io::Result<()> {
         if self.broken || self.length > LONGEST {
             self.file.set_len(self.header)?;
             (self.broken, self.length) = (false, 0);
         } else {
-            self.text.push_str(LANDED);
+            self.text.push_str(ENDED);
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightFile {
     fn drop(&mut self) {
         // Under the lock still, so that nobody takes it for a dead process's.
         let _ = fs::remove_file(&self.path);
@@ -134,37 +134,37 @@ mod tests {
     fn a_record_holds_what_is_in_the_air_and_is_gone_with_its_owner() {
         let directory = std::env::temp_dir().join(format!("queueable-flight-test-{:x}", fastrand::u64(..)));
         fs::create_dir(&directory).expect("the test's own files");
-        let mut flight = Flight::create(&directory, "shop").expect("the test's own files");
-        let read = |flight: &Flight| {
-            crate::crash::in_flight_record::read(&fs::read(&flight.path).expect("the test's own files"), "shop")
+        let mut in_flight_file = InFlightFile::create(&directory, "shop").expect("the test's own files");
+        let read = |in_flight_file: &InFlightFile| {
+            crate::crash::in_flight_record::read(&fs::read(&in_flight_file.path).expect("the test's own files"), "shop")
                 .expect("the test's own files")
         };
         for key in ["1", "2"] {
-            flight.write(&[entry(key)]).expect("the test's own files");
-            assert_eq!(read(&flight), [entry(key)]);
-            flight.clear().expect("the test's own files");
-            assert_eq!(read(&flight), []);
+            in_flight_file.write(&[entry(key)]).expect("the test's own files");
+            assert_eq!(read(&in_flight_file), [entry(key)]);
+            in_flight_file.clear().expect("the test's own files");
+            assert_eq!(read(&in_flight_file), []);
         }
-        flight.write(&[entry("3")]).expect("the test's own files");
-        flight.write(&[entry("4"), entry("5")]).expect("the test's own files");
-        assert_eq!(read(&flight), [entry("4"), entry("5")]);
+        in_flight_file.write(&[entry("3")]).expect("the test's own files");
+        in_flight_file.write(&[entry("4"), entry("5")]).expect("the test's own files");
+        assert_eq!(read(&in_flight_file), [entry("4"), entry("5")]);
         for key in 0..5000 {
-            flight.write(&[entry(&key.to_string())]).expect("the test's own files");
-            flight.clear().expect("the test's own files");
+            in_flight_file.write(&[entry(&key.to_string())]).expect("the test's own files");
+            in_flight_file.clear().expect("the test's own files");
         }
-        assert!(fs::metadata(&flight.path).expect("the test's own files").len() < 2 * LONGEST as u64);
-        assert_eq!(read(&flight), []);
+        assert!(fs::metadata(&in_flight_file.path).expect("the test's own files").len() < 2 * LONGEST as u64);
+        assert_eq!(read(&in_flight_file), []);
         // Half a line, as a full disk leaves it.
-        flight.write(&[entry("6")]).expect("the test's own files");
-        flight.file.write_all(b"payments.status\t7\tNOT_").expect("the test's own files");
-        flight.broken = true;
-        flight.write(&[entry("8")]).expect("the test's own files");
-        assert_eq!(read(&flight), [entry("8")]);
+        in_flight_file.write(&[entry("6")]).expect("the test's own files");
+        in_flight_file.file.write_all(b"payments.status\t7\tNOT_").expect("the test's own files");
+        in_flight_file.broken = true;
+        in_flight_file.write(&[entry("8")]).expect("the test's own files");
+        assert_eq!(read(&in_flight_file), [entry("8")]);
         assert!(matches!(
-            File::open(&flight.path).expect("the test's own files").try_lock(),
+            File::open(&in_flight_file.path).expect("the test's own files").try_lock(),
             Err(TryLockError::WouldBlock)
         ));
-        drop(flight);
+        drop(in_flight_file);
         // It fails unless it is empty.
         fs::remove_dir(&directory).expect("the test's own files");
     }
@@ -173,9 +173,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
         let open = || OpenOptions::new().append(true).open("/dev/full").expect("the test's own files");
-        let mut flight = Flight::new(open(), PathBuf::from("/nowhere/at/all"), 0);
-        let error = flight.write(&[entry("1")]).unwrap_err();
+        let mut in_flight_file = InFlightFile::new(open(), PathBuf::from("/nowhere/at/all"), 0);
+        let error = in_flight_file.write(&[entry("1")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(!flight.clear && flight.broken, "half a record may be there");
+        assert!(!in_flight_file.clear && in_flight_file.broken, "half a record may be there");
     }
 }

@@ -10,7 +10,7 @@ use crate::row::Fence;
 const MAGIC: &str = "queueable-flight-1";
 
 /// A line that says that all before it have come down.
-pub(crate) const LANDED: &str = "-\n";
+pub(crate) const ENDED: &str = "-\n";
 
 /// A row in a record. Its texts are escaped, so that each fits in a line; they are compared and never turned back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +68,14 @@ pub(crate) fn read(text: &[u8], database: &str) -> Option<Vec<Entry>> {
     let entries = text.strip_prefix(&header(database))?;
     // What follows the last end of a line was not written to its end, so nothing was handled under it.
     let (whole, _half) = entries.rsplit_once('\n').unwrap_or_default();
-    let mut aloft = Vec::new();
+    let mut open = Vec::new();
     for line in whole.lines() {
-        if line == LANDED.trim_end() {
-            aloft.clear();
+        if line == ENDED.trim_end() {
+            open.clear();
         }
-        aloft.extend(Entry::read(line));
+        open.extend(Entry::read(line));
     }
-    Some(aloft)
+    Some(open)
 }
 
 fn escaped(text: &str) -> String {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_has_landed_is_in_the_air_no_more() {
         let mut text = written(&[entry("1"), entry("-")]);
-        text.push_str(LANDED);
+        text.push_str(ENDED);
         assert_eq!(read(text.as_bytes(), "shop"), Some(vec![]));
         entry("2").push(&mut text);
         assert_eq!(read(text.as_bytes(), "shop"), Some(vec![entry("2")]));

@@ -16,6 +16,6 @@ mod reports;
 pub use self::accounting::CrashAccounting;
 
 pub(crate) use self::accounting::default_directory;
-pub(crate) use self::accounts::{Course, Crashes};
+pub(crate) use self::accounts::{CrashAction, Crashes};
 pub(crate) use self::crash_count::{Suspicion, earlier};
-pub(crate) use self::recorder::{Mark, Recorder};
+pub(crate) use self::recorder::{CrashMark, Recorder};

@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use super::accounting::CrashAccounting;
-use super::accounts::{Course, Crashes};
-use super::exclusive_run::Company;
-use super::in_flight_file::Flight;
+use super::accounts::{CrashAction, Crashes};
+use super::exclusive_run::Concurrency;
+use super::in_flight_file::InFlightFile;
 use super::in_flight_record::Entry;
 use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Fence};
@@ -14,31 +14,31 @@ use crate::row::{ErrorText, Fence};
 /// What a worker records.
 pub(crate) struct Recorder {
     crashes: Arc<Crashes>,
-    flight: Mutex<Option<Flight>>,
-    company: Mutex<Company>,
-    mark: Mutex<Option<Mark>>,
+    in_flight_file: Mutex<Option<InFlightFile>>,
+    concurrency: Mutex<Concurrency>,
+    mark: Mutex<Option<CrashMark>>,
 }
 
 impl Recorder {
     /// The recorder of one worker.
     pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
-        let flight = Mutex::new(crashes.flight());
-        Recorder { flight, crashes, company: Mutex::default(), mark: Mutex::default() }
+        let in_flight_file = Mutex::new(crashes.in_flight_file());
+        Recorder { in_flight_file, crashes, concurrency: Mutex::default(), mark: Mutex::default() }
     }
 
     /// Says what else runs in this process until it is said again.
-    pub(crate) fn set_company(&self, company: Company) {
-        *unpoisoned(self.company.lock()) = company;
+    pub(crate) fn set_concurrency(&self, concurrency: Concurrency) {
+        *unpoisoned(self.concurrency.lock()) = concurrency;
     }
 
     /// Says what is to be done with a row that was claimed in this state and with this error text.
-    pub(crate) fn weigh(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> Course {
-        self.crashes.weigh(queue, key, fence, text, self.company())
+    pub(crate) fn decide(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> CrashAction {
+        self.crashes.decide(queue, key, fence, text, self.concurrency())
     }
 
     /// Whether a row that was claimed in this state and with this error text may share its transaction with others.
-    pub(crate) fn allows_company(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> bool {
-        self.crashes.allows_company(queue, key, fence, text)
+    pub(crate) fn may_share(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> bool {
+        self.crashes.may_share(queue, key, fence, text)
     }
 
     /// Whether every row is marked before its handler runs, so that none shares its transaction with others.
@@ -48,48 +48,48 @@ impl Recorder {
 
     /// Whether the worker has asked to be alone in its process, and is.
     pub(crate) fn is_alone(&self) -> bool {
-        self.company() != Company::Others
+        self.concurrency() != Concurrency::Others
     }
 
     /// Says whether what was found out is written on its row.
-    pub(crate) fn written(&self, accusation: Entry, written: bool) {
+    pub(crate) fn written(&self, suspect: Entry, written: bool) {
         if written {
-            self.crashes.strike(&accusation);
+            self.crashes.clear(&suspect);
         } else {
-            self.crashes.put_back(accusation);
+            self.crashes.put_back(suspect);
         }
     }
 
     /// Records that these rows are about to be handled.
-    pub(crate) fn take_off<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
-        if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
+    pub(crate) fn begin<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
+        if let Some(in_flight_file) = &mut *unpoisoned(self.in_flight_file.lock()) {
             let rows: Vec<_> = rows.into_iter().collect();
-            let alone = rows.len() == 1 && self.company() == Company::Nobody;
+            let alone = rows.len() == 1 && self.concurrency() == Concurrency::Nobody;
             let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, alone);
             let entries: Vec<_> = rows.into_iter().map(entry).collect();
-            self.crashes.told(flight.write(&entries));
+            self.crashes.log_io_error(in_flight_file.write(&entries));
         }
     }
 
     /// Records that they were handled, however it ended.
-    pub(crate) fn land(&self) {
-        if let Some(flight) = &mut *unpoisoned(self.flight.lock()) {
-            self.crashes.told(flight.clear());
+    pub(crate) fn end(&self) {
+        if let Some(in_flight_file) = &mut *unpoisoned(self.in_flight_file.lock()) {
+            self.crashes.log_io_error(in_flight_file.clear());
         }
     }
 
     /// Says that the row bears a mark that an attempt without an end is to take off.
-    pub(crate) fn set_mark(&self, mark: Mark) {
+    pub(crate) fn set_mark(&self, mark: CrashMark) {
         *unpoisoned(self.mark.lock()) = Some(mark);
     }
 
     /// The mark that the last claimed row bears, if its attempt has not ended in a word on the row.
-    pub(crate) fn take_mark(&self) -> Option<Mark> {
+    pub(crate) fn take_mark(&self) -> Option<CrashMark> {
         unpoisoned(self.mark.lock()).take()
     }
 
-    fn company(&self) -> Company {
-        *unpoisoned(self.company.lock())
+    fn concurrency(&self) -> Concurrency {
+        *unpoisoned(self.concurrency.lock())
     }
 }
 
@@ -101,7 +101,7 @@ impl Default for Recorder {
 
 /// A mark on a row, and the text that stood in its place.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CrashMark {
     pub(crate) text: String,
     pub(crate) before: ErrorText,
 }

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::in_flight_file::{Flight, SUFFIX};
+use super::in_flight_file::{InFlightFile, SUFFIX};
 use super::in_flight_record::Entry;
 use super::{file_owner as owner, in_flight_record as record};
 use crate::fault::planted;
@@ -23,24 +23,24 @@ const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The accusations, in memory and in a file of our own, so that a further crash loses none.
 #[derive(Debug)]
-pub(crate) struct Docket {
+pub(crate) struct CrashReports {
     directory: PathBuf,
     database: String,
     queues: Vec<String>,
     entries: Vec<Entry>,
     /// Those that a worker is writing on their rows, each with the number of times that it tried. They stay in the file.
     at_work: Vec<(Entry, u32)>,
-    file: Flight,
+    file: InFlightFile,
     /// Files that concern other databases or queues.
     others: HashSet<OsString>,
 }
 
-impl Docket {
+impl CrashReports {
     /// Opens the docket of a poller that serves these queues.
     pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
         owner::create_directory(directory, shared)?;
-        Ok(Docket {
-            file: Flight::create(directory, database)?,
+        Ok(CrashReports {
+            file: InFlightFile::create(directory, database)?,
             directory: directory.to_owned(),
             database: database.to_owned(),
             queues,
@@ -51,8 +51,8 @@ impl Docket {
     }
 
     /// A new record file for a worker.
-    pub(crate) fn flight(&self) -> io::Result<Flight> {
-        Flight::create(&self.directory, &self.database)
+    pub(crate) fn in_flight_file(&self) -> io::Result<InFlightFile> {
+        InFlightFile::create(&self.directory, &self.database)
     }
 
     /// Takes over what dead processes have left.
@@ -94,7 +94,7 @@ impl Docket {
         let (ours, others): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|entry| self.queues.iter().any(|queue| entry.is_of(queue)));
         if !ours.is_empty() {
-            ours.into_iter().for_each(|entry| self.accuse(entry));
+            ours.into_iter().for_each(|entry| self.record_suspect(entry));
             // Ours first: a crash between the two writes counts once too often, but not once too seldom.
             self.write()?;
         }
@@ -115,7 +115,7 @@ impl Docket {
         file.write_all(text.as_bytes())
     }
 
-    fn accuse(&mut self, mut entry: Entry) {
+    fn record_suspect(&mut self, mut entry: Entry) {
         if planted("crashes are not counted") {
             return;
         }
@@ -133,7 +133,7 @@ impl Docket {
     }
 
     /// Whether this row is accused, in this state.
-    pub(crate) fn accuses(&self, row: &Entry) -> bool {
+    pub(crate) fn suspects(&self, row: &Entry) -> bool {
         self.entries.iter().any(|entry| entry.is_about(row) && entry.fence == row.fence)
     }
 
@@ -148,7 +148,7 @@ impl Docket {
     }
 
     /// Strikes what was taken: it is written on the row.
-    pub(crate) fn strike(&mut self, entry: &Entry) -> io::Result<()> {
+    pub(crate) fn clear(&mut self, entry: &Entry) -> io::Result<()> {
         self.at_work.retain(|(known, _)| !known.is_about(entry));
         self.write()
     }
@@ -161,9 +161,9 @@ impl Docket {
         };
         *tries += 1;
         if *tries >= TRIES {
-            return self.strike(&entry);
+            return self.clear(&entry);
         }
-        self.accuse(entry);
+        self.record_suspect(entry);
         Ok(())
     }
 
@@ -194,12 +194,12 @@ mod tests {
 
     impl Place {
         fn new() -> Self {
-            Place(std::env::temp_dir().join(format!("queueable-docket-test-{:x}", fastrand::u64(..))))
+            Place(std::env::temp_dir().join(format!("queueable-crash-reports-test-{:x}", fastrand::u64(..))))
         }
 
-        fn open(&self, queues: &[&str]) -> Docket {
+        fn open(&self, queues: &[&str]) -> CrashReports {
             let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
-            Docket::open(&self.0, false, "shop", queues).expect("the test's own files")
+            CrashReports::open(&self.0, false, "shop", queues).expect("the test's own files")
         }
 
         /// Leaves a file as a process does that has died.
@@ -226,30 +226,30 @@ mod tests {
 
     #[test]
     fn what_a_dead_process_left_is_taken_over_once_and_kept_for_the_next_crash() {
-        let place = Place::new();
-        let (mut one, mut other) = (place.open(&["a"]), place.open(&["a"]));
-        place.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
+        let permit = Place::new();
+        let (mut one, mut other) = (permit.open(&["a"]), permit.open(&["a"]));
+        permit.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
         one.adopt().expect("the test's own files");
         other.adopt().expect("the test's own files");
         assert!(other.is_empty());
         assert_eq!(one.entries, [entry("a", "1", false), entry("a", "2", true)]);
         assert_eq!(one.take(&entry("b", "1", false)), None);
-        place.die_with(&[entry("a", "2", true)]);
+        permit.die_with(&[entry("a", "2", true)]);
         one.adopt().expect("the test's own files");
-        assert_eq!(carried(&place, &one), one.entries);
+        assert_eq!(carried(&permit, &one), one.entries);
         let taken = one.take(&entry("a", "2", false)).expect("the test's own files");
         assert_eq!(taken.alone, 2);
         assert_eq!(one.take(&entry("a", "2", false)), None, "it is counted once");
         one.write().expect("the test's own files");
-        assert_eq!(carried(&place, &one).len(), 2, "a crash loses nothing that is not on the row yet");
-        one.strike(&taken).expect("the test's own files");
-        assert_eq!(carried(&place, &one), [entry("a", "1", false)]);
+        assert_eq!(carried(&permit, &one).len(), 2, "a crash loses nothing that is not on the row yet");
+        one.clear(&taken).expect("the test's own files");
+        assert_eq!(carried(&permit, &one), [entry("a", "1", false)]);
         assert!(!one.is_empty());
     }
 
-    fn carried(place: &Place, docket: &Docket) -> Vec<Entry> {
+    fn carried(permit: &Place, reports: &CrashReports) -> Vec<Entry> {
         record::read(
-            &fs::read(place.0.join(docket.file.name().expect("the test's own files"))).expect("the test's own files"),
+            &fs::read(permit.0.join(reports.file.name().expect("the test's own files"))).expect("the test's own files"),
             "shop",
         )
         .expect("the test's own files")
@@ -257,55 +257,55 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_on_its_row_is_forgotten_after_some_tries() {
-        let place = Place::new();
-        let mut docket = place.open(&["a"]);
-        docket.accuse(entry("a", "1", true));
+        let permit = Place::new();
+        let mut reports = permit.open(&["a"]);
+        reports.record_suspect(entry("a", "1", true));
         for _ in 0..TRIES {
-            let taken = docket.take(&entry("a", "1", false)).expect("the test's own files");
-            docket.put_back(taken).expect("the test's own files");
+            let taken = reports.take(&entry("a", "1", false)).expect("the test's own files");
+            reports.put_back(taken).expect("the test's own files");
         }
-        assert!(docket.is_empty() && docket.at_work.is_empty());
+        assert!(reports.is_empty() && reports.at_work.is_empty());
     }
 
     #[test]
     fn a_row_in_another_state_than_at_the_crash_is_not_accused() {
-        let place = Place::new();
-        let mut docket = place.open(&["a"]);
-        place.die_with(&[entry("a", "1", true)]);
-        docket.adopt().expect("the test's own files");
+        let permit = Place::new();
+        let mut reports = permit.open(&["a"]);
+        permit.die_with(&[entry("a", "1", true)]);
+        reports.adopt().expect("the test's own files");
         let later = Entry::new("a", "1", Fence::new(Status::Error, 1), false);
-        assert_eq!(docket.take(&later), None);
+        assert_eq!(reports.take(&later), None);
     }
 
     #[test]
     fn a_living_process_a_queue_of_others_and_garbage_are_left_alone() {
-        let place = Place::new();
-        let mut docket = place.open(&["a"]);
-        let mut living = docket.flight().expect("the test's own files");
+        let permit = Place::new();
+        let mut reports = permit.open(&["a"]);
+        let mut living = reports.in_flight_file().expect("the test's own files");
         living.write(&[entry("a", "1", true)]).expect("the test's own files");
-        place.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
-        fs::write(place.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
-        fs::write(place.0.join("notes.txt"), b"mine").expect("the test's own files");
+        permit.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
+        fs::write(permit.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
+        fs::write(permit.0.join("notes.txt"), b"mine").expect("the test's own files");
         for _ in 0..2 {
-            docket.adopt().expect("the test's own files");
-            assert_eq!(docket.entries, [entry("a", "3", true)]);
+            reports.adopt().expect("the test's own files");
+            assert_eq!(reports.entries, [entry("a", "3", true)]);
         }
-        assert_eq!(place.files(), 5);
-        let mut other = place.open(&["b"]);
+        assert_eq!(permit.files(), 5);
+        let mut other = permit.open(&["b"]);
         other.adopt().expect("the test's own files");
         assert_eq!(other.entries, [entry("b", "2", true)]);
         drop(living);
-        assert_eq!(place.files(), 4);
+        assert_eq!(permit.files(), 4);
     }
 
     #[test]
     fn a_row_among_too_many_accused_is_forgotten_in_turn() {
-        let place = Place::new();
-        let mut docket = place.open(&["a"]);
+        let permit = Place::new();
+        let mut reports = permit.open(&["a"]);
         for number in 0..KEPT + 5 {
-            docket.accuse(entry("a", &number.to_string(), false));
+            reports.record_suspect(entry("a", &number.to_string(), false));
         }
-        assert_eq!(docket.entries.len(), KEPT);
-        assert!(docket.take(&entry("a", "0", false)).is_none());
+        assert_eq!(reports.entries.len(), KEPT);
+        assert!(reports.take(&entry("a", "0", false)).is_none());
     }
 }

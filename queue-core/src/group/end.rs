@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use diesel::result::Error as DieselError;
 
-use crate::attempt::{Misfortune, Rest, Rules, tries_before};
+use crate::attempt::{AttemptError, Remainder, SettleRules, tries_before};
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Options, QueueState, Settled};
+use crate::row::{Details, ErrorText, Fence, Options, QueueState, Settlement};
 use crate::statement::{Change, Next};
 
 /// How a group ended.
@@ -36,21 +36,31 @@ pub(crate) enum GroupEnd<K> {
     /// Nothing was claimed, because the database did not answer as it should.
     NotClaimed(DieselError),
     /// The new state of these rows is committed; the others that were claimed are as they were.
-    Settled(Vec<Decided<K>>),
+    Settled(Vec<DecidedRow<K>>),
     /// The transaction was ours to its end and is rolled back: all rows are as they were.
-    Undone(Why),
+    Undone(UndoReason),
     /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
-    Ended { mark: Option<Mark>, before: Vec<Decided<K>>, culprit: Box<Culprit<K>>, after: Vec<Left<K>> },
+    EndedByHandler {
+        mark: Option<ReservationMark>,
+        before: Vec<DecidedRow<K>>,
+        offender: Box<Offender<K>>,
+        after: Vec<UntouchedRow<K>>,
+    },
     /// One of the handlers of these rows may have ended the transaction; nobody knows which, nor which effects are committed.
     /// If there is another reason why it is gone, and nothing was committed, it was rolled back for that.
-    Untold { mark: Option<Mark>, rows: Vec<Decided<K>>, after: Vec<Left<K>>, why: Option<Why> },
+    EndedByUnknown {
+        mark: Option<ReservationMark>,
+        rows: Vec<DecidedRow<K>>,
+        after: Vec<UntouchedRow<K>>,
+        why: Option<UndoReason>,
+    },
     /// The answer to COMMIT was lost.
-    Unknown(Vec<Decided<K>>, String),
+    Unknown(Vec<DecidedRow<K>>, String),
 }
 
 /// Why a group was rolled back.
 #[derive(Debug)]
-pub(crate) enum Why {
+pub(crate) enum UndoReason {
     /// A deadlock, a lock timeout, a lost connection: groups are in each other's way.
     Conflict(String),
     /// One of the messages is to be found out, or judged, alone.
@@ -60,23 +70,23 @@ pub(crate) enum Why {
 }
 
 /// What is to become of a row, or has.
-pub(crate) struct Decided<K> {
+pub(crate) struct DecidedRow<K> {
     pub(crate) key: K,
     pub(crate) fence: Fence,
-    pub(crate) settled: Settled,
+    pub(crate) settled: Settlement,
     pub(crate) change: Change,
     /// Whether it stands in the group's transaction already.
     pub(crate) written: bool,
 }
 
 /// A row whose handler may have ended the transaction, and what is left to do for it.
-pub(crate) struct Culprit<K> {
-    pub(crate) row: Left<K>,
-    pub(crate) rest: Rest,
+pub(crate) struct Offender<K> {
+    pub(crate) row: UntouchedRow<K>,
+    pub(crate) remainder: Remainder,
 }
 
 /// A reserved row that was not handled, and the change that makes it what it was.
-pub(crate) struct Left<K> {
+pub(crate) struct UntouchedRow<K> {
     pub(crate) key: K,
     pub(crate) fence: Fence,
     pub(crate) change: Change,
@@ -87,10 +97,10 @@ pub(crate) struct Left<K> {
 /// a COMMIT. Then the rows tell so by the mark, which is like no other text; and those of the messages before, whose effects
 /// are there to stay, are not due for anybody else before they are settled.
 #[derive(Debug, Clone)]
-pub(crate) struct Mark(pub(crate) String);
+pub(crate) struct ReservationMark(pub(crate) String);
 
 /// A message of the group without its entity.
-pub(crate) struct Row<K> {
+pub(crate) struct GroupRow<K> {
     pub(crate) key: K,
     pub(crate) fence: Fence,
     pub(crate) tries: u32,
@@ -99,15 +109,15 @@ pub(crate) struct Row<K> {
     pub(crate) idempotency_key: String,
 }
 
-impl<K: Clone> Row<K> {
+impl<K: Clone> GroupRow<K> {
     /// The row as it was when it was claimed.
-    pub(crate) fn left(&self) -> Left<K> {
+    pub(crate) fn untouched(&self) -> UntouchedRow<K> {
         let change = Change {
             next: self.state.next_attempt_time.map(|time| Next::At(time.into())),
             error: self.text(),
             ..Change::default()
         };
-        Left { key: self.key.clone(), fence: self.fence, change }
+        UntouchedRow { key: self.key.clone(), fence: self.fence, change }
     }
 
     pub(crate) fn text(&self) -> ErrorText {
@@ -115,19 +125,19 @@ impl<K: Clone> Row<K> {
     }
 }
 
-impl<K> Decided<K> {
+impl<K> DecidedRow<K> {
     /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
     /// by itself.
-    pub(crate) fn in_doubt(rules: &Rules, key: K, fence: Fence, details: &Details) -> Self {
+    pub(crate) fn in_doubt(rules: &SettleRules, key: K, fence: Fence, details: &Details) -> Self {
         let (settled, change) =
-            rules.after_failure(tries_before(fence) + 1, &Failure::fatal(Misfortune::InDoubt), details);
-        Decided { key, fence, settled, change, written: false }
+            rules.after_failure(tries_before(fence) + 1, &Failure::fatal(AttemptError::InDoubt), details);
+        DecidedRow { key, fence, settled, change, written: false }
     }
 
     /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;
-        self.settled == Settled::Succeeded
+        self.settled == Settlement::Succeeded
             && tries < i32::MAX
             && i64::from(tries) == i64::from(tries_before(self.fence))
     }
@@ -135,7 +145,7 @@ impl<K> Decided<K> {
     /// The state that a commit leaves the row in; `None`: it is gone.
     pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
         match self.settled {
-            Settled::Deleted => None,
+            Settlement::Deleted => None,
             _ => self.change.reached(self.fence, options),
         }
     }

@@ -11,17 +11,17 @@ use std::time::Instant;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
-use super::end::{Decided, GroupEnd, Grouped, HeldGroup, Left, Row, Why};
+use super::end::{DecidedRow, GroupEnd, GroupRow, Grouped, HeldGroup, UndoReason, UntouchedRow};
 use super::handle::Entities;
 use super::reserve::reserve;
-use super::work::{SETTLED_AT_ONCE, Work, expect_rows, lock_timeout, undone, write};
-use crate::attempt::{Misfortune, Plan, leaves_commit_in_doubt, tries_before};
+use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
+use crate::attempt::{AttemptError, Plan, leaves_commit_in_doubt, tries_before};
 use crate::backend::{QueueBackend, QueueConnection, Session};
 use crate::claim::claim_some;
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
-use crate::handler::{Failure, discard};
-use crate::row::{OnFinish, Settled};
+use crate::handler::{Failure, drop_safely};
+use crate::row::{OnFinish, Settlement};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
@@ -52,12 +52,12 @@ where
         plan.slot.leave();
         return ended(GroupEnd::Idle, false);
     }
-    let suspects = rows.iter().any(|row| !allows_company(plan, row));
+    let suspects = rows.iter().any(|row| !may_share(plan, row));
     if !suspects {
-        plan.slot.recorder().take_off(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
+        plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
     plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }));
-    let mut work = Work {
+    let mut work = OpenGroup {
         session,
         plan,
         goes_on,
@@ -70,11 +70,11 @@ where
         remark: None,
     };
     let end = if suspects {
-        GroupEnd::Undone(Why::Alone("one of its messages is suspected of ending its process".to_owned()))
+        GroupEnd::Undone(UndoReason::Alone("one of its messages is suspected of ending its process".to_owned()))
     } else {
         work.run(rows)
     };
-    let Work { begun, session_is_sound, remark, .. } = work;
+    let OpenGroup { begun, session_is_sound, remark, .. } = work;
     let transaction_is_over = match &end {
         GroupEnd::Settled(_) => true,
         GroupEnd::Undone(_) => roll_back(&mut **session),
@@ -86,9 +86,9 @@ where
 }
 
 /// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
-fn allows_company<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
+fn may_share<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-    plan.slot.recorder().allows_company(plan.key_prefix, &row.key, row.fence, text)
+    plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
 }
 
 fn begin_and_claim<Q, C>(session: &mut Session<C>, size: u32, plan: &Plan<'_, Q, C>) -> QueryResult<Vec<Claimed<Q>>>
@@ -97,8 +97,8 @@ where
     Q: QueueOn<C>,
 {
     session.begin_group(lock_timeout(session))?;
-    let rows = match plan.ahead {
-        Some(ahead) => ahead.claim_some::<Q, C>(session, size, plan.scope)?,
+    let rows = match plan.prefetched_keys {
+        Some(prefetched_keys) => prefetched_keys.claim_some::<Q, C>(session, size, plan.scope)?,
         None => claim_some::<Q, C>(session, size, plan.scope)?,
     };
     if rows.is_empty() {
@@ -114,7 +114,7 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
     rolled_back && matches!(status.transaction_depth(), Ok(None))
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Handles, settles and commits.
     fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
@@ -124,8 +124,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 GroupEnd::Settled(std::mem::take(&mut self.decided))
             }
             Err(mut end) => {
-                if let GroupEnd::Ended { after, .. } | GroupEnd::Untold { after, .. } = &mut end {
-                    *after = rows[self.begun..].iter().map(Row::left).collect();
+                if let GroupEnd::EndedByHandler { after, .. } | GroupEnd::EndedByUnknown { after, .. } = &mut end {
+                    *after = rows[self.begun..].iter().map(GroupRow::untouched).collect();
                 }
                 end
             }
@@ -136,8 +136,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     fn handle_settle_commit(
         &mut self,
         entities: Entities<Q>,
-        rows: &[Row<Q::Key>],
-        unhandled: Vec<Decided<Q::Key>>,
+        rows: &[GroupRow<Q::Key>],
+        unhandled: Vec<DecidedRow<Q::Key>>,
     ) -> Result<(), GroupEnd<Q::Key>> {
         match rows {
             [] => {}
@@ -169,7 +169,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded or are not to be
     /// handled.
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
-    fn take_apart(&mut self, claimed: Vec<Claimed<Q>>) -> (Entities<Q>, Vec<Row<Q::Key>>, Vec<Decided<Q::Key>>) {
+    fn take_apart(
+        &mut self,
+        claimed: Vec<Claimed<Q>>,
+    ) -> (Entities<Q>, Vec<GroupRow<Q::Key>>, Vec<DecidedRow<Q::Key>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
@@ -177,20 +180,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 Ok((entity, state)) => {
                     let due = state.next_attempt_time;
                     if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
-                        discard(entity);
-                        unhandled.push(Decided { key, fence, settled, change, written: false });
+                        drop_safely(entity);
+                        unhandled.push(DecidedRow { key, fence, settled, change, written: false });
                         continue;
                     }
                     let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
-                    messages.push((entity, Row { key, fence, tries, state, details, idempotency_key }));
+                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key }));
                 }
                 Err(error) => {
-                    let failure = Failure::retry(Misfortune::Undecodable(error));
+                    let failure = Failure::retry(AttemptError::Undecodable(error));
                     let rules = self.plan.rules;
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
-                    unhandled.push(Decided { key, fence, settled, change, written: false });
+                    unhandled.push(DecidedRow { key, fence, settled, change, written: false });
                 }
             }
         }
@@ -205,8 +208,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     /// Makes the rows what they were that the group did not come to.
-    fn leave(&mut self, rows: &[Row<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
-        for Left { key, fence, change } in rows.iter().map(Row::left) {
+    fn leave(&mut self, rows: &[GroupRow<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
+        for UntouchedRow { key, fence, change } in rows.iter().map(GroupRow::untouched) {
             expect_rows::<Q, C>(Q::settle(self.session, &key, fence, &change), 1)?;
         }
         Ok(())
@@ -227,7 +230,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             }
         }
         for row in others {
-            let failed = matches!(row.settled, Settled::Retried | Settled::Failed);
+            let failed = matches!(row.settled, Settlement::Retried | Settlement::Failed);
             if failed {
                 fail_point!("recording");
             }

@@ -3,14 +3,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::end::{GroupEnd, Row, Why};
+use super::end::{GroupEnd, GroupRow, UndoReason};
 use super::reserve::reserve;
 use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
-use super::work::{Handled, Work, conflict, undone};
-use crate::attempt::{Misfortune, Rest, Revocation, is_interruption};
+use super::work::{Handled, OpenGroup, conflict, undone};
+use crate::attempt::{AttemptError, Remainder, Revocation, is_interruption};
 use crate::backend::QueueConnection;
 use crate::fault::fail_point;
-use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, discard};
+use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely};
 use crate::statement::QueueOn;
 
 /// The entities of a group that are yet to be handled.
@@ -24,13 +24,13 @@ impl<Q> Entities<Q> {
 
 impl<Q> Drop for Entities<Q> {
     fn drop(&mut self) {
-        self.0.by_ref().for_each(discard);
+        self.0.by_ref().for_each(drop_safely);
     }
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
-    pub(crate) fn handle_in_turn(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+    pub(crate) fn handle_in_turn(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
         self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
         if self.handle_at_once(&entities, rows)? {
             return Ok(());
@@ -41,9 +41,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             let _span = self.span(row);
             let (answer, panicked) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
-                discard(answer);
-                let rest = self.rest_of_revoked(row, why);
-                return Err(self.ended_by(row, rest));
+                drop_safely(answer);
+                let remainder = self.remainder_of_revoked(row, why);
+                return Err(self.ended_by(row, remainder));
             }
             let goes_on = left > 0 && !panicked && self.has_time();
             match answer {
@@ -58,22 +58,26 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     /// Handles the messages under one savepoint. At the first failure the group is undone, to be run one by one.
-    pub(crate) fn handle_under_one_savepoint(&mut self, mut entities: Entities<Q>, rows: &[Row<Q::Key>]) -> Handled<Q> {
+    pub(crate) fn handle_under_one_savepoint(
+        &mut self,
+        mut entities: Entities<Q>,
+        rows: &[GroupRow<Q::Key>],
+    ) -> Handled<Q> {
         self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
         if self.handle_at_once(&entities, rows)? {
             return Ok(());
         }
         for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
             if self.begun > 0 && !self.has_time() {
-                discard(entity);
+                drop_safely(entity);
                 break;
             }
             let _span = self.span(row);
             let (answer, _) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
-                discard(answer);
+                drop_safely(answer);
                 let why = self.revoked(why);
-                return Err(self.untold(rows, Some(why)));
+                return Err(self.ended_by_unknown(rows, Some(why)));
             }
             // What the next one writes would be committed by itself, and its row is due for everybody.
             if self.session.is_in_no_transaction() {
@@ -81,14 +85,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     Ok(outcome) => self.release(row, outcome, false)?,
                     Err(failure) => self.undo(row, failure)?,
                 }
-                return Err(GroupEnd::Undone(Why::Alone("a handler ended the transaction".to_owned())));
+                return Err(GroupEnd::Undone(UndoReason::Alone("a handler ended the transaction".to_owned())));
             }
             match answer {
                 Ok(outcome) => self.decide(row, outcome),
                 Err(failure) => {
                     let why = match self.judge(row.tries, failure, &row.details) {
-                        Ok(_) => Why::Alone("a message failed".to_owned()),
-                        Err(cause) => Why::Conflict(cause),
+                        Ok(_) => UndoReason::Alone("a message failed".to_owned()),
+                        Err(cause) => UndoReason::Conflict(cause),
                     };
                     return Err(self.undo_all(rows, why));
                 }
@@ -96,21 +100,23 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         }
         match self.execute(RELEASE) {
             Ok(()) => Ok(()),
-            Err(error) if is_interruption::<C>(&error) => Err(self.undo_all(rows, Why::Conflict(error.to_string()))),
-            Err(error) => Err(self.undo_all(rows, Why::Alone(Misfortune::SwallowedError(error).to_string()))),
+            Err(error) if is_interruption::<C>(&error) => {
+                Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())))
+            }
+            Err(error) => Err(self.undo_all(rows, UndoReason::Alone(AttemptError::SwallowedError(error).to_string()))),
         }
     }
 
     /// Offers the messages to the handler at once, if they are several. Returns whether it has handled them all; if not,
     /// what it wrote is undone.
-    fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[Row<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
+    fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
         if rows.len() < 2 {
             return Ok(false);
         }
         self.begun = rows.len();
         let messages = rows
             .iter()
-            .map(|Row { state, details, tries, idempotency_key, .. }| GroupedMessage {
+            .map(|GroupRow { state, details, tries, idempotency_key, .. }| GroupedMessage {
                 state,
                 details,
                 try_number: *tries,
@@ -130,23 +136,23 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             Some(Ok(mark)) => self.mark = Some(mark),
             // Nothing that was written after that can stay.
             Some(Err(end)) => {
-                discard(answer);
+                drop_safely(answer);
                 return Err(end);
             }
             None => {}
         }
         if let Some(why) = self.plan.slot.revoked() {
-            discard(answer);
+            drop_safely(answer);
             let why = self.revoked(why);
-            return Err(self.untold(rows, Some(why)));
+            return Err(self.ended_by_unknown(rows, Some(why)));
         }
         if self.session.is_in_no_transaction() && self.execute(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
         {
-            discard(answer);
+            drop_safely(answer);
             let what =
                 "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
             self.remark = Some(what.to_owned());
-            return Err(GroupEnd::Undone(Why::Alone(what.to_owned())));
+            return Err(GroupEnd::Undone(UndoReason::Alone(what.to_owned())));
         }
         let outcomes = match answer {
             Ok(None) if !is_used => {
@@ -155,13 +161,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             }
             Ok(None) => None,
             Ok(Some(results)) if results.len() == rows.len() => match self.outcomes(rows, results) {
-                Err(cause) => return Err(self.undo_all(rows, Why::Conflict(cause))),
+                Err(cause) => return Err(self.undo_all(rows, UndoReason::Conflict(cause))),
                 Ok(outcomes) => outcomes,
             },
             Ok(Some(results)) => {
                 let (found, expected) = (results.len(), rows.len());
                 self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
-                results.into_iter().for_each(discard);
+                results.into_iter().for_each(drop_safely);
                 None
             }
             Err(panic) => {
@@ -177,7 +183,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                     return Ok(true);
                 }
                 Err(error) if is_interruption::<C>(&error) => {
-                    return Err(self.undo_all(rows, Why::Conflict(error.to_string())));
+                    return Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())));
                 }
                 Err(_) => {}
             }
@@ -190,12 +196,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
                 self.mark = self.mark.take().filter(|_| !settles_in_turn);
                 Ok(false)
             }
-            Err(error) => Err(self.untold(rows, conflict::<C>(&error))),
+            Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),
         }
     }
 
     /// All outcomes, or `None` if one message failed. An error is the text of a conflict.
-    fn outcomes(&mut self, rows: &[Row<Q::Key>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
+    fn outcomes(
+        &mut self,
+        rows: &[GroupRow<Q::Key>],
+        results: Vec<HandlerResult>,
+    ) -> Result<Option<Vec<Outcome>>, String> {
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
             match self.plan.rules.accept(result) {
@@ -211,7 +221,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 
     /// Calls the handler; returns its answer, and whether it panicked. The entity is dropped before the savepoint is
     /// released, because its `Drop` is the user's code too.
-    fn call(&mut self, entity: Q, row: &Row<Q::Key>) -> (HandlerResult, bool) {
+    fn call(&mut self, entity: Q, row: &GroupRow<Q::Key>) -> (HandlerResult, bool) {
         self.begun += 1;
         fail_point!("sentinel");
         let mut message = Message {
@@ -237,17 +247,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole timeout.
-    fn rest_of_revoked(&self, row: &Row<Q::Key>, why: Revocation) -> Rest {
+    fn remainder_of_revoked(&self, row: &GroupRow<Q::Key>, why: Revocation) -> Remainder {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
-                let (settled, change) = self.after(row, Misfortune::TimedOut(self.plan.timeout));
-                Rest::Record(settled, Box::new(change))
+                let (settled, change) = self.after(row, AttemptError::TimedOut(self.plan.timeout));
+                Remainder::Record(settled, Box::new(change))
             }
-            Revocation::TimedOut | Revocation::Shutdown => Rest::Leave,
+            Revocation::TimedOut | Revocation::Shutdown => Remainder::Leave,
         }
     }
 
-    fn span(&self, row: &Row<Q::Key>) -> tracing::span::EnteredSpan {
+    fn span(&self, row: &GroupRow<Q::Key>) -> tracing::span::EnteredSpan {
         tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries).entered()
     }
 }

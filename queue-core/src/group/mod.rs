@@ -12,4 +12,4 @@ mod savepoint;
 mod size;
 mod work;
 
-pub(crate) use self::runner::GroupLane;
+pub(crate) use self::runner::GroupRunner;

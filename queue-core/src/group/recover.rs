@@ -3,10 +3,10 @@
 
 use diesel::result::QueryResult;
 
-use super::end::{Decided, Left, Mark};
+use super::end::{DecidedRow, ReservationMark, UntouchedRow};
 use crate::attempt::in_transaction;
 use crate::backend::QueueConnection;
-use crate::row::Settled;
+use crate::row::Settlement;
 use crate::statement::QueueOn;
 
 /// What became of a transaction that a handler ended.
@@ -14,7 +14,7 @@ use crate::statement::QueueOn;
 pub(crate) enum CommitState {
     /// It was committed. The messages whose effects came with it are settled now; `None` where somebody else has changed
     /// the row meanwhile, reserved as it was.
-    Committed(Vec<Option<Settled>>),
+    Committed(Vec<Option<Settlement>>),
     /// It was rolled back: its rows are as they were, and due.
     RolledBack,
 }
@@ -23,9 +23,9 @@ pub(crate) enum CommitState {
 /// with it, and gives back the reserved rows that are `left`.
 pub(crate) fn settle_if_committed<Q, C>(
     connection: &mut C,
-    Mark(mark): &Mark,
-    handled: &[Decided<Q::Key>],
-    left: &[&Left<Q::Key>],
+    ReservationMark(mark): &ReservationMark,
+    handled: &[DecidedRow<Q::Key>],
+    left: &[&UntouchedRow<Q::Key>],
 ) -> QueryResult<CommitState>
 where
     C: QueueConnection,
@@ -34,12 +34,12 @@ where
     in_transaction(connection, |connection| {
         let mut committed = false;
         let mut settled = Vec::new();
-        for Decided { key, fence, settled: state, change, .. } in handled {
+        for DecidedRow { key, fence, settled: state, change, .. } in handled {
             let changed = match Q::recall_mark(connection, key)? {
                 Some(text) if text == *mark => {
                     committed = true;
                     match state {
-                        Settled::Deleted => Q::remove(connection, key, *fence)?,
+                        Settlement::Deleted => Q::remove(connection, key, *fence)?,
                         _ => Q::settle(connection, key, *fence, change)?,
                     }
                 }
@@ -47,7 +47,7 @@ where
             };
             settled.push((changed == 1).then_some(*state));
         }
-        for Left { key, fence, change } in left {
+        for UntouchedRow { key, fence, change } in left {
             if Q::recall_mark(connection, key)?.is_some_and(|text| text == *mark) {
                 committed = true;
                 Q::settle(connection, key, *fence, change)?;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::end::{GroupEnd, Mark, Row};
+use super::end::{GroupEnd, GroupRow, ReservationMark};
 use super::work::{SETTLED_AT_ONCE, expect_rows};
 use crate::backend::QueueConnection;
 use crate::row::{ErrorText, RESERVING};
@@ -19,9 +19,9 @@ const RESERVED: Duration = Duration::from_secs(60);
 /// Makes the rows due when their group's timeout is long over, and marks them.
 pub(crate) fn reserve<Q, C>(
     connection: &mut C,
-    rows: &[Row<Q::Key>],
+    rows: &[GroupRow<Q::Key>],
     timeout: Duration,
-) -> Result<Mark, GroupEnd<Q::Key>>
+) -> Result<ReservationMark, GroupEnd<Q::Key>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -36,5 +36,5 @@ where
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
         expect_rows::<Q, C>(Q::settle_many(connection, fenced, &change), fenced.len())?;
     }
-    Ok(Mark(mark))
+    Ok(ReservationMark(mark))
 }

@@ -7,96 +7,106 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::end::{Culprit, Decided, GroupEnd, Grouped, HeldGroup, Left, Mark, Why};
+use super::end::{DecidedRow, GroupEnd, Grouped, HeldGroup, Offender, ReservationMark, UndoReason, UntouchedRow};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
-use super::size::{Came, GroupSize};
-use crate::attempt::{CONCLUSIONS, Held, Lane, Rest, Served, Slot, Tally, Turn};
-use crate::backend::{Link, QueueBackend, QueueConnection};
+use super::size::{GroupResult, GroupSize};
+use crate::attempt::{CONCLUSIONS, ErasedRow, Remainder, Runner, Slot, Tally, TransactionRunner, Turn};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
 use crate::entity::QueueTable;
 use crate::error::Finding;
 use crate::lock::unpoisoned;
-use crate::log::Noise;
-use crate::row::{Options, Settled, failure_text};
+use crate::log::RateLimitedLog;
+use crate::row::{Options, Settlement, failure_text};
 use crate::statement::{Next, QueueOn};
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
-pub(crate) struct GroupLane<Q: QueueOn<C>, C: QueueConnection> {
-    served: Served<Q, C>,
+pub(crate) struct GroupRunner<Q: QueueOn<C>, C: QueueConnection> {
+    runner: TransactionRunner<Q, C>,
     size: Mutex<GroupSize>,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
-    pub(crate) fn new(served: Served<Q, C>) -> Self {
-        let settings = &served.rules.settings;
+impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
+    pub(crate) fn new(runner: TransactionRunner<Q, C>) -> Self {
+        let settings = &runner.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupLane { size: Mutex::new(GroupSize::new(most)), served }
+        GroupRunner { size: Mutex::new(GroupSize::new(most)), runner }
     }
 
     fn size(&self) -> MutexGuard<'_, GroupSize> {
         unpoisoned(self.size.lock())
     }
 
-    fn learn(&self, came: Came) {
-        self.size().learn(came, Instant::now());
+    fn learn(&self, result: GroupResult) {
+        self.size().learn(result, Instant::now());
     }
 
     /// Attempts one message as in transaction mode.
-    fn turn_alone(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
-        let turn = self.served.turn(link, slot, noise, claimed);
+    fn turn_alone(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+    ) -> Turn {
+        let turn = self.runner.turn(holder, slot, log, claimed);
         match turn {
-            Turn::Idle => self.learn(Came::Idle),
-            Turn::Settled(Settled::Retried | Settled::Failed) => self.learn(Came::WithFailure { of: 1 }),
-            Turn::Settled(_) => self.learn(Came::Well { claimed: 1, of: 1 }),
+            Turn::Idle => self.learn(GroupResult::Idle),
+            Turn::Settled(Settlement::Retried | Settlement::Failed) => self.learn(GroupResult::WithFailure { of: 1 }),
+            Turn::Settled(_) => self.learn(GroupResult::Well { claimed: 1, of: 1 }),
             Turn::Interrupted | Turn::Lost | Turn::Suspect | Turn::GivenUp | Turn::Trouble | Turn::Group(_) => {}
         }
         turn
     }
 
     /// Does what is left after a group, and counts what became of its rows.
-    fn conclude(&self, link: &mut Link<C>, noise: &Noise, end: GroupEnd<Q::Key>, begun: usize) -> Turn {
+    fn conclude(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        end: GroupEnd<Q::Key>,
+        begun: usize,
+    ) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => {
-                noise.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
                 return Turn::Trouble;
             }
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
-            GroupEnd::Undone(Why::Conflict(cause)) => {
+            GroupEnd::Undone(UndoReason::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
-                noise.warn(Q::ENTITY, &format!("{what}: {cause}"));
+                log.warn(Q::ENTITY, &format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
-            GroupEnd::Undone(Why::Alone(cause)) => {
+            GroupEnd::Undone(UndoReason::Alone(cause)) => {
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
-            GroupEnd::Undone(Why::Shutdown) => tally.interrupted = interrupted,
-            GroupEnd::Ended { mark, before, culprit, after } => {
-                self.after_end(link, noise, mark, before, *culprit, after, &mut tally);
+            GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
+            GroupEnd::EndedByHandler { mark, before, offender, after } => {
+                self.after_end(holder, log, mark, before, *offender, after, &mut tally);
             }
-            GroupEnd::Untold { mark, rows, after, why } => {
+            GroupEnd::EndedByUnknown { mark, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match (mark.and_then(|mark| self.commit_state(link, noise, &mark, &rows, &left)), why) {
-                    (Some(CommitState::Committed(settled)), _) => {
-                        self.count_committed(&mut tally, noise, &rows, settled)
-                    }
+                match (mark.and_then(|mark| self.commit_state(holder, log, &mark, &rows, &left)), why) {
+                    (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, log, &rows, settled),
                     // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
                     (Some(CommitState::RolledBack) | None, Some(why)) => {
-                        return self.conclude(link, noise, GroupEnd::Undone(why), begun);
+                        return self.conclude(holder, log, GroupEnd::Undone(why), begun);
                     }
-                    _ => self.record(link, noise, rows, &mut tally),
+                    _ => self.record(holder, log, rows, &mut tally),
                 }
             }
-            GroupEnd::Unknown(rows, cause) => self.find_out(link, noise, rows, cause, &mut tally),
+            GroupEnd::Unknown(rows, cause) => self.find_out(holder, log, rows, cause, &mut tally),
         }
         Turn::Group(tally)
     }
 
-    fn count(&self, tally: &mut Tally, rows: &[Decided<Q::Key>]) {
+    fn count(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>]) {
         for row in rows {
-            self.served.pauses.end(&row.key);
+            self.runner.row_backoff.end(&row.key);
             tally.count(Turn::Settled(row.settled));
         }
     }
@@ -105,74 +115,74 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
     #[expect(clippy::too_many_arguments, reason = "the parts of the group's end, and what every end needs")]
     fn after_end(
         &self,
-        link: &mut Link<C>,
-        noise: &Noise,
-        mark: Option<Mark>,
-        before: Vec<Decided<Q::Key>>,
-        culprit: Culprit<Q::Key>,
-        after: Vec<Left<Q::Key>>,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        mark: Option<ReservationMark>,
+        before: Vec<DecidedRow<Q::Key>>,
+        offender: Offender<Q::Key>,
+        after: Vec<UntouchedRow<Q::Key>>,
         tally: &mut Tally,
     ) {
-        let Culprit { row, rest } = culprit;
-        let is_recorded = matches!(rest, Rest::Record(..));
+        let Offender { row, remainder } = offender;
+        let is_recorded = matches!(remainder, Remainder::Record(..));
         // A culprit that is not recorded runs again, like those that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(mark) = mark else {
-            self.count_if_committed(link, noise, before, why_ended(&rest), tally);
-            tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+            self.count_if_committed(holder, log, before, why_ended(&remainder), tally);
+            tally.count(self.runner.conclude(holder, log, row.key, row.fence, remainder));
             return;
         };
-        let committed = self.commit_state(link, noise, &mark, &before, &left);
-        let rest = match (committed, rest) {
-            (Some(CommitState::Committed(settled)), Rest::Record(state, change)) => {
-                self.count_committed(tally, noise, &before, settled);
-                Rest::RecordReserved(state, change)
+        let committed = self.commit_state(holder, log, &mark, &before, &left);
+        let remainder = match (committed, remainder) {
+            (Some(CommitState::Committed(settled)), Remainder::Record(state, change)) => {
+                self.count_committed(tally, log, &before, settled);
+                Remainder::RecordReserved(state, change)
             }
-            (Some(CommitState::Committed(settled)), rest) => {
-                self.count_committed(tally, noise, &before, settled);
-                rest
+            (Some(CommitState::Committed(settled)), remainder) => {
+                self.count_committed(tally, log, &before, settled);
+                remainder
             }
-            (Some(CommitState::RolledBack) | None, rest) => {
+            (Some(CommitState::RolledBack) | None, remainder) => {
                 before.iter().for_each(|_| tally.count(Turn::Interrupted));
-                rest
+                remainder
             }
         };
-        tally.count(self.served.conclude(link, noise, row.key, row.fence, rest));
+        tally.count(self.runner.conclude(holder, log, row.key, row.fence, remainder));
     }
 
     /// Counts the rows of a transaction that a handler ended: those that were settled in it are so now, if it was committed.
     /// The others are as they were, and due.
     fn count_if_committed(
         &self,
-        link: &mut Link<C>,
-        noise: &Noise,
-        rows: Vec<Decided<Q::Key>>,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        rows: Vec<DecidedRow<Q::Key>>,
         cause: String,
         tally: &mut Tally,
     ) {
         let (written, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.written);
-        self.find_out(link, noise, written, cause, tally);
+        self.find_out(holder, log, written, cause, tally);
         others.iter().for_each(|_| tally.count(Turn::Interrupted));
     }
 
     /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
     fn commit_state(
         &self,
-        link: &mut Link<C>,
-        noise: &Noise,
-        mark: &Mark,
-        handled: &[Decided<Q::Key>],
-        left: &[&Left<Q::Key>],
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        mark: &ReservationMark,
+        handled: &[DecidedRow<Q::Key>],
+        left: &[&UntouchedRow<Q::Key>],
     ) -> Option<CommitState> {
         for _ in 0..CONCLUSIONS {
             let committed =
-                link.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
+                holder.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
             match committed {
                 Ok(committed) => return Some(committed),
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    noise.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
-                    link.close();
+                    log.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
+                    holder.close();
                 }
             }
         }
@@ -182,24 +192,30 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
     fn count_committed(
         &self,
         tally: &mut Tally,
-        noise: &Noise,
-        rows: &[Decided<Q::Key>],
-        settled: Vec<Option<Settled>>,
+        log: &RateLimitedLog,
+        rows: &[DecidedRow<Q::Key>],
+        settled: Vec<Option<Settlement>>,
     ) {
         for (row, settled) in rows.iter().zip(settled) {
-            self.served.pauses.end(&row.key);
+            self.runner.row_backoff.end(&row.key);
             if settled.is_none() {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
-                noise.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
+                log.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
     }
 
     /// Records each row in a transaction of its own.
-    fn record(&self, link: &mut Link<C>, noise: &Noise, rows: Vec<Decided<Q::Key>>, tally: &mut Tally) {
-        for Decided { key, fence, settled, change, .. } in rows {
-            tally.count(self.served.conclude(link, noise, key, fence, Rest::Record(settled, Box::new(change))));
+    fn record(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        rows: Vec<DecidedRow<Q::Key>>,
+        tally: &mut Tally,
+    ) {
+        for DecidedRow { key, fence, settled, change, .. } in rows {
+            tally.count(self.runner.conclude(holder, log, key, fence, Remainder::Record(settled, Box::new(change))));
         }
     }
 
@@ -207,16 +223,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
     /// new state, or all are as they were and due, so one of them tells for all.
     fn find_out(
         &self,
-        link: &mut Link<C>,
-        noise: &Noise,
-        rows: Vec<Decided<Q::Key>>,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        rows: Vec<DecidedRow<Q::Key>>,
         cause: String,
         tally: &mut Tally,
     ) {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
-            let rest = Rest::FindOut(row.settled, row.reached(&options), cause);
-            matches!(self.served.conclude(link, noise, row.key.clone(), row.fence, rest), Turn::Settled(_))
+            let remainder = Remainder::FindOut(row.settled, row.reached(&options), cause);
+            matches!(self.runner.conclude(holder, log, row.key.clone(), row.fence, remainder), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);
@@ -226,140 +242,160 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupLane<Q, C> {
 }
 
 /// Why a group ended at its culprit.
-fn why_ended(rest: &Rest) -> String {
-    match rest {
-        Rest::Postpone(cause) | Rest::FindOut(_, _, cause) => cause.clone(),
-        Rest::Leave => "the poller took the transaction away".to_owned(),
-        Rest::Record(..) | Rest::RecordReserved(..) => "a handler has ended its group's transaction".to_owned(),
+fn why_ended(remainder: &Remainder) -> String {
+    match remainder {
+        Remainder::Postpone(cause) | Remainder::FindOut(_, _, cause) => cause.clone(),
+        Remainder::Leave => "the poller took the transaction away".to_owned(),
+        Remainder::Record(..) | Remainder::RecordReserved(..) => {
+            "a handler has ended its group's transaction".to_owned()
+        }
     }
 }
 
 /// The row that tells whether its group was committed: best one that is not due again, because nobody has worked that
 /// meanwhile.
-fn witness<'a, K>(rows: &'a [Decided<K>], options: &Options) -> Option<&'a Decided<K>> {
+fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
     let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
     moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 
 /// What the end of a group says of the next one's size.
-fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<Came> {
+fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<GroupResult> {
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
     Some(match &grouped.end {
-        GroupEnd::Idle => Came::Idle,
+        GroupEnd::Idle => GroupResult::Idle,
         GroupEnd::NotClaimed(_) => return None,
-        GroupEnd::Settled(rows) if rows.iter().any(|row| matches!(row.settled, Settled::Retried | Settled::Failed)) => {
-            Came::WithFailure { of: size }
+        GroupEnd::Settled(rows)
+            if rows.iter().any(|row| matches!(row.settled, Settlement::Retried | Settlement::Failed)) =>
+        {
+            GroupResult::WithFailure { of: size }
         }
         // One that was closed early is as large as it should be.
-        GroupEnd::Settled(rows) => Came::Well { claimed: number(rows.len()), of: size },
-        GroupEnd::Undone(Why::Conflict(_))
+        GroupEnd::Settled(rows) => GroupResult::Well { claimed: number(rows.len()), of: size },
+        GroupEnd::Undone(UndoReason::Conflict(_))
         | GroupEnd::Unknown(..)
-        | GroupEnd::Untold { why: Some(Why::Conflict(_)), .. } => Came::Conflict,
-        GroupEnd::Ended { culprit, .. } if matches!(culprit.rest, Rest::Postpone(_)) => Came::Conflict,
-        GroupEnd::Undone(_) | GroupEnd::Ended { .. } | GroupEnd::Untold { .. } => Came::Undone(number(grouped.claimed)),
+        | GroupEnd::EndedByUnknown { why: Some(UndoReason::Conflict(_)), .. } => GroupResult::Conflict,
+        GroupEnd::EndedByHandler { offender, .. } if matches!(offender.remainder, Remainder::Postpone(_)) => {
+            GroupResult::Conflict
+        }
+        GroupEnd::Undone(_) | GroupEnd::EndedByHandler { .. } | GroupEnd::EndedByUnknown { .. } => {
+            GroupResult::Undone(number(grouped.claimed))
+        }
     })
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> Lane<C> for GroupLane<Q, C> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
     fn entity(&self) -> &'static str {
-        self.served.entity()
+        self.runner.entity()
     }
 
     fn queue(&self) -> TypeId {
-        self.served.queue()
+        self.runner.queue()
     }
 
     fn recorded_as(&self) -> Option<&str> {
-        self.served.recorded_as()
+        self.runner.recorded_as()
     }
 
     fn timeout(&self) -> Duration {
-        self.served.timeout()
+        self.runner.timeout()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        self.served.check(connection)
+        self.runner.check(connection)
     }
 
-    fn look(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.served.look(connection, thorough)
+    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.runner.probe_due(connection, thorough)
     }
 
-    fn sound(&self, connection: &mut C) -> QueryResult<()> {
-        self.served.sound(connection)
+    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
+        self.runner.probe_low_water(connection)
     }
 
-    fn turn(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, claimed: &dyn Fn() -> bool) -> Turn {
+    fn turn(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+    ) -> Turn {
         let size = self.size().next(Instant::now());
         // Who is alone in the process is so for a suspect, and nobody else runs meanwhile.
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
-            return self.turn_alone(link, slot, noise, claimed);
+            return self.turn_alone(holder, slot, log, claimed);
         }
-        let (passed_over, reach) = (self.served.pauses.passed_over(), self.served.low_water.reach());
-        let plan = self.served.plan(slot, false, &passed_over, &reach);
-        let grouped = match link.session_as_it_is() {
+        let (passed_over, claim_floor) = (self.runner.row_backoff.passed_over(), self.runner.low_water.claim_floor());
+        let plan = self.runner.plan(slot, false, &passed_over, &claim_floor);
+        let grouped = match holder.session_as_it_is() {
             Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
             Err(error) => {
-                noise.warn(Q::ENTITY, &failure_text(&error, 500));
+                log.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Turn::Trouble;
             }
         };
         if !grouped.session_is_sound {
-            link.close();
+            holder.close();
         }
         if grouped.given_up {
             return Turn::GivenUp;
         }
         if let Some(remark) = &grouped.remark {
-            noise.warn(Q::ENTITY, remark);
+            log.warn(Q::ENTITY, remark);
         }
         if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
             // Its rows run next, one by one.
-            self.served.ahead.forget();
+            self.runner.prefetched_keys.forget();
         }
         // Of a group that was closed early, some rows were given back.
         if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
-            reach.keep();
+            claim_floor.keep();
         }
-        if let Some(came) = lesson(&grouped, size) {
-            self.learn(came);
+        if let Some(result) = lesson(&grouped, size) {
+            self.learn(result);
         }
-        self.conclude(link, noise, grouped.end, grouped.begun)
+        self.conclude(holder, log, grouped.end, grouped.begun)
     }
 
-    fn give_up(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, row: Held) -> Result<Turn, Held> {
+    fn give_up(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        row: ErasedRow,
+    ) -> Result<Turn, ErasedRow> {
         let group = match row.downcast::<HeldGroup<Q>>() {
             Ok(group) => group,
-            Err(row) => return self.served.give_up(link, slot, noise, row),
+            Err(row) => return self.runner.give_up(holder, slot, log, row),
         };
         // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
-        self.learn(Came::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
-        self.served.ahead.forget();
+        self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
+        self.runner.prefetched_keys.forget();
         Ok(Turn::Interrupted)
     }
 
     fn window(&self) -> Option<&'static str> {
-        self.served.window()
+        self.runner.window()
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {
-        self.served.channel()
+        self.runner.channel()
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        self.served.present(connection)
+        self.runner.present(connection)
     }
 
     fn use_low_water_at_once(&mut self) {
-        self.served.use_low_water_at_once();
+        self.runner.use_low_water_at_once();
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.served.serve_stages(stages);
+        self.runner.serve_stages(stages);
     }
 
     fn has_interrupted(&self) -> bool {
-        self.served.has_interrupted()
+        self.runner.has_interrupted()
     }
 }
 
@@ -370,20 +406,20 @@ mod tests {
     use crate::row::Status;
     use crate::statement::Change;
 
-    fn decided(key: u32, settled: Settled, status: Status, next: Next) -> Decided<u32> {
+    fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
         let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
-        Decided { key, fence: Fence::new(Status::NotAttempted, 0), settled, change, written: false }
+        DecidedRow { key, fence: Fence::new(Status::NotAttempted, 0), settled, change, written: false }
     }
 
     #[test]
     fn a_row_that_somebody_may_have_worked_meanwhile_does_not_tell_for_its_group() {
-        let retried = decided(1, Settled::Retried, Status::Error, Next::In(Duration::ZERO));
-        let succeeded = decided(2, Settled::Succeeded, Status::Success, Next::Never);
-        let again = Decided {
+        let retried = decided(1, Settlement::Retried, Status::Error, Next::In(Duration::ZERO));
+        let succeeded = decided(2, Settlement::Succeeded, Status::Success, Next::Never);
+        let again = DecidedRow {
             change: Change::default(),
-            ..decided(3, Settled::Again, Status::NotAttempted, Next::In(Duration::ZERO))
+            ..decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO))
         };
-        let key_of = |rows: &[Decided<u32>]| witness(rows, &Options::NONE).map(|row| row.key);
+        let key_of = |rows: &[DecidedRow<u32>]| witness(rows, &Options::NONE).map(|row| row.key);
         let rows = [retried, succeeded, again];
         assert_eq!(key_of(&rows), Some(2));
         assert_eq!(key_of(&rows[..1]), Some(1));

@@ -2,13 +2,13 @@
 
 use diesel::result::Error as DieselError;
 
-use super::end::{Decided, GroupEnd, Row, Why};
-use super::work::{Handled, Work, conflict, undone, write};
-use crate::attempt::{Misfortune, Rest, is_interruption};
+use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
+use super::work::{Handled, OpenGroup, conflict, undone, write};
+use crate::attempt::{AttemptError, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
-use crate::row::{ErrorText, Settled, failure_text};
+use crate::row::{ErrorText, Settlement, failure_text};
 use crate::statement::{Change, QueueOn};
 
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
@@ -19,9 +19,9 @@ pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 const RELEASE_AND_SAVEPOINT: &str = "RELEASE SAVEPOINT queueable_handler; SAVEPOINT queueable_handler";
 
-impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
-    pub(crate) fn release(&mut self, row: &Row<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+    pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
         fail_point!("releasing");
         if self.settles_in_turn {
             return self.release_and_settle(row, outcome, goes_on);
@@ -38,21 +38,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             return Ok(());
         };
         if has_ended && is_refusal::<C>(&error) {
-            let (settled, change) = self.after(row, Misfortune::GroupCommitRefused);
-            return Err(self.ended_by(row, Rest::Record(settled, Box::new(change))));
+            let (settled, change) = self.after(row, AttemptError::GroupCommitRefused);
+            return Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))));
         }
         self.not_released(row, error)
     }
 
     /// The same, and the row is settled before the next handler runs: whoever commits, commits it with its effects.
-    fn release_and_settle(&mut self, row: &Row<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+    fn release_and_settle(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = match settled {
-            Settled::Deleted => None,
+            Settlement::Deleted => None,
             _ if !goes_on => None,
             _ => Q::pass_on(self.session, &row.key, row.fence, &change),
         };
-        let decided = Decided { key: row.key.clone(), fence: row.fence, settled, change, written: true };
+        let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
         match passed {
             Some(Ok(())) => {
                 fail_point!("released");
@@ -60,7 +60,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             Some(Err(error)) if is_interruption::<C>(&error) || says_of_savepoint(&error) => {
                 return self.not_released(row, error);
             }
-            Some(Err(error)) => return Err(GroupEnd::Undone(Why::Alone(error.to_string()))),
+            Some(Err(error)) => return Err(GroupEnd::Undone(UndoReason::Alone(error.to_string()))),
             None => {
                 if let Err(error) = self.execute(RELEASE) {
                     return self.not_released(row, error);
@@ -77,22 +77,22 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     /// What it means that the sentinel could not be released.
-    pub(crate) fn not_released(&mut self, row: &Row<Q::Key>, error: DieselError) -> Handled<Q> {
+    pub(crate) fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError) -> Handled<Q> {
         if is_interruption::<C>(&error) {
-            return Err(self.ended_by(row, Rest::Postpone(error.to_string())));
+            return Err(self.ended_by(row, Remainder::Postpone(error.to_string())));
         }
         if self.execute(ROLLBACK_TO).is_ok() {
             // The savepoint is still there, for the next message.
-            let (settled, change) = self.after(row, Misfortune::SwallowedError(error));
+            let (settled, change) = self.after(row, AttemptError::SwallowedError(error));
             self.push(row, settled, change);
             return Ok(());
         }
-        let (settled, change) = self.after(row, Misfortune::TransactionEnded(error));
-        Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
+        let (settled, change) = self.after(row, AttemptError::TransactionEnded(error));
+        Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
     }
 
     /// Undoes what the handler wrote. The savepoint stays, for the next message.
-    pub(crate) fn undo(&mut self, row: &Row<Q::Key>, failure: Failure) -> Handled<Q> {
+    pub(crate) fn undo(&mut self, row: &GroupRow<Q::Key>, failure: Failure) -> Handled<Q> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
         match (judged, self.execute(ROLLBACK_TO)) {
@@ -103,36 +103,36 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
             }
             (Ok((settled, mut change)), Err(error)) if has_ended && is_refusal::<C>(&error) => {
                 if let ErrorText::Set(text) = change.error {
-                    let misfortune = match text.contains(COMMIT_REFUSED) {
+                    let error = match text.contains(COMMIT_REFUSED) {
                         // It has answered what the database said.
-                        true => Misfortune::GroupCommitRefused,
-                        false => Misfortune::FailedAndRefused(text),
+                        true => AttemptError::GroupCommitRefused,
+                        false => AttemptError::FailedAndRefused(text),
                     };
-                    change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
+                    change.error = ErrorText::Set(failure_text(&error, self.plan.rules.error_text_limit));
                 }
-                Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
+                Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
             }
             // The sentinel was there: nobody has ended the transaction, and nothing of it will be committed.
-            (Err(cause), Ok(())) => Err(GroupEnd::Undone(Why::Conflict(cause))),
-            (Err(cause), Err(_)) => Err(self.ended_by(row, Rest::Postpone(cause))),
+            (Err(cause), Ok(())) => Err(GroupEnd::Undone(UndoReason::Conflict(cause))),
+            (Err(cause), Err(_)) => Err(self.ended_by(row, Remainder::Postpone(cause))),
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
-                Err(self.ended_by(row, Rest::Postpone(error.to_string())))
+                Err(self.ended_by(row, Remainder::Postpone(error.to_string())))
             }
             (Ok((settled, mut change)), Err(_)) => {
                 if let ErrorText::Set(text) = change.error {
-                    let misfortune = Misfortune::FailedAndEnded(text);
-                    change.error = ErrorText::Set(failure_text(&misfortune, self.plan.rules.error_text_limit));
+                    let error = AttemptError::FailedAndEnded(text);
+                    change.error = ErrorText::Set(failure_text(&error, self.plan.rules.error_text_limit));
                 }
-                Err(self.ended_by(row, Rest::Record(settled, Box::new(change))))
+                Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
             }
         }
     }
 
     /// Writes a failure before the next handler runs: who commits, commits it too. Outside of the savepoint, because the next
     /// failure is rolled back to that.
-    fn settle_failure(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) -> Handled<Q> {
+    fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
         self.execute(RELEASE).map_err(undone::<Q, C>)?;
-        let decided = Decided { key: row.key.clone(), fence: row.fence, settled, change, written: true };
+        let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
         fail_point!("recording");
         write::<Q, C>(self.session, &decided)?;
         fail_point!("recorded");
@@ -142,12 +142,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
     }
 
     /// Undoes all that the handlers wrote, if the transaction is still ours.
-    pub(crate) fn undo_all(&mut self, rows: &[Row<Q::Key>], why: Why) -> GroupEnd<Q::Key> {
+    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<Q::Key>], why: UndoReason) -> GroupEnd<Q::Key> {
         match (self.execute(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
-            (Err(_), Why::Conflict(cause)) => self.untold(rows, Some(Why::Conflict(cause))),
-            (Err(error), _) => self.untold(rows, conflict::<C>(&error)),
+            (Err(_), UndoReason::Conflict(cause)) => self.ended_by_unknown(rows, Some(UndoReason::Conflict(cause))),
+            (Err(error), _) => self.ended_by_unknown(rows, conflict::<C>(&error)),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct GroupSize {
 
 /// What became of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum GroupResult {
     /// So many rows were claimed and handled, of at most so many.
     Well { claimed: u32, of: u32 },
     /// Nothing was due.
@@ -50,17 +50,19 @@ impl GroupSize {
     }
 
     /// Learns from a turn.
-    pub(crate) fn learn(&mut self, came: Came, now: Instant) {
+    pub(crate) fn learn(&mut self, result: GroupResult, now: Instant) {
         let halved = (self.size / 2).max(1);
-        match came {
-            Came::Idle => (self.size, self.alone) = (1, 0),
+        match result {
+            GroupResult::Idle => (self.size, self.alone) = (1, 0),
             // What ran alone for a reason says nothing of groups.
-            Came::Well { of, .. } | Came::WithFailure { of } if of < self.size => {}
-            Came::Well { claimed, of } if claimed >= of => self.size = self.size.saturating_mul(2).min(self.most),
-            Came::Well { claimed, of } if claimed > of / 2 => {}
-            Came::Well { .. } | Came::WithFailure { .. } => self.size = halved,
-            Came::Undone(rows) => (self.size, self.alone) = (halved, rows),
-            Came::Conflict => (self.size, self.alone_until) = (halved, Some(now + AFTER_CONFLICT)),
+            GroupResult::Well { of, .. } | GroupResult::WithFailure { of } if of < self.size => {}
+            GroupResult::Well { claimed, of } if claimed >= of => {
+                self.size = self.size.saturating_mul(2).min(self.most)
+            }
+            GroupResult::Well { claimed, of } if claimed > of / 2 => {}
+            GroupResult::Well { .. } | GroupResult::WithFailure { .. } => self.size = halved,
+            GroupResult::Undone(rows) => (self.size, self.alone) = (halved, rows),
+            GroupResult::Conflict => (self.size, self.alone_until) = (halved, Some(now + AFTER_CONFLICT)),
         }
     }
 }
@@ -69,8 +71,8 @@ impl GroupSize {
 mod tests {
     use super::*;
 
-    fn full(of: u32) -> Came {
-        Came::Well { claimed: of, of }
+    fn full(of: u32) -> GroupResult {
+        GroupResult::Well { claimed: of, of }
     }
 
     /// Takes turns that come back full, and returns the sizes.
@@ -87,11 +89,11 @@ mod tests {
     fn a_group_doubles_while_it_comes_back_full_and_is_one_message_when_nothing_is_due() {
         let (mut size, now) = (GroupSize::new(50), Instant::now());
         assert_eq!(grow(&mut size, 8, now), [1, 2, 4, 8, 16, 32, 50, 50]);
-        size.learn(Came::Well { claimed: 40, of: 50 }, now);
+        size.learn(GroupResult::Well { claimed: 40, of: 50 }, now);
         assert_eq!(size.next(now), 50);
-        size.learn(Came::Well { claimed: 3, of: 50 }, now);
+        size.learn(GroupResult::Well { claimed: 3, of: 50 }, now);
         assert_eq!(size.next(now), 25);
-        size.learn(Came::Idle, now);
+        size.learn(GroupResult::Idle, now);
         assert_eq!(size.next(now), 1);
     }
 
@@ -99,11 +101,11 @@ mod tests {
     fn a_failure_halves_the_group_and_it_grows_again() {
         let (mut size, now) = (GroupSize::new(50), Instant::now());
         grow(&mut size, 7, now);
-        size.learn(Came::WithFailure { of: 50 }, now);
+        size.learn(GroupResult::WithFailure { of: 50 }, now);
         assert_eq!(grow(&mut size, 3, now), [25, 50, 50]);
         for _ in 0..9 {
             let of = size.next(now);
-            size.learn(Came::WithFailure { of }, now);
+            size.learn(GroupResult::WithFailure { of }, now);
         }
         assert_eq!(size.next(now), 1);
     }
@@ -112,7 +114,7 @@ mod tests {
     fn the_rows_of_an_undone_group_run_alone_before_the_next_group() {
         let (mut size, now) = (GroupSize::new(50), Instant::now());
         grow(&mut size, 3, now);
-        size.learn(Came::Undone(4), now);
+        size.learn(GroupResult::Undone(4), now);
         assert_eq!(grow(&mut size, 7, now), [1, 1, 1, 1, 4, 8, 16]);
     }
 
@@ -120,7 +122,7 @@ mod tests {
     fn after_a_conflict_every_message_runs_alone_for_a_while() {
         let (mut size, now) = (GroupSize::new(50), Instant::now());
         grow(&mut size, 5, now);
-        size.learn(Came::Conflict, now);
+        size.learn(GroupResult::Conflict, now);
         assert_eq!(grow(&mut size, 100, now + AFTER_CONFLICT / 2), [1; 100]);
         assert_eq!(grow(&mut size, 2, now + AFTER_CONFLICT), [16, 32]);
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{Culprit, Decided, GroupEnd, Mark, Row, Why};
-use crate::attempt::{Misfortune, Plan, Rest, Revocation, is_interruption};
+use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, ReservationMark, UndoReason};
+use crate::attempt::{AttemptError, Plan, Remainder, Revocation, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::leaves_out;
 use crate::handler::{Failure, Outcome, Panicked};
-use crate::row::{Details, Settled, failure_text};
+use crate::row::{Details, Settlement, failure_text};
 use crate::statement::{Change, QueueOn};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
@@ -26,70 +26,70 @@ pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration
 }
 
 /// A group in its transaction.
-pub(crate) struct Work<'a, Q: Entity, C: QueueConnection> {
+pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, Q, C>,
     pub(crate) goes_on: &'a dyn Fn() -> bool,
     pub(crate) started: Instant,
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<ReservationMark>,
     /// Whether each success is settled before the next handler runs.
     pub(crate) settles_in_turn: bool,
     pub(crate) begun: usize,
-    pub(crate) decided: Vec<Decided<Q::Key>>,
+    pub(crate) decided: Vec<DecidedRow<Q::Key>>,
     pub(crate) session_is_sound: bool,
     pub(crate) remark: Option<String>,
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
+impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Whether the next message is begun: not when half the timeout has passed, so that it has the other half, and not when
     /// the poller stops.
     pub(crate) fn has_time(&self) -> bool {
         self.started.elapsed() < self.plan.timeout / 2 && (self.goes_on)()
     }
 
-    pub(crate) fn decide(&mut self, row: &Row<Q::Key>, outcome: Outcome) {
+    pub(crate) fn decide(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if settled == Settled::Again && self.mark.is_some() {
+        if settled == Settlement::Again && self.mark.is_some() {
             // The text stays as it was claimed; the mark stands there now.
             change.error = row.text();
         }
         self.push(row, settled, change);
     }
 
-    pub(crate) fn push(&mut self, row: &Row<Q::Key>, settled: Settled, change: Change) {
-        self.decided.push(Decided { key: row.key.clone(), fence: row.fence, settled, change, written: false });
+    pub(crate) fn push(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) {
+        self.decided.push(DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: false });
     }
 
-    pub(crate) fn revoked(&self, why: Revocation) -> Why {
+    pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
         match why {
             // Whoever was running may have had a part of the timeout only.
-            Revocation::TimedOut => Why::Alone(Misfortune::TimedOut(self.plan.timeout).to_string()),
-            Revocation::Shutdown => Why::Shutdown,
+            Revocation::TimedOut => UndoReason::Alone(AttemptError::TimedOut(self.plan.timeout).to_string()),
+            Revocation::Shutdown => UndoReason::Shutdown,
         }
     }
 
     /// The end of a group whose transaction may have been ended by the handler of this row.
-    pub(crate) fn ended_by(&mut self, row: &Row<Q::Key>, rest: Rest) -> GroupEnd<Q::Key> {
+    pub(crate) fn ended_by(&mut self, row: &GroupRow<Q::Key>, remainder: Remainder) -> GroupEnd<Q::Key> {
         // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
-        if let (None, Rest::Postpone(cause)) = (&self.mark, &rest)
+        if let (None, Remainder::Postpone(cause)) = (&self.mark, &remainder)
             && C::rolls_back(cause)
         {
-            return GroupEnd::Undone(Why::Conflict(cause.clone()));
+            return GroupEnd::Undone(UndoReason::Conflict(cause.clone()));
         }
-        GroupEnd::Ended {
+        GroupEnd::EndedByHandler {
             mark: self.mark.take(),
             before: std::mem::take(&mut self.decided),
-            culprit: Box::new(Culprit { row: row.left(), rest }),
+            offender: Box::new(Offender { row: row.untouched(), remainder }),
             after: Vec::new(),
         }
     }
 
     /// The end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn untold(&mut self, rows: &[Row<Q::Key>], why: Option<Why>) -> GroupEnd<Q::Key> {
+    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<Q::Key>], why: Option<UndoReason>) -> GroupEnd<Q::Key> {
         let rules = self.plan.rules;
-        let in_doubt = |row: &Row<Q::Key>| Decided::in_doubt(rules, row.key.clone(), row.fence, &row.details);
+        let in_doubt = |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
-        GroupEnd::Untold { mark: self.mark.take(), rows, after: Vec::new(), why }
+        GroupEnd::EndedByUnknown { mark: self.mark.take(), rows, after: Vec::new(), why }
     }
 
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
@@ -99,7 +99,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         tries: u32,
         failure: Failure,
         details: &Details,
-    ) -> Result<(Settled, Change), String> {
+    ) -> Result<(Settlement, Change), String> {
         let rules = self.plan.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
@@ -117,8 +117,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
         })
     }
 
-    pub(crate) fn after(&self, row: &Row<Q::Key>, misfortune: Misfortune) -> (Settled, Change) {
-        self.plan.rules.after_failure(row.tries, &Failure::retry(misfortune), &row.details)
+    pub(crate) fn after(&self, row: &GroupRow<Q::Key>, error: AttemptError) -> (Settlement, Change) {
+        self.plan.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
     }
 
     pub(crate) fn execute(&mut self, sql: &'static str) -> QueryResult<()> {
@@ -132,16 +132,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Work<'_, Q, C> {
 /// The end of a group after an error of a statement that was not the handlers'.
 pub(crate) fn undone<Q: Entity, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
     let cause = error.to_string();
-    GroupEnd::Undone(if is_interruption::<C>(&error) { Why::Conflict(cause) } else { Why::Alone(cause) })
+    GroupEnd::Undone(if is_interruption::<C>(&error) { UndoReason::Conflict(cause) } else { UndoReason::Alone(cause) })
 }
 
 /// Writes what became of one row: fenced, and exactly one row.
 pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
     connection: &mut C,
-    row: &Decided<Q::Key>,
+    row: &DecidedRow<Q::Key>,
 ) -> Result<(), GroupEnd<Q::Key>> {
     let written = match row.settled {
-        Settled::Deleted => Q::remove(connection, &row.key, row.fence),
+        Settlement::Deleted => Q::remove(connection, &row.key, row.fence),
         _ => Q::settle(connection, &row.key, row.fence, &row.change),
     };
     expect_rows::<Q, C>(written, 1)
@@ -154,13 +154,13 @@ pub(crate) fn expect_rows<Q: Entity, C: QueueConnection>(
 ) -> Result<(), GroupEnd<Q::Key>> {
     match written {
         Ok(rows) if rows == expected => Ok(()),
-        Ok(rows) => Err(GroupEnd::Undone(Why::Alone(format!("{rows} rows were settled instead of {expected}")))),
+        Ok(rows) => Err(GroupEnd::Undone(UndoReason::Alone(format!("{rows} rows were settled instead of {expected}")))),
         Err(error) => Err(undone::<Q, C>(error)),
     }
 }
 
 pub(crate) type Handled<Q> = Result<(), GroupEnd<<Q as Entity>::Key>>;
 
-pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Why> {
-    is_interruption::<C>(error).then(|| Why::Conflict(error.to_string()))
+pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<UndoReason> {
+    is_interruption::<C>(error).then(|| UndoReason::Conflict(error.to_string()))
 }

@@ -8,7 +8,7 @@ use crate::lock::unpoisoned;
 
 /// What is known of one lease, by this process's monotonic clock.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct LeaseClock {
     pub(crate) lease: Duration,
     state: Mutex<State>,
 }
@@ -22,12 +22,12 @@ struct State {
     deadline: Instant,
     /// Whether the handler has answered, and its answer is being written.
     settling: bool,
-    ended: Option<Ended>,
+    ended: Option<LeaseEnd>,
 }
 
 /// Why a lease is held no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum LeaseEnd {
     /// The row is no longer in the state in which this worker claimed it.
     Overtaken,
     /// Half the lease has passed without a sign that it is still ours.
@@ -38,12 +38,12 @@ pub(crate) enum Ended {
     Shutdown,
 }
 
-impl Hold {
+impl LeaseClock {
     /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
         let deadline = far_from(claimed, Duration::MAX);
         let state = State { confirmed: claimed, deadline, settling: false, ended: None };
-        Hold { lease, state: Mutex::new(state) }
+        LeaseClock { lease, state: Mutex::new(state) }
     }
 
     /// Begins the handler's time.
@@ -52,7 +52,7 @@ impl Hold {
     }
 
     /// Ends the handler's time: it has answered. Returns why the lease is held no longer, if so.
-    pub(crate) fn answered(&self) -> Option<Ended> {
+    pub(crate) fn answered(&self) -> Option<LeaseEnd> {
         let ended = self.ended();
         let mut state = self.state();
         state.settling = true;
@@ -61,7 +61,7 @@ impl Hold {
     }
 
     /// Moves the end of the handler's time, if it lies before `by` from now.
-    pub(crate) fn extend(&self, by: Duration) -> Result<(), Ended> {
+    pub(crate) fn extend(&self, by: Duration) -> Result<(), LeaseEnd> {
         if let Some(why) = self.ended() {
             return Err(why);
         }
@@ -76,35 +76,35 @@ impl Hold {
         state.confirmed = state.confirmed.max(sent);
     }
 
-    /// Ends the hold, unless it has ended before; returns whether it was this call that did. A row that is somebody else's
+    /// Ends the lease, unless it has ended before; returns whether it was this call that did. A row that is somebody else's
     /// is not written on, whatever was known before; one of which nothing was known is given up.
-    pub(crate) fn end(&self, why: Ended) -> bool {
+    pub(crate) fn end(&self, why: LeaseEnd) -> bool {
         let mut state = self.state();
-        let first = matches!(state.ended, None | Some(Ended::Unconfirmed));
-        if first || why == Ended::Overtaken {
+        let first = matches!(state.ended, None | Some(LeaseEnd::Unconfirmed));
+        if first || why == LeaseEnd::Overtaken {
             state.ended = Some(why);
         }
         first
     }
 
     /// Why the lease is held no longer, if so.
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<LeaseEnd> {
         let mut state = self.state();
         let now = Instant::now();
         // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
         // that never returns would keep its row for ever.
-        if matches!(state.ended, None | Some(Ended::Unconfirmed)) && !state.settling && now >= state.deadline {
-            state.ended = Some(Ended::TimedOut);
+        if matches!(state.ended, None | Some(LeaseEnd::Unconfirmed)) && !state.settling && now >= state.deadline {
+            state.ended = Some(LeaseEnd::TimedOut);
         }
         if state.ended.is_none() && now.duration_since(state.confirmed) >= self.lease / 2 {
-            state.ended = Some(Ended::Unconfirmed);
+            state.ended = Some(LeaseEnd::Unconfirmed);
         }
         state.ended
     }
 
     /// Whether the heart is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
-    pub(crate) fn wants_a_beat(&self) -> bool {
-        let wanted = matches!(self.ended(), None | Some(Ended::Unconfirmed));
+    pub(crate) fn is_due_for_renewal(&self) -> bool {
+        let wanted = matches!(self.ended(), None | Some(LeaseEnd::Unconfirmed));
         let state = self.state();
         wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
@@ -135,37 +135,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_lease_without_a_sign_of_life_ends_the_hold_for_good() {
+    fn half_a_lease_without_a_sign_of_life_ends_the_lease_for_good() {
         let lease = Duration::from_secs(60);
         let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
-        let hold = Hold::new(long_ago, lease);
-        assert!(hold.wants_a_beat());
-        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
-        hold.confirm(Instant::now());
-        assert_eq!(hold.ended(), Some(Ended::Unconfirmed), "the handler may have given up already");
-        assert_eq!(hold.extend(lease), Err(Ended::Unconfirmed));
+        let clock = LeaseClock::new(long_ago, lease);
+        assert!(clock.is_due_for_renewal());
+        assert_eq!(clock.ended(), Some(LeaseEnd::Unconfirmed));
+        clock.confirm(Instant::now());
+        assert_eq!(clock.ended(), Some(LeaseEnd::Unconfirmed), "the handler may have given up already");
+        assert_eq!(clock.extend(lease), Err(LeaseEnd::Unconfirmed));
     }
 
     #[test]
     fn a_handler_that_was_told_once_is_past_its_timeout_all_the_same() {
         let lease = Duration::from_secs(60);
         let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
-        let hold = Hold::new(long_ago, lease);
-        assert_eq!(hold.ended(), Some(Ended::Unconfirmed));
-        hold.confirm(Instant::now());
-        hold.begin(Duration::ZERO);
-        assert_eq!(hold.ended(), Some(Ended::TimedOut));
-        assert!(!hold.wants_a_beat());
+        let clock = LeaseClock::new(long_ago, lease);
+        assert_eq!(clock.ended(), Some(LeaseEnd::Unconfirmed));
+        clock.confirm(Instant::now());
+        clock.begin(Duration::ZERO);
+        assert_eq!(clock.ended(), Some(LeaseEnd::TimedOut));
+        assert!(!clock.is_due_for_renewal());
     }
 
     #[test]
     fn a_handler_past_its_timeout_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
-        let hold = || Hold::new(Instant::now(), Duration::from_secs(60));
-        let late = hold();
+        let clock = || LeaseClock::new(Instant::now(), Duration::from_secs(60));
+        let late = clock();
         late.begin(Duration::ZERO);
-        assert_eq!(late.ended(), Some(Ended::TimedOut));
-        assert_eq!(late.answered(), Some(Ended::TimedOut));
-        let asked = hold();
+        assert_eq!(late.ended(), Some(LeaseEnd::TimedOut));
+        assert_eq!(late.answered(), Some(LeaseEnd::TimedOut));
+        let asked = clock();
         asked.begin(Duration::from_secs(60));
         assert_eq!(asked.extend(Duration::from_secs(600)), Ok(()));
         assert_eq!(asked.ended(), None);

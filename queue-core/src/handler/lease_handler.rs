@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 
 use super::handler::{Failure, HandlerResult, Message};
-use super::lease_clock::{Ended, Hold};
+use super::lease_clock::{LeaseClock, LeaseEnd};
 use crate::row::{Details, QueueState, Stage};
 
 /// Processes one message of the entity `Q` in two parts: [`call`](LeaseHandler::call) does the slow work without a
@@ -78,7 +78,7 @@ where
 
 /// A message while it is worked under a lease: the row belongs to this attempt, and no transaction is open.
 pub struct Lease {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) clock: Arc<LeaseClock>,
     pub(crate) state: QueueState,
     pub(crate) details: Details,
     pub(crate) try_number: u32,
@@ -120,12 +120,12 @@ impl Lease {
     ///
     /// [`LeaseLost`] if it is too late; `?` makes a failure of it, which uses a try.
     pub fn extend(&self, by: Duration) -> Result<(), LeaseLost> {
-        self.hold.extend(by).map_err(LeaseLost::from)
+        self.clock.extend(by).map_err(LeaseLost::from)
     }
 
     /// Returns how much of its time the handler has left: what to give a call to the outside as its timeout.
     pub fn remaining(&self) -> Duration {
-        self.hold.deadline().saturating_duration_since(Instant::now())
+        self.clock.deadline().saturating_duration_since(Instant::now())
     }
 
     /// Tells whether the row may soon belong to another worker, so that it is no use to go on. A handler that works in
@@ -135,7 +135,7 @@ impl Lease {
     /// time is over, when the row was changed by somebody else, and when the poller shuts down and the grace is over. Once
     /// true it stays true.
     pub fn lease_lost(&self) -> bool {
-        self.hold.ended().is_some()
+        self.clock.ended().is_some()
     }
 }
 
@@ -167,13 +167,13 @@ pub enum LeaseLost {
     Shutdown,
 }
 
-impl From<Ended> for LeaseLost {
-    fn from(why: Ended) -> Self {
+impl From<LeaseEnd> for LeaseLost {
+    fn from(why: LeaseEnd) -> Self {
         match why {
-            Ended::Overtaken => LeaseLost::Overtaken,
-            Ended::Unconfirmed => LeaseLost::Unconfirmed,
-            Ended::TimedOut => LeaseLost::TimedOut,
-            Ended::Shutdown => LeaseLost::Shutdown,
+            LeaseEnd::Overtaken => LeaseLost::Overtaken,
+            LeaseEnd::Unconfirmed => LeaseLost::Unconfirmed,
+            LeaseEnd::TimedOut => LeaseLost::TimedOut,
+            LeaseEnd::Shutdown => LeaseLost::Shutdown,
         }
     }
 }

@@ -11,5 +11,5 @@ pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome
 pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};
 
 pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
-pub(crate) use self::lease_clock::{Ended, Hold};
-pub(crate) use self::panic_safe::{Contained, discard};
+pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};
+pub(crate) use self::panic_safe::{PanicSafeDrop, drop_safely};

@@ -7,11 +7,11 @@ use crate::error::panic_text;
 
 /// Holds a value of the user's: a panic while it is dropped is logged, and changes nothing of what was written. Several in a
 /// row would end the process.
-pub(crate) struct Contained<T>(Option<T>);
+pub(crate) struct PanicSafeDrop<T>(Option<T>);
 
-impl<T> Contained<T> {
+impl<T> PanicSafeDrop<T> {
     pub(crate) fn new(value: T) -> Self {
-        Contained(Some(value))
+        PanicSafeDrop(Some(value))
     }
 
     /// The value, which is its taker's to drop.
@@ -20,7 +20,7 @@ impl<T> Contained<T> {
     }
 }
 
-impl<T> Deref for Contained<T> {
+impl<T> Deref for PanicSafeDrop<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -28,13 +28,13 @@ impl<T> Deref for Contained<T> {
     }
 }
 
-impl<T> DerefMut for Contained<T> {
+impl<T> DerefMut for PanicSafeDrop<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.as_mut().expect("the value is there until it is dropped")
     }
 }
 
-impl<T> Drop for Contained<T> {
+impl<T> Drop for PanicSafeDrop<T> {
     fn drop(&mut self) {
         let value = self.0.take();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
@@ -44,7 +44,7 @@ impl<T> Drop for Contained<T> {
 }
 
 /// Drops something of the user's, whose `Drop` may panic.
-pub(crate) fn discard<T>(value: T) {
+pub(crate) fn drop_safely<T>(value: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(panic);
     }

@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::claim::{Decided, Leased};
-use super::leased_rows::Held;
-use super::runner::{LateRow, LeaseLane};
+use super::claim::{LeasedMessage, UncalledRow};
+use super::leased_rows::LeasedRow;
+use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{
-    Conclusion, Lane, Misfortune, Plan, Rest, Row, Slot, Turn, Work, find_out, record, settle_claimed,
+    AttemptBody, AttemptError, Conclusion, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out, record,
+    settle_claimed,
 };
-use crate::backend::{ErrorClass, HOLD, Link, QueueConnection, Session};
+use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::Error;
 use crate::fault::fail_point;
-use crate::handler::{Contained, Ended, Failure, HandlerResult, Lease, LeaseHandler, Message, Panicked};
-use crate::log::Noise;
-use crate::row::{ErrorText, Fence, QueueState, Settled, failure_text};
+use crate::handler::{Failure, HandlerResult, Lease, LeaseEnd, LeaseHandler, Message, PanicSafeDrop, Panicked};
+use crate::log::RateLimitedLog;
+use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
 use crate::statement::{Change, QueueOn, Scope, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -37,7 +38,7 @@ struct Finishing<'a, H, A> {
     answer: &'a A,
 }
 
-impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
+impl<Q, C, H: LeaseHandler<Q, C>> AttemptBody<Q, C> for Finishing<'_, H, H::Answer> {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
         self.handler.apply(entity, self.answer, message)
     }
@@ -46,7 +47,7 @@ impl<Q, C, H: LeaseHandler<Q, C>> Work<Q, C> for Finishing<'_, H, H::Answer> {
 /// What one transaction for the answer came to.
 enum Written {
     /// The row's new state is committed.
-    Settled(Settled),
+    Settled(Settlement),
     /// The row is in another state than this attempt has left it in: nothing was written.
     Overtaken,
     /// The poller shuts down, and the row is given back.
@@ -54,37 +55,43 @@ enum Written {
     /// Nothing was written, for a reason that may pass.
     NotYet(String),
     /// The attempt failed, and that is to be recorded in another transaction.
-    Failed(Settled, Change),
+    Failed(Settlement, Change),
     /// It took too long, and others have recorded that.
     GivenUp,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
     /// Works on a leased message to its end.
-    pub(crate) fn work(&self, link: &mut Link<C>, slot: &Slot, noise: &Noise, leased: Leased<Q>) -> Turn {
-        let Leased { held, message } = leased;
+    pub(crate) fn work(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        leased: LeasedMessage<Q>,
+    ) -> Turn {
+        let LeasedMessage { held, message } = leased;
         let _span =
             tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
-        if held.hold.ended().is_some() {
+        if held.clock.ended().is_some() {
             // It has waited for a worker for too long: half its lease is over, and the handler would be told so at once.
-            self.give_back(link, noise, &held);
+            self.give_back(holder, log, &held);
             return Turn::Interrupted;
         }
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(link, slot, noise, &held, &message)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, log, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
             // The handler's panics are caught closer to it; this is ours or the driver's.
             let given_up = slot.leave();
-            link.close();
+            holder.close();
             if given_up {
                 return Turn::GivenUp;
             }
-            self.settle_failure(link, noise, &held, &Failure::retry(Panicked::new(panic)))
+            self.settle_failure(holder, log, &held, &Failure::retry(Panicked::new(panic)))
         });
-        self.holds.remove(&held);
+        self.leased_rows.remove(&held);
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                noise.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
+                log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
             }
             _ => {}
         }
@@ -92,127 +99,143 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     }
 
     /// Settles a leased row without its handler.
-    pub(crate) fn settle_decided(&self, link: &mut Link<C>, noise: &Noise, decided: &Decided<Q>) -> Turn {
-        let Decided { held, settled, change } = decided;
+    pub(crate) fn settle_decided(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        decided: &UncalledRow<Q>,
+    ) -> Turn {
+        let UncalledRow { held, settled, change } = decided;
         tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
-        let mut record = || self.record(link, held, *settled, change).inspect_err(|_| link.close());
-        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(noise, held, &mut record)));
-        self.holds.remove(held);
+        let mut record = || self.record(holder, held, *settled, change).inspect_err(|_| holder.close());
+        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(log, held, &mut record)));
+        self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
             // The driver's. The row becomes due when its lease ends.
             std::mem::forget(panic);
-            link.close();
+            holder.close();
             Turn::Trouble
         })
     }
 
     fn call_and_settle(
         &self,
-        link: &mut Link<C>,
+        holder: &mut SessionHolder<C>,
         slot: &Slot,
-        noise: &Noise,
-        held: &Arc<Held<Q::Key>>,
+        log: &RateLimitedLog,
+        held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
     ) -> Turn {
         let lease = Lease {
-            hold: held.hold.clone(),
+            clock: held.clock.clone(),
             state: message.1.clone(),
             details: held.details.clone(),
             try_number: held.tries,
             idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
         };
         // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
-        link.rest();
-        held.hold.begin(self.time_to_call());
-        slot.enter_leased(Q::ENTITY, held.hold.clone(), Box::new(self.late_row(held, self.time_to_call())));
+        holder.roll_back_idle();
+        held.clock.begin(self.time_to_call());
+        slot.enter_leased(Q::ENTITY, held.clock.clone(), Box::new(self.late_row(held, self.time_to_call())));
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
             return Turn::GivenUp;
         }
         // A panic of its `Drop` comes too late to be the attempt's.
-        let answer = answer.map(Contained::new).map_err(Panicked::new);
+        let answer = answer.map(PanicSafeDrop::new).map_err(Panicked::new);
         fail_point!("lease-called");
-        match held.hold.answered() {
-            Some(Ended::Overtaken) => return Turn::Lost,
-            Some(Ended::Shutdown) => return Turn::Interrupted,
-            Some(Ended::TimedOut) => {
-                let failure = Failure::retry(Misfortune::TimedOut(self.time_to_call()));
-                return self.settle_failure(link, noise, held, &failure);
+        match held.clock.answered() {
+            Some(LeaseEnd::Overtaken) => return Turn::Lost,
+            Some(LeaseEnd::Shutdown) => return Turn::Interrupted,
+            Some(LeaseEnd::TimedOut) => {
+                let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
+                return self.settle_failure(holder, log, held, &failure);
             }
             // Perhaps the row is still ours. Its state will tell.
-            Some(Ended::Unconfirmed) | None => {}
+            Some(LeaseEnd::Unconfirmed) | None => {}
         }
         match answer {
             Ok(answer) => match &*answer {
-                Ok(answer) => self.settle_answer(link, slot, noise, held, message, answer),
-                Err(failure) => self.settle_failure(link, noise, held, failure),
+                Ok(answer) => self.settle_answer(holder, slot, log, held, message, answer),
+                Err(failure) => self.settle_failure(holder, log, held, failure),
             },
-            Err(panicked) => self.settle_failure(link, noise, held, &Failure::retry(panicked)),
+            Err(panicked) => self.settle_failure(holder, log, held, &Failure::retry(panicked)),
         }
     }
 
     /// Applies the answer and settles, again and again until it is written or the lease ends.
     fn settle_answer(
         &self,
-        link: &mut Link<C>,
+        holder: &mut SessionHolder<C>,
         slot: &Slot,
-        noise: &Noise,
-        held: &Arc<Held<Q::Key>>,
+        log: &RateLimitedLog,
+        held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
         answer: &H::Answer,
     ) -> Turn {
-        self.persist(noise, held, || {
+        self.persist(log, held, || {
             let writing = self.turn_to_write();
-            let written = self.apply(link, slot, held, message, answer);
-            if self.is_exclusive() && link.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
-                link.close();
+            let written = self.apply(holder, slot, held, message, answer);
+            if self.is_exclusive() && holder.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
+                holder.close();
             }
             drop(writing);
             match written {
-                Ok(Written::Failed(settled, change)) => self.record(link, held, settled, &change),
+                Ok(Written::Failed(settled, change)) => self.record(holder, held, settled, &change),
                 written => written,
             }
-            .inspect_err(|_| link.close())
+            .inspect_err(|_| holder.close())
         })
     }
 
     /// Records a failure, again and again until it is written or the lease ends.
-    fn settle_failure(&self, link: &mut Link<C>, noise: &Noise, held: &Held<Q::Key>, failure: &Failure) -> Turn {
+    fn settle_failure(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        held: &LeasedRow<Q::Key>,
+        failure: &Failure,
+    ) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.persist(noise, held, || self.record(link, held, settled, &change).inspect_err(|_| link.close()))
+        self.persist(log, held, || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
     }
 
-    fn late_row(&self, held: &Arc<Held<Q::Key>>, timeout: Duration) -> LateRow<Q> {
+    fn late_row(&self, held: &Arc<LeasedRow<Q::Key>>, timeout: Duration) -> LateRow<Q> {
         LateRow { held: held.clone(), timeout }
     }
 
     /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
     /// is told by the lease's end.
-    pub(crate) fn settle_late(&self, link: &mut Link<C>, noise: &Noise, row: &LateRow<Q>) -> Turn {
+    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, row: &LateRow<Q>) -> Turn {
         let LateRow { held, timeout } = row;
         let (settled, change) =
-            self.rules.after_failure(held.tries, &Failure::retry(Misfortune::TimedOut(*timeout)), &held.details);
-        let recorded = self.record(link, held, settled, &change);
-        self.holds.remove(held);
+            self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
+        let recorded = self.record(holder, held, settled, &change);
+        self.leased_rows.remove(held);
         match recorded {
             Ok(Written::Settled(settled)) => Turn::Settled(settled),
             Ok(Written::Overtaken) => Turn::Lost,
             Ok(_) => Turn::Interrupted,
             Err(error) => {
-                noise.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
-                link.close();
+                log.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                holder.close();
                 Turn::Interrupted
             }
         }
     }
 
     /// Writes until something is written, or the row's lease may have ended.
-    fn persist(&self, noise: &Noise, held: &Held<Q::Key>, mut write: impl FnMut() -> Result<Written, Error>) -> Turn {
-        let until = held.hold.holds_until();
+    fn persist(
+        &self,
+        log: &RateLimitedLog,
+        held: &LeasedRow<Q::Key>,
+        mut write: impl FnMut() -> Result<Written, Error>,
+    ) -> Turn {
+        let until = held.clock.holds_until();
         for tries in 1.. {
             let cause = match write() {
                 Ok(Written::Settled(settled)) => {
-                    self.pauses.end(&held.key);
+                    self.row_backoff.end(&held.key);
                     return Turn::Settled(settled);
                 }
                 Ok(Written::Overtaken) => return Turn::Lost,
@@ -222,9 +245,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
             };
-            noise.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
+            log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
             let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
-            if Instant::now() + pause >= until || held.hold.ended() == Some(Ended::Shutdown) {
+            if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
                 break;
             }
             thread::sleep(pause);
@@ -236,13 +259,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     /// One transaction: lock the row and see that it is still ours, apply, settle, commit.
     fn apply(
         &self,
-        link: &mut Link<C>,
+        holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &Arc<Held<Q::Key>>,
+        held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
         answer: &H::Answer,
     ) -> Result<Written, Error> {
-        let session = link.session()?;
+        let session = holder.session()?;
         // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
         session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
         let is_under_savepoint = match self.hold_at_once(session, held)? {
@@ -272,17 +295,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             slot,
             key_prefix: &self.key_prefix,
             scope: Scope::ALL,
-            reach: None,
-            ahead: None,
-            rows_ahead: None,
+            claim_floor: None,
+            prefetched_keys: None,
+            prefetched_rows: None,
         };
-        let Held { key, fence, before, tries, details, .. } = &**held;
+        let LeasedRow { key, fence, before, tries, details, .. } = &**held;
         let (fence, before, tries) = (*fence, *before, *tries);
-        let row = Row { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
+        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
         let given_up = slot.leave();
         if given_up || !session_is_sound {
-            link.close();
+            holder.close();
         }
         if given_up {
             return Ok(Written::GivenUp);
@@ -290,13 +313,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         fail_point!("lease-applied");
         match result {
             Ok(settled) => Ok(Written::Settled(settled)),
-            Err(Rest::Postpone(cause)) => Ok(Written::NotYet(cause)),
-            Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
+            Err(Remainder::Postpone(cause)) => Ok(Written::NotYet(cause)),
+            Err(Remainder::Record(settled, change) | Remainder::RecordReserved(settled, change)) => {
                 Ok(Written::Failed(settled, *change))
             }
-            Err(Rest::Leave) => Ok(Written::Revoked),
-            Err(Rest::FindOut(settled, reached, cause)) => {
-                let session = link.session()?;
+            Err(Remainder::Leave) => Ok(Written::Revoked),
+            Err(Remainder::FindOut(settled, reached, cause)) => {
+                let session = holder.session()?;
                 Ok(match find_out::<Q, C>(session, &held.key, held.fence, settled, reached)? {
                     Conclusion::Settled(settled) => Written::Settled(settled),
                     Conclusion::Overtaken => Written::Overtaken,
@@ -308,7 +331,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:
     /// the row is no longer as it was claimed.
-    fn hold_at_once(&self, session: &mut Session<C>, held: &Held<Q::Key>) -> QueryResult<Option<bool>> {
+    fn hold_at_once(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Option<bool>> {
         let Fence { status, try_count, began: Some(began), change_count: None } = held.fence else { return Ok(None) };
         if cfg!(queueable_planted) {
             return Ok(None);
@@ -323,7 +346,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is
     /// worked, where that is one at a time.
-    fn hindrance(&self, connection: &mut C, held: &Held<Q::Key>) -> QueryResult<Option<Written>> {
+    fn hindrance(&self, connection: &mut C, held: &LeasedRow<Q::Key>) -> QueryResult<Option<Written>> {
         if self.is_exclusive() {
             for tries in 1.. {
                 if Q::exclude(connection)? {
@@ -344,13 +367,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     /// Records a failure in a transaction of its own.
     fn record(
         &self,
-        link: &mut Link<C>,
-        held: &Held<Q::Key>,
-        settled: Settled,
+        holder: &mut SessionHolder<C>,
+        held: &LeasedRow<Q::Key>,
+        settled: Settlement,
         change: &Change,
     ) -> Result<Written, Error> {
         let _writing = self.turn_to_write();
-        let session = link.session()?;
+        let session = holder.session()?;
         let settle = |connection: &mut C, change: &Change| {
             // Under the lock, so that what was given back meanwhile is not taken for what it is again.
             if !Q::is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
@@ -369,10 +392,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
 /// What an attempt writes whose row was taken away by this process: nothing. The row may be in the very state again in which
 /// the attempt has left it.
-fn taken_away<K>(held: &Held<K>) -> Option<Written> {
-    match held.hold.ended()? {
-        Ended::Shutdown => Some(Written::Revoked),
-        Ended::Overtaken => Some(Written::Overtaken),
-        Ended::Unconfirmed | Ended::TimedOut => None,
+fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
+    match held.clock.ended()? {
+        LeaseEnd::Shutdown => Some(Written::Revoked),
+        LeaseEnd::Overtaken => Some(Written::Overtaken),
+        LeaseEnd::Unconfirmed | LeaseEnd::TimedOut => None,
     }
 }

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::leased_rows::Held;
-use crate::attempt::{Misfortune, Rules, stored, tries_before};
+use super::leased_rows::LeasedRow;
+use crate::attempt::{AttemptError, SettleRules, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{claim_some, glance, update_then_select};
+use crate::claim::{claim_some, peek, update_then_select};
 use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
 use crate::fault::fail_point;
-use crate::handler::{Contained, Failure, Hold};
-use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, Settled, Status};
+use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
+use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, Settlement, Status};
 use crate::statement::{Change, Claimed, Next, QueueOn, Scope};
 
 /// How often a claim is begun anew whose token was another's too.
 const DRAWS: u32 = 5;
 
 /// How rows are claimed.
-pub(crate) struct Terms<'a, K> {
-    pub(crate) rules: &'a Rules,
+pub(crate) struct LeaseClaim<'a, K> {
+    pub(crate) rules: &'a SettleRules,
     pub(crate) lease: Duration,
     /// How many rows are claimed at most.
     pub(crate) limit: u32,
@@ -37,32 +37,32 @@ pub(crate) struct Terms<'a, K> {
 }
 
 /// A leased row with its message.
-pub(crate) struct Leased<Q: Entity> {
-    pub(crate) held: Arc<Held<Q::Key>>,
-    pub(crate) message: Contained<(Q, QueueState)>,
+pub(crate) struct LeasedMessage<Q: Entity> {
+    pub(crate) held: Arc<LeasedRow<Q::Key>>,
+    pub(crate) message: PanicSafeDrop<(Q, QueueState)>,
 }
 
 /// A leased row whose handler is not to run, and what becomes of it instead.
-pub(crate) struct Decided<Q: Entity> {
-    pub(crate) held: Arc<Held<Q::Key>>,
-    pub(crate) settled: Settled,
+pub(crate) struct UncalledRow<Q: Entity> {
+    pub(crate) held: Arc<LeasedRow<Q::Key>>,
+    pub(crate) settled: Settlement,
     pub(crate) change: Change,
 }
 
 /// What a claim came to.
-pub(crate) struct Harvest<Q: Entity> {
-    pub(crate) leased: Vec<Leased<Q>>,
+pub(crate) struct ClaimedBatch<Q: Entity> {
+    pub(crate) leased: Vec<LeasedMessage<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
-    pub(crate) settled: Vec<(Q::Key, Settled)>,
+    pub(crate) settled: Vec<(Q::Key, Settlement)>,
     /// Such rows where the claim had written the lease on them before it knew.
-    pub(crate) decided: Vec<Decided<Q>>,
+    pub(crate) decided: Vec<UncalledRow<Q>>,
     /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without.
     pub(crate) unwritable: Vec<(Q::Key, Option<DieselError>)>,
     /// Whether the one statement was refused for rows that could then be written in steps.
     pub(crate) refuses_one_statement: bool,
 }
 
-impl<Q: Entity> Harvest<Q> {
+impl<Q: Entity> ClaimedBatch<Q> {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows() == 0
     }
@@ -77,7 +77,10 @@ impl<Q: Entity> Harvest<Q> {
 ///
 /// An answer to COMMIT that is lost leaves them to their lease's end: nobody can tell such a row from one that another
 /// worker has claimed as the same attempt.
-pub(crate) fn claim_leases<Q, C>(session: &mut Session<C>, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
+pub(crate) fn claim_leases<Q, C>(
+    session: &mut Session<C>,
+    claim: &LeaseClaim<'_, Q::Key>,
+) -> QueryResult<ClaimedBatch<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -86,9 +89,9 @@ where
     // run is left out, the time at which the row was due has to be known, which an update overwrites.
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
-    let locks = terms.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
-    if terms.at_once {
-        match lease_at_once(session, terms) {
+    let locks = claim.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
+    if claim.at_once {
+        match lease_at_once(session, claim) {
             // The rows are leased, and nobody knows which ones.
             Err(error @ DieselError::DeserializationError(_)) => return Err(error),
             // Perhaps one of the rows cannot be written, or a rule of the table's forbids such a statement.
@@ -96,16 +99,16 @@ where
             claimed => return claimed,
         }
     }
-    match in_one_commit(session, terms, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
-        Ok(Some(harvest)) => {
-            let refuses_one_statement = terms.at_once && harvest.unwritable.is_empty() && !harvest.is_empty();
-            return Ok(Harvest { refuses_one_statement, ..harvest });
+    match in_one_commit(session, claim, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
+        Ok(Some(batch)) => {
+            let refuses_one_statement = claim.at_once && batch.unwritable.is_empty() && !batch.is_empty();
+            return Ok(ClaimedBatch { refuses_one_statement, ..batch });
         }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
         // Perhaps one of the rows cannot be written: alone it is found out, and its neighbours' turn comes.
         Ok(None) | Err(_) => {}
     }
-    let alone = Terms { limit: 1, ..*terms };
+    let alone = LeaseClaim { limit: 1, ..*claim };
     Ok(in_one_commit(session, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
 }
 
@@ -118,14 +121,14 @@ where
     skips_locked_rows && Q::is_leased_at_once(scope)
 }
 
-type ClaimIn<Q, C> = fn(&mut C, &Terms<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<Harvest<Q>>>;
+type ClaimIn<Q, C> = fn(&mut C, &LeaseClaim<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<ClaimedBatch<Q>>>;
 
 /// Runs a claim in a transaction. `None`: it was given up, and nothing is changed.
 fn in_one_commit<Q, C>(
     session: &mut Session<C>,
-    terms: &Terms<'_, Q::Key>,
-    claim: ClaimIn<Q, C>,
-) -> QueryResult<Option<Harvest<Q>>>
+    claim: &LeaseClaim<'_, Q::Key>,
+    way: ClaimIn<Q, C>,
+) -> QueryResult<Option<ClaimedBatch<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -133,21 +136,21 @@ where
     let sent = Instant::now();
     session.begin_claim()?;
     let connection = &mut **session;
-    let harvest = claim(connection, terms, sent).inspect_err(|_| {
+    let batch = way(connection, claim, sent).inspect_err(|_| {
         // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
         let _ = C::TransactionManager::rollback_transaction(connection);
     })?;
-    if harvest.as_ref().is_some_and(|harvest| !harvest.leased.is_empty() || !harvest.settled.is_empty()) {
+    if batch.as_ref().is_some_and(|batch| !batch.leased.is_empty() || !batch.settled.is_empty()) {
         C::TransactionManager::commit_transaction(connection)?;
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
     Q::end_exclusion(connection)?;
-    Ok(harvest)
+    Ok(batch)
 }
 
-fn nothing<Q: Entity>() -> Harvest<Q> {
-    Harvest {
+fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
+    ClaimedBatch {
         leased: Vec::new(),
         settled: Vec::new(),
         decided: Vec::new(),
@@ -158,11 +161,11 @@ fn nothing<Q: Entity>() -> Harvest<Q> {
 
 /// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
 fn not_written<Q: Entity>(
-    terms: &Terms<'_, Q::Key>,
+    claim: &LeaseClaim<'_, Q::Key>,
     key: Q::Key,
     written: QueryResult<usize>,
-) -> QueryResult<Option<Harvest<Q>>> {
-    Ok((terms.limit == 1).then(|| Harvest { unwritable: vec![(key, written.err())], ..nothing() }))
+) -> QueryResult<Option<ClaimedBatch<Q>>> {
+    Ok((claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(key, written.err())], ..nothing() }))
 }
 
 /// Whether a write took no effect on one of the rows, and that is the row's own fault.
@@ -174,62 +177,73 @@ fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool 
 }
 
 /// Writes the lease on rows by one statement. What it finds out about them comes afterwards, and is left to the workers.
-fn lease_at_once<Q, C>(session: &mut Session<C>, terms: &Terms<'_, Q::Key>) -> QueryResult<Harvest<Q>>
+fn lease_at_once<Q, C>(session: &mut Session<C>, claim: &LeaseClaim<'_, Q::Key>) -> QueryResult<ClaimedBatch<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    session.rest()?;
+    session.roll_back_idle()?;
     if !session.is_in_no_transaction() {
         return Err(refused("a claim under a lease is no part of another transaction".to_owned()));
     }
     let sent = Instant::now();
-    let mut harvest = nothing();
-    let leased = Q::lease_at_once(session, terms.lease, terms.limit, terms.scope)?;
+    let mut batch = nothing();
+    let leased = Q::lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
     let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
     for ((key, fence, message, details), began) in contained(rows).into_iter().zip(began) {
         if began.is_none() {
-            harvest.unwritable.push((key, None));
+            batch.unwritable.push((key, None));
             continue;
         }
         if fence.status == Status::InProgress {
             fail_point!("lease-expired");
         }
-        let hold = Arc::new(Hold::new(sent, terms.lease));
-        match decided(terms.rules, fence, message, &details) {
-            Ok(message) => harvest.leased.push(leased_from(key, fence, message, details, began, hold)),
+        let clock = Arc::new(LeaseClock::new(sent, claim.lease));
+        match decided(claim.rules, fence, message, &details) {
+            Ok(message) => batch.leased.push(leased_from(key, fence, message, details, began, clock)),
             Err((settled, change)) => {
                 let tries = tries_before(fence) + 1;
                 // Given back it is in the state in which it was, so that the next claim decides the same.
-                let held =
-                    Held { key, before: fence, due: None, fence: held_as(fence, tries, began), tries, details, hold };
-                harvest.decided.push(Decided { held: Arc::new(held), settled, change });
+                let held = LeasedRow {
+                    key,
+                    before: fence,
+                    due: None,
+                    fence: held_as(fence, tries, began),
+                    tries,
+                    details,
+                    clock,
+                };
+                batch.decided.push(UncalledRow { held: Arc::new(held), settled, change });
             }
         }
     }
-    Ok(harvest)
+    Ok(batch)
 }
 
-/// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
-fn lock_and_lease<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
+/// Locks rows, passing over those that others clock, and writes the lease on them. `None`: one of them cannot be written.
+fn lock_and_lease<Q, C>(
+    connection: &mut C,
+    claim: &LeaseClaim<'_, Q::Key>,
+    sent: Instant,
+) -> QueryResult<Option<ClaimedBatch<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mut harvest = nothing();
+    let mut batch = nothing();
     let mut plain = Vec::new();
-    let mut rows = if terms.can_lock {
-        claim_some::<Q, C>(connection, terms.limit, terms.scope)?
+    let mut rows = if claim.can_lock {
+        claim_some::<Q, C>(connection, claim.limit, claim.scope)?
     } else {
-        glance::<Q, C>(connection, terms.limit, terms.scope)?
+        peek::<Q, C>(connection, claim.limit, claim.scope)?
     };
-    if !terms.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
-        // A glance may have read the content before a change and the count of changes after it.
+    if !claim.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+        // A peek may have read the content before a change and the count of changes after it.
         rows = retaken::<Q, C>(connection, rows)?;
     }
     let rows = contained(rows);
     if rows.is_empty() {
-        return Ok(Some(harvest));
+        return Ok(Some(batch));
     }
     let began = Some(Q::present(connection)?);
     for (key, fence, message, details) in rows {
@@ -240,41 +254,41 @@ where
         }
         let leased = Change {
             status: Some(Status::InProgress),
-            next: Some(Next::In(terms.lease)),
+            next: Some(Next::In(claim.lease)),
             try_count: Some(stored(before + 1)),
             error: if expired { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep },
             began,
             ..Change::default()
         };
-        match decided(terms.rules, fence, message, &details) {
+        match decided(claim.rules, fence, message, &details) {
             Err((settled, change)) => {
                 let written = Q::settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
-                    return not_written(terms, key, written);
+                    return not_written(claim, key, written);
                 }
                 written?;
-                harvest.settled.push((key, settled));
+                batch.settled.push((key, settled));
             }
             Ok(message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
                 if !is_plain {
                     let written = Q::settle(connection, &key, fence, &leased);
                     if fails::<C>(&written, 1) {
-                        return not_written(terms, key, written);
+                        return not_written(claim, key, written);
                     }
                     written?;
                 }
                 if is_plain {
                     plain.push((key.clone(), fence));
                 }
-                let hold = Arc::new(Hold::new(sent, terms.lease));
-                harvest.leased.push(leased_from(key, fence, message, details, began, hold));
+                let clock = Arc::new(LeaseClock::new(sent, claim.lease));
+                batch.leased.push(leased_from(key, fence, message, details, began, clock));
             }
         }
     }
     let change = Change {
         status: Some(Status::InProgress),
-        next: Some(Next::In(terms.lease)),
+        next: Some(Next::In(claim.lease)),
         another_try: true,
         began,
         ..Change::default()
@@ -282,15 +296,15 @@ where
     let rows: Vec<_> = plain.iter().map(|(key, fence)| (key, *fence)).collect();
     let written = Q::settle_many(connection, &rows, &change);
     if let (true, Some((key, _))) = (fails::<C>(&written, rows.len()), plain.pop()) {
-        return not_written(terms, key, written);
+        return not_written(claim, key, written);
     }
     written?;
-    Ok(Some(harvest))
+    Ok(Some(batch))
 }
 
 /// Writes the lease on rows first, and reads afterwards which ones those were. `None`: none is due, or one of them cannot be
 /// written.
-fn take<Q, C>(connection: &mut C, terms: &Terms<'_, Q::Key>, sent: Instant) -> QueryResult<Option<Harvest<Q>>>
+fn take<Q, C>(connection: &mut C, claim: &LeaseClaim<'_, Q::Key>, sent: Instant) -> QueryResult<Option<ClaimedBatch<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -301,13 +315,13 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = update_then_select::<Q, C>(connection, terms.lease, terms.limit, terms.scope)?;
+        taken = update_then_select::<Q, C>(connection, claim.lease, claim.limit, claim.scope)?;
         if taken.is_some() {
             break;
         }
     }
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
-    let mut harvest = nothing();
+    let mut batch = nothing();
     for (key, fence, message, details) in contained(rows) {
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
@@ -319,31 +333,31 @@ where
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
-            _ if expired && tries > terms.rules.settings.max_tries => Err(given_up(terms.rules, tries - 1, &details)),
-            Ok(message) => terms.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
+            _ if expired && tries > claim.rules.settings.max_tries => Err(given_up(claim.rules, tries - 1, &details)),
+            Ok(message) => claim.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
             Err(error) => {
-                Err(terms.rules.after_failure(tries, &Failure::retry(Misfortune::Undecodable(error)), &details))
+                Err(claim.rules.after_failure(tries, &Failure::retry(AttemptError::Undecodable(error)), &details))
             }
         };
         match decided {
             Err((settled, change)) => {
                 let written = Q::settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
-                    return not_written(terms, key, written);
+                    return not_written(claim, key, written);
                 }
                 written?;
-                harvest.settled.push((key, settled));
+                batch.settled.push((key, settled));
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
                 let fence = held_as(fence, tries, Some(began));
-                let hold = Arc::new(Hold::new(sent, terms.lease));
-                let held = Held { key, before, due: None, fence, tries, details, hold };
-                harvest.leased.push(Leased { held: Arc::new(held), message });
+                let clock = Arc::new(LeaseClock::new(sent, claim.lease));
+                let held = LeasedRow { key, before, due: None, fence, tries, details, clock };
+                batch.leased.push(LeasedMessage { held: Arc::new(held), message });
             }
         }
     }
-    Ok(Some(harvest))
+    Ok(Some(batch))
 }
 
 /// Locks rows that were only looked at, and reads them again.
@@ -355,21 +369,21 @@ where
     rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
-type Message<Q> = Result<Contained<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
+type Message<Q> = Result<PanicSafeDrop<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
 
 type ContainedRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
 
 fn contained<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
-    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(Contained::new), row.details)).collect()
+    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
 }
 
 /// The message of a row that was claimed in this state, or what becomes of it instead of an attempt.
 fn decided<Q: Entity>(
-    rules: &Rules,
+    rules: &SettleRules,
     fence: Fence,
     message: Message<Q>,
     details: &Details,
-) -> Result<Contained<(Q, QueueState)>, (Settled, Change)> {
+) -> Result<PanicSafeDrop<(Q, QueueState)>, (Settlement, Change)> {
     let before = tries_before(fence);
     match message {
         _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
@@ -379,7 +393,7 @@ fn decided<Q: Entity>(
             let due = message.1.next_attempt_time;
             rules.instead_of_handling(fence, before + 1, due, details).map_or(Ok(message), Err)
         }
-        Err(error) => Err(rules.after_failure(before + 1, &Failure::retry(Misfortune::Undecodable(error)), details)),
+        Err(error) => Err(rules.after_failure(before + 1, &Failure::retry(AttemptError::Undecodable(error)), details)),
     }
 }
 
@@ -387,11 +401,11 @@ fn decided<Q: Entity>(
 fn leased_from<Q: Entity>(
     key: Q::Key,
     fence: Fence,
-    mut message: Contained<(Q, QueueState)>,
+    mut message: PanicSafeDrop<(Q, QueueState)>,
     details: Details,
     began: Option<crate::row::Instant>,
-    hold: Arc<Hold>,
-) -> Leased<Q> {
+    clock: Arc<LeaseClock>,
+) -> LeasedMessage<Q> {
     let before = tries_before(fence);
     let expired = fence.status == Status::InProgress;
     let due = message.1.next_attempt_time.map(Into::into);
@@ -405,8 +419,8 @@ fn leased_from<Q: Entity>(
     // Given back as it was, it would be one whose lease has expired, once more.
     let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
     let fence = held_as(fence, before + 1, began);
-    let held = Held { key, before: before_it, due, fence, tries: before + 1, details, hold };
-    Leased { held: Arc::new(held), message }
+    let held = LeasedRow { key, before: before_it, due, fence, tries: before + 1, details, clock };
+    LeasedMessage { held: Arc::new(held), message }
 }
 
 /// The state of a claimed row under its lease.
@@ -419,7 +433,7 @@ fn expired_in(attempt: u32) -> String {
 }
 
 /// The state of a row whose last attempt never ended, and was the last one that its settings allow.
-fn given_up(rules: &Rules, tries: u32, details: &Details) -> (Settled, Change) {
+fn given_up(rules: &SettleRules, tries: u32, details: &Details) -> (Settlement, Change) {
     let change = Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
@@ -428,5 +442,5 @@ fn given_up(rules: &Rules, tries: u32, details: &Details) -> (Settled, Change) {
         error: ErrorText::Set(expired_in(tries)),
         ..Change::default()
     };
-    (Settled::Failed, rules.failed_on_schedule(change, details))
+    (Settlement::Failed, rules.failed_on_schedule(change, details))
 }

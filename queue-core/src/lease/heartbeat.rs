@@ -5,46 +5,51 @@ use std::time::Instant;
 
 use diesel::result::QueryResult;
 
-use super::leased_rows::Held;
-use super::runner::LeaseLane;
-use crate::attempt::{Lane, in_transaction};
-use crate::backend::{ErrorClass, Link, QueueConnection};
+use super::leased_rows::LeasedRow;
+use super::runner::LeaseRunner;
+use crate::attempt::{Runner, in_transaction};
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::error::Error;
 use crate::fault::{fail_point, planted};
-use crate::handler::{Ended, LeaseHandler};
-use crate::log::Noise;
+use crate::handler::{LeaseEnd, LeaseHandler};
+use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::statement::{Change, Next, QueueOn};
 
 /// How many leases one statement extends at most.
 const TOGETHER: usize = 100;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
     /// Extends the leases that were not confirmed lately.
-    pub(crate) fn extend_leases(&self, link: &mut Link<C>, noise: &Noise) {
-        let held: Vec<_> = self.holds.all().into_iter().filter(|held| held.hold.wants_a_beat()).collect();
+    pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog) {
+        let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
         for held in held.chunks(TOGETHER) {
-            if let Err(error) = self.extend(link, noise, held) {
+            if let Err(error) = self.extend(holder, log, held) {
                 // Half a lease without success, and the handlers are told.
-                noise.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
-                link.close();
+                log.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                holder.close();
                 return;
             }
         }
     }
 
-    fn extend(&self, link: &mut Link<C>, noise: &Noise, held: &[Arc<Held<Q::Key>>]) -> Result<(), Error> {
+    fn extend(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        held: &[Arc<LeasedRow<Q::Key>>],
+    ) -> Result<(), Error> {
         fail_point!("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
         if planted("a heart without a pulse") {
-            held.iter().for_each(|held| held.hold.confirm(Instant::now()));
+            held.iter().for_each(|held| held.clock.confirm(Instant::now()));
             return Ok(());
         }
         if self.is_exclusive() {
-            return held.iter().try_for_each(|held| self.extend_in_turn(link, held, &change));
+            return held.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change));
         }
         let writing = self.turn_to_write();
-        let session = link.session()?;
+        let session = holder.session()?;
         let sent = Instant::now();
         let mut held: Vec<_> = held.iter().collect();
         let together = in_transaction(&mut **session, |connection| {
@@ -59,7 +64,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         fail_point!("heartbeat-sent");
         match together {
             Ok(changed) if changed == held.len() => {
-                held.iter().for_each(|held| held.hold.confirm(sent));
+                held.iter().for_each(|held| held.clock.confirm(sent));
                 return Ok(());
             }
             // Somebody has changed or locked one of them: which one?
@@ -69,13 +74,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         }
         for held in held {
             let _writing = self.turn_to_write();
-            let session = link.session()?;
+            let session = holder.session()?;
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
-                Ok(1) => held.hold.confirm(sent),
+                Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    noise.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
+                    log.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -85,9 +90,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
 
     /// Extends the lease of a row that is worked alone. One that has ended comes to life again only if no other row was
     /// claimed meanwhile, so that there are never two.
-    fn extend_in_turn(&self, link: &mut Link<C>, held: &Arc<Held<Q::Key>>, change: &Change) -> Result<(), Error> {
+    fn extend_in_turn(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: &Arc<LeasedRow<Q::Key>>,
+        change: &Change,
+    ) -> Result<(), Error> {
         let _writing = self.turn_to_write();
-        let session = link.session()?;
+        let session = holder.session()?;
         let sent = Instant::now();
         let extended = in_transaction(&mut **session, |connection| {
             if !Q::exclude(connection)? {
@@ -101,7 +111,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         })?;
         Q::end_exclusion(session)?;
         match extended {
-            Some(1) => held.hold.confirm(sent),
+            Some(1) => held.clock.confirm(sent),
             Some(_) => self.overtaken(held),
             None => {}
         }
@@ -109,7 +119,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     }
 
     /// Locks those of the rows that nobody else has locked.
-    fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<Held<Q::Key>>]) -> QueryResult<Vec<&'h Arc<Held<Q::Key>>>> {
+    fn free<'h>(
+        &self,
+        connection: &mut C,
+        held: &[&'h Arc<LeasedRow<Q::Key>>],
+    ) -> QueryResult<Vec<&'h Arc<LeasedRow<Q::Key>>>> {
         let mut free = Vec::with_capacity(held.len());
         for held in held {
             match Q::recall_unless_locked(connection, &held.key)? {
@@ -121,8 +135,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         Ok(free)
     }
 
-    fn overtaken(&self, held: &Arc<Held<Q::Key>>) {
-        held.hold.end(Ended::Overtaken);
-        self.holds.remove(held);
+    fn overtaken(&self, held: &Arc<LeasedRow<Q::Key>>) {
+        held.clock.end(LeaseEnd::Overtaken);
+        self.leased_rows.remove(held);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::handler::{Ended, Hold};
+use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 use crate::row::{Details, Fence};
 
 /// A row that this process has leased.
 #[derive(Debug)]
-pub(crate) struct Held<K> {
+pub(crate) struct LeasedRow<K> {
     pub(crate) key: K,
     /// The state in which it was claimed.
     pub(crate) before: Fence,
@@ -21,27 +21,27 @@ pub(crate) struct Held<K> {
     /// The number of this attempt.
     pub(crate) tries: u32,
     pub(crate) details: Details,
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) clock: Arc<LeaseClock>,
 }
 
 /// The rows of one entity that this process has leased, by the text of their keys.
-pub(crate) struct Holds<K>(Mutex<HashMap<String, Arc<Held<K>>>>);
+pub(crate) struct LeasedRows<K>(Mutex<HashMap<String, Arc<LeasedRow<K>>>>);
 
-impl<K: Debug> Holds<K> {
+impl<K: Debug> LeasedRows<K> {
     pub(crate) fn new() -> Self {
-        Holds(Mutex::default())
+        LeasedRows(Mutex::default())
     }
 
     /// Adds a row that was claimed. An attempt of this process that has it still has lost it: its fence does not tell,
     /// because a row that was enqueued anew counts its tries anew.
-    pub(crate) fn add(&self, held: Arc<Held<K>>) {
+    pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
         if let Some(before) = self.rows().insert(format!("{:?}", held.key), held) {
-            before.hold.end(Ended::Overtaken);
+            before.clock.end(LeaseEnd::Overtaken);
         }
     }
 
     /// Forgets a row: its lease is nobody's to extend any more.
-    pub(crate) fn remove(&self, held: &Arc<Held<K>>) {
+    pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
         let key = format!("{:?}", held.key);
         let mut rows = self.rows();
         if rows.get(&key).is_some_and(|other| Arc::ptr_eq(other, held)) {
@@ -49,11 +49,11 @@ impl<K: Debug> Holds<K> {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Held<K>>> {
+    pub(crate) fn all(&self) -> Vec<Arc<LeasedRow<K>>> {
         self.rows().values().cloned().collect()
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Arc<Held<K>>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Arc<LeasedRow<K>>>> {
         unpoisoned(self.0.lock())
     }
 }

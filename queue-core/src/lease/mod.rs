@@ -13,4 +13,4 @@ mod turns;
 
 pub use self::claim_style::ClaimStyle;
 
-pub(crate) use self::runner::LeaseLane;
+pub(crate) use self::runner::LeaseRunner;

@@ -6,40 +6,40 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::claim::{Decided, Leased, leases_at_once};
+use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
-use super::leased_rows::{Held, Holds};
-use crate::attempt::{Rules, in_transaction, key_prefix};
-use crate::backend::{Link, QueueBackend, QueueConnection};
-use crate::claim::{LowWater, Pauses};
+use super::leased_rows::{LeasedRow, LeasedRows};
+use crate::attempt::{SettleRules, in_transaction, key_prefix};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::claim::{LowWater, RowBackoff};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::fault::planted;
-use crate::handler::{Ended, LeaseHandler};
+use crate::handler::{LeaseEnd, LeaseHandler};
 use crate::lock::unpoisoned;
-use crate::log::Noise;
-use crate::row::{Settled, failure_text};
+use crate::log::RateLimitedLog;
+use crate::row::{Settlement, failure_text};
 use crate::statement::{Change, Next, QueueOn, Scope};
 
 /// A leased row, for whoever records that its handler is late.
 pub(crate) struct LateRow<Q: Entity> {
-    pub(crate) held: Arc<Held<Q::Key>>,
+    pub(crate) held: Arc<LeasedRow<Q::Key>>,
     /// How long it was given.
     pub(crate) timeout: Duration,
 }
 
 /// How many times the heart beats within a lease. It passes over a row that is locked just then, and has to find it free once
 /// in half a lease.
-pub(crate) const BEATS: u32 = 8;
+pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
-pub(crate) struct LeaseLane<Q: Entity, C, H> {
+pub(crate) struct LeaseRunner<Q: Entity, C, H> {
     pub(crate) handler: H,
-    pub(crate) rules: Rules,
+    pub(crate) rules: SettleRules,
     pub(crate) key_prefix: String,
-    pub(crate) holds: Holds<Q::Key>,
-    pub(crate) pauses: Pauses<Q::Key>,
+    pub(crate) leased_rows: LeasedRows<Q::Key>,
+    pub(crate) row_backoff: RowBackoff<Q::Key>,
     pub(crate) low_water: LowWater,
     pub(crate) size: ClaimSize,
     pub(crate) style: ClaimStyle,
@@ -57,16 +57,16 @@ pub(crate) struct LeaseLane<Q: Entity, C, H> {
     pub(crate) connection: PhantomData<fn(C)>,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
     pub(crate) fn new(
         handler: H,
         error_text_limit: usize,
         claim_batch: Option<u32>,
         style: ClaimStyle,
     ) -> Result<Self, Error> {
-        Ok(LeaseLane {
+        Ok(LeaseRunner {
             handler,
-            rules: Rules {
+            rules: SettleRules {
                 settings: Q::SETTINGS,
                 options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
@@ -74,8 +74,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
                 leased: true,
             },
             key_prefix: key_prefix::<Q, C>()?,
-            holds: Holds::new(),
-            pauses: Pauses::new(),
+            leased_rows: LeasedRows::new(),
+            row_backoff: RowBackoff::new(),
             low_water: LowWater::of::<Q, C>(),
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
             style,
@@ -121,10 +121,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
     }
 
     /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
-    pub(crate) fn give_back(&self, link: &mut Link<C>, noise: &Noise, held: &Arc<Held<Q::Key>>) -> bool {
-        if held.hold.ended() == Some(Ended::Overtaken) {
+    pub(crate) fn give_back(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        held: &Arc<LeasedRow<Q::Key>>,
+    ) -> bool {
+        if held.clock.ended() == Some(LeaseEnd::Overtaken) {
             // It is somebody else's to give.
-            self.holds.remove(held);
+            self.leased_rows.remove(held);
             return true;
         }
         let change = Change {
@@ -135,7 +140,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
             ..Change::default()
         };
         let _writing = self.turn_to_write();
-        let given = link.session().and_then(|session| {
+        let given = holder.session().and_then(|session| {
             let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
             Ok(in_transaction(&mut **session, settle)?)
         });
@@ -145,19 +150,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseLane<
         }
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            noise.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
-            link.close();
+            log.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
+            holder.close();
         }
-        self.holds.remove(held);
+        self.leased_rows.remove(held);
         given.is_ok()
     }
 }
 
 /// What a claim has brought and no worker has taken yet.
 pub(crate) enum Ready<Q: Entity> {
-    Leased(Leased<Q>),
+    LeasedMessage(LeasedMessage<Q>),
     /// It is under its lease, and settled without its handler.
-    Decided(Decided<Q>),
+    UncalledRow(UncalledRow<Q>),
     /// The claim has settled the row already: it is only to be counted.
-    Settled(Settled),
+    Settled(Settlement),
 }

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::{Crew, Presence};
-use crate::attempt::Lane;
-use crate::backend::{Link, QueueConnection, SessionLimits};
+use super::shared::{PollerShared, ThreadGuard};
+use crate::attempt::Runner;
+use crate::backend::{QueueConnection, SessionHolder, SessionLimits};
 
 /// The shortest rest: a twentieth of the shortest lease.
 const SHORTEST: Duration = Duration::from_millis(5);
@@ -15,57 +15,61 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const STOPPING: Duration = Duration::from_millis(50);
 
 /// The heart before it starts.
-pub(crate) struct Heart<C: QueueConnection> {
-    crew: Arc<Crew<C>>,
+pub(crate) struct Heartbeat<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
     pause: Duration,
 }
 
-impl<C: QueueConnection> Heart<C> {
+impl<C: QueueConnection> Heartbeat<C> {
     /// The heart of a crew, if one of its lanes has leases.
-    pub(crate) fn new(crew: &Arc<Crew<C>>) -> Option<Self> {
-        let pause = crew.lanes.iter().filter_map(|lane| lane.pulse()).min()?;
-        Some(Heart { crew: crew.clone(), pause: pause.max(SHORTEST) })
+    pub(crate) fn new(shared: &Arc<PollerShared<C>>) -> Option<Self> {
+        let pause = shared.runners.iter().filter_map(|runner| runner.heartbeat_interval()).min()?;
+        Some(Heartbeat { shared: shared.clone(), pause: pause.max(SHORTEST) })
     }
 
     /// Beats until every worker has left, or is left behind.
     pub(crate) fn run(self) {
-        let crew = &*self.crew;
-        let _presence = Presence(crew);
+        let shared = &*self.shared;
+        let _thread_guard = ThreadGuard(shared);
         // A lock that is held for long must not keep the other leases from being extended.
         let limits = SessionLimits {
-            lock_timeout: crew.limits.lock_timeout.min(self.pause),
+            lock_timeout: shared.limits.lock_timeout.min(self.pause),
             timeout: self.pause.max(Duration::from_secs(1)),
             attempts: false,
         };
-        let mut link = Link::new(crew.pool.clone(), crew.settings.pool_timeout.min(self.pause), limits);
+        let mut holder = SessionHolder::new(shared.pool.clone(), shared.settings.pool_timeout.min(self.pause), limits);
         // At once: later the application may have taken every other connection. A beat tries again, and tells why not.
-        let _ = link.session();
+        let _ = holder.session();
         loop {
-            let is_stopping = crew.is_stopping();
-            for_each_lane(crew, &mut link, |lane, link| lane.beat(link, &crew.noise, is_stopping));
-            if crew.has_revoked() {
-                return for_each_lane(crew, &mut link, |lane, link| lane.give_back_revoked(link, &crew.noise));
+            let is_stopping = shared.is_stopping();
+            for_each_runner(shared, &mut holder, |runner, holder| runner.heartbeat(holder, &shared.log, is_stopping));
+            if shared.has_revoked() {
+                return for_each_runner(shared, &mut holder, |runner, holder| {
+                    runner.give_back_revoked(holder, &shared.log)
+                });
             }
-            if is_stopping && crew.is_last() {
+            if is_stopping && shared.is_last() {
                 // Once more, for what the last of them has claimed.
-                return for_each_lane(crew, &mut link, |lane, link| lane.beat(link, &crew.noise, true));
+                return for_each_runner(shared, &mut holder, |runner, holder| {
+                    runner.heartbeat(holder, &shared.log, true)
+                });
             }
-            crew.rest(self.pause, STOPPING);
+            shared.sleep_until_change(self.pause, STOPPING);
         }
     }
 }
 
 /// Does something for each lane. A panic, which is ours, the driver's or a key's, must not end the leases of all.
-fn for_each_lane<C: QueueConnection>(
-    crew: &Crew<C>,
-    link: &mut Link<C>,
-    mut work: impl FnMut(&dyn Lane<C>, &mut Link<C>),
+fn for_each_runner<C: QueueConnection>(
+    shared: &PollerShared<C>,
+    holder: &mut SessionHolder<C>,
+    mut work: impl FnMut(&dyn Runner<C>, &mut SessionHolder<C>),
 ) {
-    for lane in &crew.lanes {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&**lane, link))) {
+    for runner in &shared.runners {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&**runner, holder))) {
             std::mem::forget(panic);
-            crew.noise.warn(lane.entity(), "the keeping of leases panicked");
-            link.close();
+            shared.log.warn(runner.entity(), "the keeping of leases panicked");
+            holder.close();
         }
     }
 }

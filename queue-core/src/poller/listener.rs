@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::poll_timer::Watch;
-use super::shared::Crew;
-use crate::backend::{Link, QueueConnection, Session};
+use super::poll_timer::PollTimer;
+use super::shared::PollerShared;
+use crate::backend::{QueueConnection, Session, SessionHolder};
 use crate::row::failure_text;
 
 /// How long the scout rests between two times that it asks its connection for notifications, which Diesel can only ask for
@@ -30,12 +30,12 @@ const MISSED_WITHIN: Duration = Duration::from_secs(3600);
 /// What the scout listens for.
 pub(crate) struct Listener {
     channels: Vec<Channel>,
-    last_heard: Instant,
+    last_received: Instant,
 }
 
 /// The channel of one lane.
 struct Channel {
-    pub(crate) lane: usize,
+    pub(crate) runner: usize,
     pub(crate) name: String,
     misses: Misses,
 }
@@ -49,66 +49,68 @@ struct Misses {
 
 impl Listener {
     /// The listener of a crew.
-    pub(crate) fn new<C: QueueConnection>(crew: &Crew<C>) -> QueryResult<Self> {
+    pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> QueryResult<Self> {
         let mut channels = Vec::new();
-        for (number, lane) in crew.lanes.iter().enumerate() {
-            let channel = lane.channel()?;
-            channels.extend(channel.map(|name| Channel { lane: number, name, misses: Misses::default() }));
+        for (number, runner) in shared.runners.iter().enumerate() {
+            let channel = runner.channel()?;
+            channels.extend(channel.map(|name| Channel { runner: number, name, misses: Misses::default() }));
         }
-        Ok(Listener { channels, last_heard: Instant::now() })
+        Ok(Listener { channels, last_received: Instant::now() })
     }
 
     /// Whether there is anything to be heard. While the workers of a lane are at it, nobody has to be told of its work; they
     /// say when they find nothing more.
-    pub(crate) fn listens<C: QueueConnection>(&self, link: &mut Link<C>, crew: &Crew<C>) -> bool {
-        let Some(session) = link.open_session() else { return false };
-        self.channels.iter().any(|channel| session.ears.listen(&channel.name) && !crew.heat_of(channel.lane).0)
+    pub(crate) fn listens<C: QueueConnection>(&self, holder: &mut SessionHolder<C>, shared: &PollerShared<C>) -> bool {
+        let Some(session) = holder.open_session() else { return false };
+        self.channels
+            .iter()
+            .any(|channel| session.subscriptions.listen(&channel.name) && !shared.work_of(channel.runner).0)
     }
 
     /// How long to rest before the next time.
     pub(crate) fn pause(&self) -> Duration {
-        (self.last_heard.elapsed() / PAUSES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+        (self.last_received.elapsed() / PAUSES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 
     /// Takes from the connection what was notified of, which it would keep for ever, and brings forward the looks at those
     /// lanes. Returns whether there are any.
-    pub(crate) fn hear<C: QueueConnection>(
+    pub(crate) fn receive<C: QueueConnection>(
         &mut self,
-        link: &mut Link<C>,
-        crew: &Crew<C>,
-        watches: &mut [Watch],
+        holder: &mut SessionHolder<C>,
+        shared: &PollerShared<C>,
+        timers: &mut [PollTimer],
     ) -> bool {
         if self.channels.is_empty() {
             return false;
         }
         // The next look opens the session, and has its own patience with a database in trouble.
-        let Some(session) = link.open_session() else { return false };
+        let Some(session) = holder.open_session() else { return false };
         // Nobody knows what was missed before.
-        let mut heard = self.listen(session, crew);
+        let mut received = self.listen(session, shared);
         let mut is_lost = false;
         match session.notified() {
-            Ok(notified) => heard.extend(notified),
+            Ok(notified) => received.extend(notified),
             Err(error) => {
                 let error = failure_text(&error, 500);
-                crew.noise.warn("poller", &format!("the session that listens for new rows is lost: {error}"));
-                link.close();
+                shared.log.warn("poller", &format!("the session that listens for new rows is lost: {error}"));
+                holder.close();
                 is_lost = true;
             }
         }
         let now = Instant::now();
         let mut is_any = false;
         for channel in &mut self.channels {
-            let is_heard = heard.contains(&channel.name);
-            if is_heard {
-                (self.last_heard, channel.misses) = (now, Misses::default());
+            let is_received = received.contains(&channel.name);
+            if is_received {
+                (self.last_received, channel.misses) = (now, Misses::default());
             }
-            if !is_heard && !is_lost {
+            if !is_received && !is_lost {
                 continue;
             }
-            if crew.heat_of(channel.lane).0 {
-                watches[channel.lane].remember(now);
+            if shared.work_of(channel.runner).0 {
+                timers[channel.runner].remember(now);
             } else {
-                watches[channel.lane].look_soon(now);
+                timers[channel.runner].probe_soon(now);
                 is_any = true;
             }
         }
@@ -117,26 +119,26 @@ impl Listener {
 
     /// Tells the session of the channels on which it does not listen yet: at once, and where it cannot, again at the poll
     /// interval. Returns those on which it does from now on.
-    fn listen<C: QueueConnection>(&self, session: &mut Session<C>, crew: &Crew<C>) -> Vec<String> {
+    fn listen<C: QueueConnection>(&self, session: &mut Session<C>, shared: &PollerShared<C>) -> Vec<String> {
         let now = Instant::now();
         let mut listened = Vec::new();
-        if session.ears.next_try.is_some_and(|next_try| now < next_try) {
+        if session.subscriptions.next_try.is_some_and(|next_try| now < next_try) {
             return listened;
         }
-        session.ears.next_try = now.checked_add(crew.settings.poll_interval);
-        for Channel { lane, name, .. } in &self.channels {
-            if session.ears.listen(name) {
+        session.subscriptions.next_try = now.checked_add(shared.settings.poll_interval);
+        for Channel { runner, name, .. } in &self.channels {
+            if session.subscriptions.listen(name) {
                 continue;
             }
             match session.listen(name) {
                 Ok(()) => {
-                    session.ears.channels.push(name.clone());
+                    session.subscriptions.channels.push(name.clone());
                     listened.push(name.clone());
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     let text = format!("cannot listen for new rows, which are polled for: {error}");
-                    crew.noise.warn(crew.lanes[*lane].entity(), &text);
+                    shared.log.warn(shared.runners[*runner].entity(), &text);
                 }
             }
         }
@@ -144,13 +146,18 @@ impl Listener {
     }
 
     /// A look at this lane has found what nobody had told of.
-    pub(crate) fn has_missed<C: QueueConnection>(&mut self, lane: usize, link: &mut Link<C>, crew: &Crew<C>) {
-        let Some(session) = link.open_session() else { return };
-        let Some(channel) = self.channels.iter_mut().find(|channel| channel.lane == lane) else { return };
-        if session.ears.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
+    pub(crate) fn has_missed<C: QueueConnection>(
+        &mut self,
+        runner: usize,
+        holder: &mut SessionHolder<C>,
+        shared: &PollerShared<C>,
+    ) {
+        let Some(session) = holder.open_session() else { return };
+        let Some(channel) = self.channels.iter_mut().find(|channel| channel.runner == runner) else { return };
+        if session.subscriptions.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
             let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
                          between, or a trigger switched off?";
-            crew.noise.warn(crew.lanes[lane].entity(), cause);
+            shared.log.warn(shared.runners[runner].entity(), cause);
         }
     }
 }

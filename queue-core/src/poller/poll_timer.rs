@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// quarter of the time that has passed. Then each doubles it.
 const DENSE: Duration = Duration::from_millis(5);
 
-const FIRST_GLANCE: Duration = Duration::from_micros(250);
+const FIRST_PAUSE: Duration = Duration::from_micros(250);
 
-const LONGEST_GLANCE: Duration = Duration::from_millis(512);
+const LONGEST_PAUSE: Duration = Duration::from_millis(512);
 
 /// How long an announced enqueue is awaited: whoever takes longer is found by the next ordinary look.
 const PATIENCE: Duration = Duration::from_millis(1000);
@@ -22,11 +22,11 @@ const COST: Duration = Duration::from_millis(2);
 const BURST: Duration = Duration::from_millis(128);
 
 /// When a lane is looked at next.
-pub(crate) struct Watch {
-    pub(crate) next_look: Instant,
+pub(crate) struct PollTimer {
+    pub(crate) next_probe: Instant,
     pub(crate) troubles: u32,
     /// Not before this is it sounded beside the workers.
-    pub(crate) next_sounding: Instant,
+    pub(crate) next_low_water_probe: Instant,
     /// Not before this does what is heard of new rows bring a look: the last one has found that it would be in vain.
     not_before: Instant,
     /// Whether the last look found nothing due, and how many turns had ended before it.
@@ -42,13 +42,13 @@ pub(crate) struct Watch {
     is_routine: bool,
 }
 
-impl Watch {
+impl PollTimer {
     /// A lane that is looked at now.
     pub(crate) fn new(now: Instant) -> Self {
-        Watch {
-            next_look: now,
+        PollTimer {
+            next_probe: now,
             troubles: 0,
-            next_sounding: now,
+            next_low_water_probe: now,
             not_before: now,
             nothing_due: false,
             turns_seen: 0,
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// Counts a look. Returns whether nobody has asked for it.
-    pub(crate) fn looks(&mut self, now: Instant) -> bool {
+    pub(crate) fn begins_probe(&mut self, now: Instant) -> bool {
         self.spent_until = self.spent_until.max(now) + COST;
         std::mem::take(&mut self.is_routine)
     }
@@ -68,7 +68,7 @@ impl Watch {
     /// A row is about to be enqueued.
     pub(crate) fn await_enqueue(&mut self, now: Instant) {
         self.awaited_since = Some(now);
-        self.look_at(now + FIRST_GLANCE);
+        self.probe_at(now + FIRST_PAUSE);
     }
 
     /// The workers are at it; if a row is enqueued, or is about to be, it matters as soon as they find nothing more.
@@ -82,20 +82,20 @@ impl Watch {
         if self.remembered.take().is_some_and(|since| now.saturating_duration_since(since) < PATIENCE * 2) {
             return self.await_enqueue(now);
         }
-        let glance = self.awaited_since.and_then(|since| glance_after(now.saturating_duration_since(since)));
-        if let Some(pause) = glance {
-            self.look_at(now + pause);
+        let pause = self.awaited_since.and_then(|since| pause_after(now.saturating_duration_since(since)));
+        if let Some(pause) = pause {
+            self.probe_at(now + pause);
         }
     }
 
     /// A row has been enqueued, and can be seen.
-    pub(crate) fn look_soon(&mut self, now: Instant) {
-        self.look_at(now);
+    pub(crate) fn probe_soon(&mut self, now: Instant) {
+        self.probe_at(now);
     }
 
     /// Somebody asks for a look.
-    pub(crate) fn look_now(&mut self, now: Instant) {
-        self.next_look = now;
+    pub(crate) fn probe_now(&mut self, now: Instant) {
+        self.next_probe = now;
         self.is_routine = false;
     }
 
@@ -105,43 +105,43 @@ impl Watch {
     }
 
     /// Sets the next look. An announced enqueue may want it earlier, but not within `pause`.
-    pub(crate) fn look_again_in(&mut self, wait: Duration, pause: Duration, is_routine: bool) {
+    pub(crate) fn probe_again_in(&mut self, wait: Duration, pause: Duration, is_routine: bool) {
         let now = Instant::now();
-        self.next_look = now + wait;
+        self.next_probe = now + wait;
         self.not_before = now + pause.min(wait);
         self.is_routine = is_routine;
-        let glance = self.awaited_since.and_then(|since| glance_after(now.saturating_duration_since(since)));
-        match glance {
-            Some(pause) => self.look_at(now + pause),
+        let pause = self.awaited_since.and_then(|since| pause_after(now.saturating_duration_since(since)));
+        match pause {
+            Some(pause) => self.probe_at(now + pause),
             None => self.awaited_since = None,
         }
     }
 
     /// Sets the next look at a lane whose workers are at it: an enqueue that is still awaited then is looked for after them.
-    pub(crate) fn look_beside_the_workers_in(&mut self, wait: Duration) {
-        self.next_look = Instant::now() + wait;
+    pub(crate) fn probe_beside_the_workers_in(&mut self, wait: Duration) {
+        self.next_probe = Instant::now() + wait;
     }
 
     /// Sets the next look, and nothing that is heard of new rows brings it forward.
-    pub(crate) fn rest(&mut self, wait: Duration) {
-        self.next_look = Instant::now() + wait;
-        self.not_before = self.next_look;
+    pub(crate) fn back_off(&mut self, wait: Duration) {
+        self.next_probe = Instant::now() + wait;
+        self.not_before = self.next_probe;
         self.is_routine = false;
     }
 
     /// Looks at a time, or as soon after it as is granted, unless a look is to come earlier.
-    fn look_at(&mut self, time: Instant) {
+    fn probe_at(&mut self, time: Instant) {
         let time = time.max(self.not_before);
         let granted = self.spent_until.checked_sub(BURST).map_or(time, |granted| granted.max(time));
-        self.next_look = self.next_look.min(granted);
+        self.next_probe = self.next_probe.min(granted);
         self.is_routine = false;
     }
 }
 
 /// The pause after a glance, by the time since the announcement; `None`: it was the last.
-fn glance_after(elapsed: Duration) -> Option<Duration> {
+fn pause_after(elapsed: Duration) -> Option<Duration> {
     let pause = if elapsed < DENSE { elapsed / 4 } else { elapsed };
-    (elapsed < PATIENCE).then(|| pause.clamp(FIRST_GLANCE, LONGEST_GLANCE))
+    (elapsed < PATIENCE).then(|| pause.clamp(FIRST_PAUSE, LONGEST_PAUSE))
 }
 
 #[cfg(test)]
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn glances_are_dense_at_first_and_then_double() {
-        let mut times = vec![FIRST_GLANCE];
-        while let Some(pause) = glance_after(times[times.len() - 1]) {
+        let mut times = vec![FIRST_PAUSE];
+        while let Some(pause) = pause_after(times[times.len() - 1]) {
             times.push(times[times.len() - 1] + pause);
         }
         assert!(times.windows(2).take(10).all(|pair| pair[1] - pair[0] <= Duration::from_millis(1)), "{times:?}");
@@ -162,50 +162,50 @@ mod tests {
     #[test]
     fn however_many_rows_are_announced_the_looks_are_bounded() {
         let start = Instant::now();
-        let mut watch = Watch::new(start);
-        let mut looks = 0;
+        let mut timer = PollTimer::new(start);
+        let mut probes = 0;
         for microseconds in (0..1_000_000).step_by(100) {
             let now = start + Duration::from_micros(microseconds);
-            watch.await_enqueue(now);
-            if watch.next_look <= now {
-                looks += 1;
-                watch.looks(now);
-                watch.next_look = now + Duration::from_secs(1);
+            timer.await_enqueue(now);
+            if timer.next_probe <= now {
+                probes += 1;
+                timer.begins_probe(now);
+                timer.next_probe = now + Duration::from_secs(1);
             }
         }
-        assert!((500..=565).contains(&looks), "{looks}");
+        assert!((500..=565).contains(&probes), "{probes}");
     }
 
     #[test]
     fn what_is_heard_of_new_rows_brings_no_look_within_the_pause() {
-        let mut watch = Watch::new(Instant::now());
+        let mut timer = PollTimer::new(Instant::now());
         let pause = Duration::from_millis(50);
-        watch.look_again_in(Duration::from_secs(600), pause, false);
-        let last = watch.next_look;
-        let heard = last - Duration::from_secs(600);
-        watch.look_soon(heard);
-        watch.await_enqueue(heard);
-        assert_eq!(watch.next_look, heard + pause);
+        timer.probe_again_in(Duration::from_secs(600), pause, false);
+        let last = timer.next_probe;
+        let received = last - Duration::from_secs(600);
+        timer.probe_soon(received);
+        timer.await_enqueue(received);
+        assert_eq!(timer.next_probe, received + pause);
 
-        watch.rest(Duration::from_secs(600));
-        let last = watch.next_look;
-        watch.look_soon(heard);
-        watch.await_enqueue(heard);
-        assert_eq!(watch.next_look, last);
-        watch.look_now(heard);
-        assert_eq!(watch.next_look, heard);
+        timer.back_off(Duration::from_secs(600));
+        let last = timer.next_probe;
+        timer.probe_soon(received);
+        timer.await_enqueue(received);
+        assert_eq!(timer.next_probe, last);
+        timer.probe_now(received);
+        assert_eq!(timer.next_probe, received);
     }
 
     #[test]
     fn what_is_enqueued_while_the_workers_are_at_it_is_looked_for_after_them() {
         let start = Instant::now();
-        let mut watch = Watch::new(start);
-        watch.next_look = start + PATIENCE;
-        watch.recall(start);
-        assert_eq!(watch.next_look, start + PATIENCE);
-        watch.remember(start);
-        assert_eq!(watch.next_look, start + PATIENCE);
-        watch.recall(start);
-        assert_eq!(watch.next_look, start + FIRST_GLANCE);
+        let mut timer = PollTimer::new(start);
+        timer.next_probe = start + PATIENCE;
+        timer.recall(start);
+        assert_eq!(timer.next_probe, start + PATIENCE);
+        timer.remember(start);
+        assert_eq!(timer.next_probe, start + PATIENCE);
+        timer.recall(start);
+        assert_eq!(timer.next_probe, start + FIRST_PAUSE);
     }
 }

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
-use super::heartbeat::Heart;
+use super::heartbeat::Heartbeat;
 use super::listener::Listener;
-use super::preflight::{check_entities, check_pool, check_tables, gates};
+use super::preflight::{check_entities, check_pool, check_tables, window_gates};
 use super::scout::Scout;
 use super::serve::HandlerFor;
 use super::settings::PollerSettings;
-use super::shared::{Crew, spawn};
-use super::wake::Bell;
+use super::shared::{PollerShared, spawn};
+use super::wake::WakeSignal;
 use super::worker::Worker;
-use crate::attempt::{Lane, Tally};
+use crate::attempt::{Runner, Tally};
 use crate::backend::{QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::entity::{Entity, HasStages, Window};
@@ -30,7 +30,7 @@ use crate::statement::QueueOn;
 /// The stages of an entity.
 type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
 
-type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Lane<C>>, Error> + Send>;
+type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Runner<C>>, Error> + Send>;
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
 /// [`run_until_idle`](Poller::run_until_idle).
@@ -80,7 +80,7 @@ impl<C: QueueConnection> Poller<C> {
     where
         Q: QueueOn<C>,
     {
-        self.served.push(Box::new(|settings| Ok(handler.into_lane(settings)?.0)));
+        self.served.push(Box::new(|settings| Ok(handler.into_runner(settings)?.0)));
         self
     }
 
@@ -115,9 +115,9 @@ impl<C: QueueConnection> Poller<C> {
                 let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
                 return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
             }
-            let mut lane = handler.into_lane(settings)?.0;
-            lane.serve_stages(stages);
-            Ok(lane)
+            let mut runner = handler.into_runner(settings)?.0;
+            runner.serve_stages(stages);
+            Ok(runner)
         }));
         self
     }
@@ -194,8 +194,8 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Reads rows ahead however slowly messages come: for tests.
     #[doc(hidden)]
-    pub fn read_ahead_at_once(mut self) -> Self {
-        self.settings.read_ahead_at_once = true;
+    pub fn prefetch_at_once(mut self) -> Self {
+        self.settings.prefetch_at_once = true;
         self
     }
 
@@ -243,35 +243,38 @@ impl<C: QueueConnection> Poller<C> {
             return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
         }
         settings.check()?;
-        let mut lanes = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
+        let mut runners = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
         if settings.low_water_at_once {
-            lanes.iter_mut().for_each(|lane| lane.use_low_water_at_once());
+            runners.iter_mut().for_each(|runner| runner.use_low_water_at_once());
         }
-        if settings.read_ahead_at_once {
-            lanes.iter_mut().for_each(|lane| lane.read_ahead_at_once());
+        if settings.prefetch_at_once {
+            runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
         }
-        check_entities(&lanes)?;
-        check_pool(&settings, &lanes, pool.max_size())?;
-        let gates = gates(&lanes, &settings)?;
-        let timeout = lanes.iter().map(|lane| lane.timeout()).max().unwrap_or_default();
+        check_entities(&runners)?;
+        check_pool(&settings, &runners, pool.max_size())?;
+        let window_gates = window_gates(&runners, &settings)?;
+        let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
         let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, attempts: true };
-        let database = check_tables(&pool, &settings, limits, &lanes)?;
-        let queues = lanes.iter().filter_map(|lane| lane.recorded_as()).map(str::to_owned).collect();
+        let database = check_tables(&pool, &settings, limits, &runners)?;
+        let queues = runners.iter().filter_map(|runner| runner.recorded_as()).map(str::to_owned).collect();
         let crashes = Crashes::open(settings.crash_accounting, &settings.crash_directory, &database, queues)?;
         // Before the first claim: this process may be the one that starts in a crashed one's place.
         crashes.adopt();
-        let crew = Arc::new(Crew::new(pool, settings, limits, lanes, gates, crashes));
-        let bell = Bell::new();
-        let mut handle =
-            PollerHandle { threads: Vec::new(), control: Box::new(Control { crew: crew.clone(), bell: bell.clone() }) };
-        let scout = Scout::new(crew.clone(), bell.clone(), Listener::new(&crew)?, purpose == Purpose::UntilIdle);
-        handle.threads.push(spawn(&crew, "queueable-scout".to_owned(), move || scout.run())?);
-        if let Some(heart) = Heart::new(&crew) {
-            handle.threads.push(spawn(&crew, "queueable-heart".to_owned(), move || heart.run())?);
+        let shared = Arc::new(PollerShared::new(pool, settings, limits, runners, window_gates, crashes));
+        let wake_signal = WakeSignal::new();
+        let mut handle = PollerHandle {
+            threads: Vec::new(),
+            control: Box::new(Control { shared: shared.clone(), wake_signal: wake_signal.clone() }),
+        };
+        let scout =
+            Scout::new(shared.clone(), wake_signal.clone(), Listener::new(&shared)?, purpose == Purpose::UntilIdle);
+        handle.threads.push(spawn(&shared, "queueable-scout".to_owned(), move || scout.run())?);
+        if let Some(heartbeat) = Heartbeat::new(&shared) {
+            handle.threads.push(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run())?);
         }
-        for number in 0..crew.settings.workers {
-            let worker = Worker::new(crew.clone(), bell.clone());
-            handle.threads.push(spawn(&crew, format!("queueable-{number}"), move || worker.run())?);
+        for number in 0..shared.settings.workers {
+            let worker = Worker::new(shared.clone(), wake_signal.clone());
+            handle.threads.push(spawn(&shared, format!("queueable-{number}"), move || worker.run())?);
         }
         Ok(handle)
     }
@@ -331,8 +334,8 @@ impl PollerHandle {
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
         let Stopped { rolled_back, all_left } = self.control.stop(grace);
-        let substitutes = self.control.take_substitutes();
-        for thread in std::mem::take(&mut self.threads).into_iter().chain(substitutes) {
+        let replacements = self.control.take_replacements();
+        for thread in std::mem::take(&mut self.threads).into_iter().chain(replacements) {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
             if all_left || thread.is_finished() {
@@ -363,7 +366,7 @@ trait Controls: Send + Sync {
     fn tally(&self) -> Tally;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
-    fn take_substitutes(&self) -> Vec<JoinHandle<()>>;
+    fn take_replacements(&self) -> Vec<JoinHandle<()>>;
 }
 
 /// What stopping came to.
@@ -374,38 +377,38 @@ struct Stopped {
 }
 
 struct Control<C: QueueConnection> {
-    crew: Arc<Crew<C>>,
-    bell: Arc<Bell>,
+    shared: Arc<PollerShared<C>>,
+    wake_signal: Arc<WakeSignal>,
 }
 
 impl<C: QueueConnection> Controls for Control<C> {
     fn wake(&self) {
-        self.bell.ring(None);
+        self.wake_signal.notify(None);
     }
 
     fn tally(&self) -> Tally {
-        self.crew.tally()
+        self.shared.tally()
     }
 
     fn stop(&self, grace: Duration) -> Stopped {
-        self.crew.stopping.store(true, Ordering::Release);
-        self.bell.ring(None);
-        self.crew.release_waiting();
+        self.shared.stopping.store(true, Ordering::Release);
+        self.wake_signal.notify(None);
+        self.shared.release_waiting();
         let deadline = Instant::now().checked_add(grace);
-        if self.crew.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: self.crew.is_empty() };
+        if self.shared.wait_until_done(deadline) {
+            return Stopped { rolled_back: 0, all_left: self.shared.is_empty() };
         }
-        let rolled_back = self.crew.revoke_all();
+        let rolled_back = self.shared.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        self.crew.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left: self.crew.is_empty() }
+        self.shared.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.shared.is_empty() }
     }
 
     fn default_grace(&self) -> Duration {
-        self.crew.settings.shutdown_grace
+        self.shared.settings.shutdown_grace
     }
 
-    fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
-        self.crew.take_substitutes()
+    fn take_replacements(&self) -> Vec<JoinHandle<()>> {
+        self.shared.take_replacements()
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use super::settings::PollerSettings;
-use super::window_gate::Gate;
-use crate::attempt::Lane;
+use super::window_gate::WindowGate;
+use crate::attempt::Runner;
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionLimits};
 use crate::entity::jittered;
 use crate::error::Error;
@@ -17,10 +17,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) fn check_pool<C: QueueConnection>(
     settings: &PollerSettings,
-    lanes: &[Box<dyn Lane<C>>],
+    runners: &[Box<dyn Runner<C>>],
     pool_size: u32,
 ) -> Result<(), Error> {
-    let has_leases = lanes.iter().any(|lane| lane.pulse().is_some());
+    let has_leases = runners.iter().any(|runner| runner.heartbeat_interval().is_some());
     let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
     if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
         let expected = if has_leases {
@@ -33,10 +33,10 @@ pub(crate) fn check_pool<C: QueueConnection>(
     Ok(())
 }
 
-pub(crate) fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> Result<(), Error> {
-    for (i, lane) in lanes.iter().enumerate() {
-        if lanes[..i].iter().any(|other| other.queue() == lane.queue()) {
-            let (setting, found) = ("an entity that is served twice", lane.entity().to_owned());
+pub(crate) fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<(), Error> {
+    for (i, runner) in runners.iter().enumerate() {
+        if runners[..i].iter().any(|other| other.queue() == runner.queue()) {
+            let (setting, found) = ("an entity that is served twice", runner.entity().to_owned());
             return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
         }
     }
@@ -44,14 +44,15 @@ pub(crate) fn check_entities<C: QueueConnection>(lanes: &[Box<dyn Lane<C>>]) -> 
 }
 
 /// Reads the windows of the entities.
-pub(crate) fn gates<C: QueueConnection>(
-    lanes: &[Box<dyn Lane<C>>],
+pub(crate) fn window_gates<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
     settings: &PollerSettings,
-) -> Result<Vec<Gate>, Error> {
-    let gates = lanes.iter().map(|lane| Gate::new(lane.entity(), lane.window(), settings.window.as_ref()));
+) -> Result<Vec<WindowGate>, Error> {
+    let window_gates =
+        runners.iter().map(|runner| WindowGate::new(runner.entity(), runner.window(), settings.window.as_ref()));
     let (mut open, mut findings) = (Vec::new(), Vec::new());
-    gates.for_each(|gate| match gate {
-        Ok(gate) => open.push(gate),
+    window_gates.for_each(|window_gate| match window_gate {
+        Ok(window_gate) => open.push(window_gate),
         Err(finding) => findings.push(finding),
     });
     if findings.is_empty() { Ok(open) } else { Err(Error::Unsafe(findings)) }
@@ -65,11 +66,11 @@ pub(crate) fn check_tables<C: QueueConnection>(
     pool: &Pool<ConnectionManager<C>>,
     settings: &PollerSettings,
     limits: SessionLimits,
-    lanes: &[Box<dyn Lane<C>>],
+    runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
     let begun = Instant::now();
     loop {
-        match check_tables_once(pool, settings, limits, lanes) {
+        match check_tables_once(pool, settings, limits, runners) {
             Err(Error::Database(error))
                 if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
             {
@@ -84,12 +85,12 @@ fn check_tables_once<C: QueueConnection>(
     pool: &Pool<ConnectionManager<C>>,
     settings: &PollerSettings,
     limits: SessionLimits,
-    lanes: &[Box<dyn Lane<C>>],
+    runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
     let mut session = Session::open(pool, settings.pool_timeout, limits)?;
     let mut findings = Vec::new();
-    for lane in lanes {
-        findings.extend(lane.check(&mut session)?);
+    for runner in runners {
+        findings.extend(runner.check(&mut session)?);
     }
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }

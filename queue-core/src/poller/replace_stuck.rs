@@ -2,50 +2,50 @@
 
 use std::sync::Arc;
 
-use super::shared::{Crew, spawn};
-use super::wake::Bell;
+use super::shared::{PollerShared, spawn};
+use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::{Slot, Turn};
-use crate::backend::{Link, QueueBackend, QueueConnection};
-use crate::crash::exclusive_run as alone;
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::crash::exclusive_run;
 use crate::row::failure_text;
 
 /// Records the failure of a handler whose session was ended, and starts another worker in its place.
 ///
 /// At once, and not when the handler returns: a row that is due for as long as its handler never returns would take
 /// every worker, one after the other.
-pub(crate) fn substitute<C: QueueConnection>(
-    crew: &Arc<Crew<C>>,
-    bell: &Arc<Bell>,
-    link: &mut Link<C>,
+pub(crate) fn replace_stuck<C: QueueConnection>(
+    shared: &Arc<PollerShared<C>>,
+    wake_signal: &Arc<WakeSignal>,
+    holder: &mut SessionHolder<C>,
     slot: &Arc<Slot>,
 ) {
     // Where no session can be ended from outside, the handler keeps the only write lock: nobody can do anything.
-    if (<C::Backend as QueueBackend>::ONE_WRITER && !slot.is_leased()) || crew.is_stopping() {
+    if (<C::Backend as QueueBackend>::ONE_WRITER && !slot.is_leased()) || shared.is_stopping() {
         return;
     }
     let Some(mut row) = slot.give_up() else { return };
-    alone::is_stuck(slot.place());
+    exclusive_run::is_stuck(slot.permit());
     let mut ended = Turn::Interrupted;
-    for lane in &crew.lanes {
-        match lane.give_up(link, slot, &crew.noise, row) {
+    for runner in &shared.runners {
+        match runner.give_up(holder, slot, &shared.log, row) {
             Ok(turn) => {
                 ended = turn;
                 break;
             }
-            Err(of_another_lane) => row = of_another_lane,
+            Err(of_another_runner) => row = of_another_runner,
         }
     }
-    crew.give_up_turn(ended);
-    let (stuck, most) = (crew.stuck(), crew.settings.max_stuck_workers.unwrap_or(crew.settings.workers));
+    shared.give_up_turn(ended);
+    let (stuck, most) = (shared.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
-        return crew.noise.warn("poller", &text);
+        return shared.log.warn("poller", &text);
     }
     slot.replace();
-    let worker = Worker::new(crew.clone(), bell.clone());
-    match spawn(crew, "queueable-substitute".to_owned(), move || worker.run()) {
-        Ok(thread) => crew.keep_substitute(thread),
-        Err(error) => crew.noise.warn("poller", &failure_text(&error, 500)),
+    let worker = Worker::new(shared.clone(), wake_signal.clone());
+    match spawn(shared, "queueable-substitute".to_owned(), move || worker.run()) {
+        Ok(thread) => shared.keep_replacement(thread),
+        Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),
     }
 }

@@ -1,13 +1,13 @@
 //! Which handler serves an entity: it follows from the entity's mode.
 
 use super::settings::PollerSettings;
-use crate::attempt::{BoxedLane, Served};
+use crate::attempt::{BoxedRunner, TransactionRunner};
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
-use crate::group::GroupLane;
+use crate::group::GroupRunner;
 use crate::handler::{Handler, LeaseHandler};
-use crate::lease::LeaseLane;
+use crate::lease::LeaseRunner;
 use crate::statement::QueueOn;
 
 /// What serves the entity `Q`: a [`Handler`] in transaction and group mode, a [`LeaseHandler`] in lease mode.
@@ -24,7 +24,7 @@ use crate::statement::QueueOn;
 )]
 pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Sized + Send {
     #[doc(hidden)]
-    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error>;
+    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>;
 }
 
 impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
@@ -33,8 +33,8 @@ where
     C: QueueConnection,
     H: Handler<Q, C> + 'static,
 {
-    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
-        Ok(BoxedLane(Box::new(Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?)))
+    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?)))
     }
 }
 
@@ -44,9 +44,9 @@ where
     C: QueueConnection,
     H: Handler<Q, C> + 'static,
 {
-    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
-        let served = Served::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
-        Ok(BoxedLane(Box::new(GroupLane::new(served))))
+    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+        let served = TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
+        Ok(BoxedRunner(Box::new(GroupRunner::new(served))))
     }
 }
 
@@ -56,8 +56,8 @@ where
     C: QueueConnection,
     H: LeaseHandler<Q, C> + 'static,
 {
-    fn into_lane(self, settings: &PollerSettings) -> Result<BoxedLane<C>, Error> {
+    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
         let PollerSettings { error_text_limit, claim_batch, claim_style, .. } = *settings;
-        Ok(BoxedLane(Box::new(LeaseLane::<Q, C, H>::new(self, error_text_limit, claim_batch, claim_style)?)))
+        Ok(BoxedRunner(Box::new(LeaseRunner::<Q, C, H>::new(self, error_text_limit, claim_batch, claim_style)?)))
     }
 }

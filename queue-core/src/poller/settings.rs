@@ -74,7 +74,7 @@ pub struct PollerSettings {
     pub low_water_at_once: bool,
     #[doc(hidden)]
     #[serde(skip)]
-    pub read_ahead_at_once: bool,
+    pub prefetch_at_once: bool,
 }
 
 impl Default for PollerSettings {
@@ -93,7 +93,7 @@ impl Default for PollerSettings {
             crash_accounting: CrashAccounting::On,
             crash_directory: default_directory(),
             low_water_at_once: false,
-            read_ahead_at_once: false,
+            prefetch_at_once: false,
         }
     }
 }

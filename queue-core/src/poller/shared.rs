@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{ConnectionManager, Pool};
 
 use super::settings::PollerSettings;
-use super::window_gate::Gate;
-use crate::attempt::{Lane, Slot, Tally, Turn};
-use crate::backend::{Link, QueueBackend, QueueConnection, Session, SessionLimits};
-use crate::crash::{Crashes, Recorder, exclusive_run as alone};
+use super::window_gate::WindowGate;
+use crate::attempt::{Runner, Slot, Tally, Turn};
+use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
 use crate::lock::unpoisoned;
-use crate::log::Noise;
+use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 
 /// The shared state of a poller.
-pub(crate) struct Crew<C: QueueConnection> {
+pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) pool: Pool<ConnectionManager<C>>,
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
-    pub(crate) lanes: Vec<Box<dyn Lane<C>>>,
+    pub(crate) runners: Vec<Box<dyn Runner<C>>>,
     /// When the messages of each lane may be worked.
-    pub(crate) gates: Vec<Gate>,
+    pub(crate) window_gates: Vec<WindowGate>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that took the places of stuck ones.
-    substitutes: Mutex<Vec<JoinHandle<()>>>,
+    replacements: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
-    pub(crate) noise: Noise,
+    pub(crate) log: RateLimitedLog,
     pub(crate) stopping: AtomicBool,
-    board: Mutex<Board>,
+    board: Mutex<WorkBoard>,
     /// Waited for by workers without work.
     work: Condvar,
     /// Waited for by everybody who waits for threads to leave or for the poller to stop.
@@ -44,8 +44,8 @@ pub(crate) struct Crew<C: QueueConnection> {
 }
 
 /// Which lanes have work.
-struct Board {
-    lanes: Vec<Heat>,
+struct WorkBoard {
+    runners: Vec<RunnerWork>,
     running: isize,
     /// How many of them were given up: nobody waits for their handlers. A turn may end before it is counted here.
     stuck: isize,
@@ -53,47 +53,52 @@ struct Board {
     next: usize,
 }
 
-impl Board {
+impl WorkBoard {
     /// Gives leave for a turn on the next hot lane.
-    fn hot_lane(&mut self) -> Option<Leave> {
-        let lanes = self.lanes.len();
-        let lane = (0..lanes).map(|i| (self.next + i) % lanes).find(|lane| self.lanes[*lane].hot)?;
-        self.next = (lane + 1) % lanes;
+    fn permit(&mut self) -> Option<TurnPermit> {
+        let runners = self.runners.len();
+        let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].has_work)?;
+        self.next = (runner + 1) % runners;
         self.running += 1;
-        Some(Leave { lane, sparks: self.lanes[lane].sparks })
+        Some(TurnPermit { runner, generation: self.runners[runner].generation })
     }
 }
 
 #[derive(Clone, Default)]
-struct Heat {
-    hot: bool,
+struct RunnerWork {
+    has_work: bool,
     /// Raised whenever somebody says that there may be work; a worker that found none only cools what it has seen.
-    sparks: u64,
+    generation: u64,
     /// How many turns in a row found nothing although the lane was said to be hot.
-    fruitless: u32,
+    empty_turns: u32,
 }
 
 /// A worker's leave to take a turn on a lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Leave {
-    pub(crate) lane: usize,
-    sparks: u64,
+pub(crate) struct TurnPermit {
+    pub(crate) runner: usize,
+    generation: u64,
 }
 
-impl<C: QueueConnection> Crew<C> {
+impl<C: QueueConnection> PollerShared<C> {
     pub(crate) fn new(
         pool: Pool<ConnectionManager<C>>,
         settings: PollerSettings,
         limits: SessionLimits,
-        mut lanes: Vec<Box<dyn Lane<C>>>,
-        gates: Vec<Gate>,
+        mut runners: Vec<Box<dyn Runner<C>>>,
+        window_gates: Vec<WindowGate>,
         crashes: Crashes,
     ) -> Self {
         let crashes = Arc::new(crashes);
         let writer = Arc::default();
-        lanes.iter_mut().for_each(|lane| lane.take_turns_with(&writer));
-        Crew {
-            board: Mutex::new(Board { lanes: vec![Heat::default(); lanes.len()], running: 0, stuck: 0, next: 0 }),
+        runners.iter_mut().for_each(|runner| runner.take_turns_with(&writer));
+        PollerShared {
+            board: Mutex::new(WorkBoard {
+                runners: vec![RunnerWork::default(); runners.len()],
+                running: 0,
+                stuck: 0,
+                next: 0,
+            }),
             work: Condvar::new(),
             ended: Condvar::new(),
             writer,
@@ -102,15 +107,15 @@ impl<C: QueueConnection> Crew<C> {
             threads_left: AtomicUsize::new(0),
             revoked: AtomicBool::new(false),
             slots: Mutex::default(),
-            substitutes: Mutex::default(),
+            replacements: Mutex::default(),
             crashes,
-            noise: Noise::default(),
+            log: RateLimitedLog::default(),
             stopping: AtomicBool::new(false),
             pool,
             settings,
             limits,
-            lanes,
-            gates,
+            runners,
+            window_gates,
         }
     }
 
@@ -137,15 +142,15 @@ impl<C: QueueConnection> Crew<C> {
     }
 
     /// Keeps the thread that took a stuck one's place.
-    pub(crate) fn keep_substitute(&self, thread: JoinHandle<()>) {
-        let mut substitutes = unpoisoned(self.substitutes.lock());
-        substitutes.retain(|thread| !thread.is_finished());
-        substitutes.push(thread);
+    pub(crate) fn keep_replacement(&self, thread: JoinHandle<()>) {
+        let mut replacements = unpoisoned(self.replacements.lock());
+        replacements.retain(|thread| !thread.is_finished());
+        replacements.push(thread);
     }
 
     /// Takes the threads that took the places of stuck ones.
-    pub(crate) fn take_substitutes(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *unpoisoned(self.substitutes.lock()))
+    pub(crate) fn take_replacements(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *unpoisoned(self.replacements.lock()))
     }
 
     /// Says that a turn was given up; it ends as [`Turn::GivenUp`], if it ends. Its row came to `turn`.
@@ -162,14 +167,14 @@ impl<C: QueueConnection> Crew<C> {
     }
 
     /// A worker's line to the database.
-    pub(crate) fn link(&self) -> Link<C> {
-        Link::new(self.pool.clone(), self.settings.pool_timeout, self.limits)
+    pub(crate) fn session_holder(&self) -> SessionHolder<C> {
+        SessionHolder::new(self.pool.clone(), self.settings.pool_timeout, self.limits)
     }
 
     /// The scout's line to the database.
-    pub(crate) fn scouts_link(&self) -> Link<C> {
+    pub(crate) fn scouts_session_holder(&self) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        Link::new(self.pool.clone(), self.settings.pool_timeout, limits)
+        SessionHolder::new(self.pool.clone(), self.settings.pool_timeout, limits)
     }
 
     /// Waits for the process's turn to write, where the database has one writer.
@@ -182,27 +187,27 @@ impl<C: QueueConnection> Crew<C> {
     }
 
     /// Says that a lane may have work; one waiting worker is woken, and wakes the next when it finds some.
-    pub(crate) fn heat(&self, lane: usize) {
+    pub(crate) fn signal_work(&self, runner: usize) {
         let mut board = unpoisoned(self.board.lock());
-        board.lanes[lane].hot = true;
-        board.lanes[lane].sparks += 1;
+        board.runners[runner].has_work = true;
+        board.runners[runner].generation += 1;
         drop(board);
         self.work.notify_one();
     }
 
     /// Finds a hot lane. `None`: there is none, or the poller stops.
-    pub(crate) fn find_work(&self) -> Option<Leave> {
-        if self.is_stopping() { None } else { unpoisoned(self.board.lock()).hot_lane() }
+    pub(crate) fn find_work(&self) -> Option<TurnPermit> {
+        if self.is_stopping() { None } else { unpoisoned(self.board.lock()).permit() }
     }
 
     /// Waits for a hot lane. `None`: the poller stops.
-    pub(crate) fn wait_for_work(&self) -> Option<Leave> {
+    pub(crate) fn wait_for_work(&self) -> Option<TurnPermit> {
         let mut board = unpoisoned(self.board.lock());
         loop {
             if self.is_stopping() {
                 return None;
             }
-            let found = board.hot_lane();
+            let found = board.permit();
             if found.is_some() {
                 return found;
             }
@@ -211,62 +216,62 @@ impl<C: QueueConnection> Crew<C> {
     }
 
     /// Says that a turn found a row: there may be more, so another worker is woken.
-    pub(crate) fn found_work(&self, lane: usize) {
+    pub(crate) fn found_work(&self, runner: usize) {
         let mut board = unpoisoned(self.board.lock());
-        let heat = &mut board.lanes[lane];
-        heat.fruitless = 0;
-        if self.lanes[lane].is_exclusive() {
+        let work = &mut board.runners[runner];
+        work.empty_turns = 0;
+        if self.runners[runner].is_exclusive() {
             // Nobody else finds any before the turn has ended, which says so.
-            heat.hot = false;
+            work.has_work = false;
             return;
         }
-        if self.lanes[lane].has_more_claimed() {
+        if self.runners[runner].has_more_claimed() {
             // Another worker may have found nothing more to claim meanwhile, and cooled the lane.
-            heat.hot = true;
-            heat.sparks += 1;
+            work.has_work = true;
+            work.generation += 1;
         }
         drop(board);
         self.work.notify_one();
     }
 
     /// Gives a turn back. Returns whether the lane has just cooled down.
-    pub(crate) fn end_turn(&self, leave: Leave, turn: Turn) -> bool {
+    pub(crate) fn end_turn(&self, permit: TurnPermit, turn: Turn) -> bool {
         unpoisoned(self.counts.lock()).count(turn);
         let mut board = unpoisoned(self.board.lock());
         board.running -= 1;
         board.stuck -= isize::from(turn == Turn::GivenUp);
         self.turns.fetch_add(1, Ordering::AcqRel);
-        let heat = &mut board.lanes[leave.lane];
-        let mut cooled = false;
-        if turn != Turn::Idle && self.lanes[leave.lane].is_exclusive() {
-            heat.hot = true;
-            heat.sparks += 1;
+        let work = &mut board.runners[permit.runner];
+        let mut drained = false;
+        if turn != Turn::Idle && self.runners[permit.runner].is_exclusive() {
+            work.has_work = true;
+            work.generation += 1;
             self.work.notify_one();
         }
-        if turn == Turn::Idle && heat.hot && heat.sparks == leave.sparks {
-            heat.hot = false;
-            heat.fruitless = heat.fruitless.saturating_add(1);
-            cooled = true;
+        if turn == Turn::Idle && work.has_work && work.generation == permit.generation {
+            work.has_work = false;
+            work.empty_turns = work.empty_turns.saturating_add(1);
+            drained = true;
         }
-        cooled
+        drained
     }
 
     /// Whether the lane is hot, and how many turns in a row found nothing.
-    pub(crate) fn heat_of(&self, lane: usize) -> (bool, u32) {
+    pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
         let board = unpoisoned(self.board.lock());
-        (board.lanes[lane].hot, board.lanes[lane].fruitless)
+        (board.runners[runner].has_work, board.runners[runner].empty_turns)
     }
 
     /// Whether no other lane has work, as far as is known.
-    pub(crate) fn is_only_work(&self, lane: usize) -> bool {
+    pub(crate) fn is_only_work(&self, runner: usize) -> bool {
         let board = unpoisoned(self.board.lock());
-        board.lanes.iter().enumerate().all(|(other, heat)| other == lane || !heat.hot)
+        board.runners.iter().enumerate().all(|(other, work)| other == runner || !work.has_work)
     }
 
     /// Whether no lane is hot and no turn is taken.
     pub(crate) fn is_quiet(&self) -> bool {
         let board = unpoisoned(self.board.lock());
-        board.running == board.stuck && board.lanes.iter().all(|lane| !lane.hot)
+        board.running == board.stuck && board.runners.iter().all(|runner| !runner.has_work)
     }
 
     /// How many turns have ended.
@@ -292,7 +297,7 @@ impl<C: QueueConnection> Crew<C> {
         drop(unpoisoned(self.board.lock()));
         self.work.notify_all();
         self.ended.notify_all();
-        alone::ask_again();
+        exclusive_run::ask_again();
     }
 
     /// A worker, the scout or the heart has left.
@@ -305,7 +310,7 @@ impl<C: QueueConnection> Crew<C> {
 
     /// Sleeps, but not past the moment at which the poller stops or a thread leaves. Once it stops, those moments may be past:
     /// then for `stopping` at most.
-    pub(crate) fn rest(&self, pause: Duration, stopping: Duration) {
+    pub(crate) fn sleep_until_change(&self, pause: Duration, stopping: Duration) {
         let board = unpoisoned(self.board.lock());
         let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
         drop(self.ended.wait_timeout(board, pause));
@@ -343,13 +348,13 @@ impl<C: QueueConnection> Crew<C> {
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
         // First the leases: an attempt that is just about to write its answer sees it, or is found in its slot.
-        self.lanes.iter().for_each(|lane| lane.revoke_leases());
+        self.runners.iter().for_each(|runner| runner.revoke_leases());
         self.revoked.store(true, Ordering::Release);
         self.release_waiting();
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         // Nobody waits for their ends any more, in the other pollers of the process neither.
-        slots.iter().for_each(|slot| alone::is_stuck(slot.place()));
+        slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.permit()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
             match Session::open(&self.pool, self.settings.pool_timeout, self.limits) {
@@ -359,7 +364,7 @@ impl<C: QueueConnection> Crew<C> {
                 // The sessions end with the process at the latest; nothing they did can commit.
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    self.noise.warn("poller", &format!("running sessions cannot be ended: {error}"));
+                    self.log.warn("poller", &format!("running sessions cannot be ended: {error}"));
                 }
             }
         }
@@ -369,7 +374,7 @@ impl<C: QueueConnection> Crew<C> {
     /// Ends the session of an attempt that lost its transaction.
     pub(crate) fn end_session(&self, connection: &mut C, entity: &str, session: i64) {
         if let Err(error) = connection.end_session(session) {
-            self.noise.warn(entity, &format!("a session cannot be ended: {error}"));
+            self.log.warn(entity, &format!("a session cannot be ended: {error}"));
         }
     }
 
@@ -379,23 +384,23 @@ impl<C: QueueConnection> Crew<C> {
 }
 
 /// A thread of the poller, as long as it runs: its end is noticed however it ends.
-pub(crate) struct Presence<'a, C: QueueConnection>(pub(crate) &'a Crew<C>);
+pub(crate) struct ThreadGuard<'a, C: QueueConnection>(pub(crate) &'a PollerShared<C>);
 
-impl<C: QueueConnection> Drop for Presence<'_, C> {
+impl<C: QueueConnection> Drop for ThreadGuard<'_, C> {
     fn drop(&mut self) {
         self.0.thread_left();
     }
 }
 
-/// Starts a thread of the poller, which says by its [`Presence`](super::shared::Presence) when it leaves.
+/// Starts a thread of the poller, which says by its [`ThreadGuard`](super::shared::ThreadGuard) when it leaves.
 pub(crate) fn spawn<C: QueueConnection>(
-    crew: &Crew<C>,
+    shared: &PollerShared<C>,
     name: String,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
-    crew.thread_starts();
+    shared.thread_starts();
     thread::Builder::new().name(name).spawn(work).map_err(|error| {
-        crew.thread_left();
+        shared.thread_left();
         Error::Thread(error)
     })
 }

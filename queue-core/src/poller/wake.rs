@@ -3,7 +3,7 @@
 //! An enqueue is an ordinary insert in the application's own transaction, so nobody can see its commit from outside, unless
 //! the entity asks the database to tell of it (`listener.rs`). What can be seen is that somebody asked for a due time
 //! ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then looks several times in
-//! quick succession (`watch.rs`), and finds the row right after its commit; while its workers are at it, it does so after
+//! quick succession (`timer.rs`), and finds the row right after its commit; while its workers are at it, it does so after
 //! them. Where nothing is enqueued and nothing listened for, an idle process costs nothing more than its poll interval.
 
 use std::any::TypeId;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use crate::lock::unpoisoned;
 
-static POLLERS: Mutex<Vec<Weak<Bell>>> = Mutex::new(Vec::new());
+static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 
 /// Says that a row of this queue is about to be enqueued.
 pub(crate) fn announce<T: 'static>() {
     let mut pollers = unpoisoned(POLLERS.lock());
     pollers.retain(|poller| match poller.upgrade() {
-        Some(bell) => {
-            bell.ring(Some(TypeId::of::<T>()));
+        Some(wake_signal) => {
+            wake_signal.notify(Some(TypeId::of::<T>()));
             true
         }
         None => false,
@@ -28,81 +28,81 @@ pub(crate) fn announce<T: 'static>() {
 
 /// The bell of one poller: rung by enqueuers, by `wake` and by shutdown; the poller's scout sleeps on it.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct WakeSignal {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    rung: Rung,
+    reasons: WakeReasons,
     /// The queues that were announced and have not been looked at since: the next look is at hand.
     awaited: Vec<TypeId>,
 }
 
 /// What was rung since the last wait.
 #[derive(Default)]
-pub(crate) struct Rung {
+pub(crate) struct WakeReasons {
     /// The queues for which a row was announced, once each.
     pub(crate) announced: Vec<TypeId>,
     /// The lanes whose workers found nothing more.
-    pub(crate) cooled: Vec<usize>,
+    pub(crate) drained: Vec<usize>,
     /// Whether all queues are to be looked at now.
     pub(crate) all: bool,
 }
 
-impl Bell {
+impl WakeSignal {
     /// Creates a bell that `announce` reaches for as long as it lives.
     pub(crate) fn new() -> Arc<Self> {
-        let bell = Arc::new(Bell::default());
-        unpoisoned(POLLERS.lock()).push(Arc::downgrade(&bell));
-        bell
+        let wake_signal = Arc::new(WakeSignal::default());
+        unpoisoned(POLLERS.lock()).push(Arc::downgrade(&wake_signal));
+        wake_signal
     }
 
     /// Rings for one queue, or for all. Of many announcements between two looks one is heard: who enqueues ten thousand rows
     /// wakes nobody ten thousand times.
-    pub(crate) fn ring(&self, queue: Option<TypeId>) {
+    pub(crate) fn notify(&self, queue: Option<TypeId>) {
         let mut state = unpoisoned(self.state.lock());
         match queue {
             Some(queue) if state.awaited.contains(&queue) => return,
             Some(queue) => {
                 state.awaited.push(queue);
-                state.rung.announced.push(queue);
+                state.reasons.announced.push(queue);
             }
-            None => state.rung.all = true,
+            None => state.reasons.all = true,
         }
         drop(state);
         self.changed.notify_all();
     }
 
     /// Says that a queue is looked at: what is announced from here on is news.
-    pub(crate) fn looks(&self, queue: TypeId) {
+    pub(crate) fn begins_probe(&self, queue: TypeId) {
         unpoisoned(self.state.lock()).awaited.retain(|awaited| *awaited != queue);
     }
 
     /// Says that a lane's workers found nothing more.
-    pub(crate) fn cooled(&self, lane: usize) {
-        unpoisoned(self.state.lock()).rung.cooled.push(lane);
+    pub(crate) fn drained(&self, runner: usize) {
+        unpoisoned(self.state.lock()).reasons.drained.push(runner);
         self.changed.notify_all();
     }
 
     /// Sleeps until the bell rings, but not past `deadline`.
-    pub(crate) fn wait(&self, deadline: Instant) -> Rung {
+    pub(crate) fn wait(&self, deadline: Instant) -> WakeReasons {
         let mut state = unpoisoned(self.state.lock());
-        while !state.rung.is_any() {
+        while !state.reasons.is_any() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
                 break;
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        std::mem::take(&mut state.rung)
+        std::mem::take(&mut state.reasons)
     }
 }
 
-impl Rung {
+impl WakeReasons {
     /// Whether anything was rung.
     pub(crate) fn is_any(&self) -> bool {
-        self.all || !self.announced.is_empty() || !self.cooled.is_empty()
+        self.all || !self.announced.is_empty() || !self.drained.is_empty()
     }
 }

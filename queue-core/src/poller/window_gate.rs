@@ -12,7 +12,7 @@ use crate::lock::unpoisoned;
 /// The windows of one entity in a poller. The scout tells it the database's time again and again; between two times the
 /// workers count from the last one.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct WindowGate {
     windows: Vec<Window>,
     /// Until when it is open, while it is. Without a window: always.
     open: Mutex<Open>,
@@ -25,7 +25,7 @@ enum Open {
     Always,
 }
 
-impl Gate {
+impl WindowGate {
     /// The gate of an entity with the windows that its attributes and the poller's settings say.
     pub(crate) fn new(entity: &str, own: Option<&str>, pollers: Option<&Window>) -> Result<Self, Finding> {
         let own = own.map(str::parse::<Window>).transpose().map_err(|error| Finding {
@@ -33,12 +33,12 @@ impl Gate {
             problem: error.to_string(),
             mend: "correct #[queue(window = \"..\")], for example to \"Mon-Fri 22:00-06:00 Europe/Berlin\"".to_owned(),
         })?;
-        Ok(Gate::of(own.into_iter().chain(pollers.cloned()).collect()))
+        Ok(WindowGate::of(own.into_iter().chain(pollers.cloned()).collect()))
     }
 
     fn of(windows: Vec<Window>) -> Self {
         let open = if windows.is_empty() { Open::Always } else { Open::Not };
-        Gate { windows, open: Mutex::new(open) }
+        WindowGate { windows, open: Mutex::new(open) }
     }
 
     /// Whether it ever closes.
@@ -91,8 +91,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn gate(windows: &[&str]) -> Gate {
-        Gate::of(windows.iter().map(|window| window.parse().unwrap_or_else(|error| panic!("{error}"))).collect())
+    fn gate(windows: &[&str]) -> WindowGate {
+        WindowGate::of(windows.iter().map(|window| window.parse().unwrap_or_else(|error| panic!("{error}"))).collect())
     }
 
     fn at(time: &str) -> DateTime<Utc> {
@@ -101,36 +101,36 @@ mod tests {
 
     #[test]
     fn without_a_window_it_is_always_open() {
-        let gate = gate(&[]);
-        assert!(gate.is_open() && !gate.has_window());
+        let window_gate = gate(&[]);
+        assert!(window_gate.is_open() && !window_gate.has_window());
     }
 
     #[test]
     fn with_a_window_it_is_closed_until_the_database_has_told_the_time() {
-        let gate = gate(&["22:00-06:00 UTC"]);
-        assert!(!gate.is_open());
-        assert_eq!(gate.tell(at("2026-03-28T23:00:00Z"), Instant::now()), None);
-        assert!(gate.is_open());
-        assert_eq!(gate.tell(at("2026-03-28T21:59:00Z"), Instant::now()), Some(SECOND * 60));
-        assert!(!gate.is_open());
+        let window_gate = gate(&["22:00-06:00 UTC"]);
+        assert!(!window_gate.is_open());
+        assert_eq!(window_gate.tell(at("2026-03-28T23:00:00Z"), Instant::now()), None);
+        assert!(window_gate.is_open());
+        assert_eq!(window_gate.tell(at("2026-03-28T21:59:00Z"), Instant::now()), Some(SECOND * 60));
+        assert!(!window_gate.is_open());
     }
 
     #[test]
     fn it_closes_by_itself_counted_from_the_time_that_was_told_last() {
-        let gate = gate(&["22:00-06:00 UTC"]);
-        assert_eq!(gate.tell(at("2026-03-28T05:00:00Z"), Instant::now()), None);
+        let window_gate = gate(&["22:00-06:00 UTC"]);
+        assert_eq!(window_gate.tell(at("2026-03-28T05:00:00Z"), Instant::now()), None);
         let long_ago = Instant::now().checked_sub(SECOND * 2).unwrap_or_else(|| panic!("the machine has just started"));
-        assert_eq!(gate.tell(at("2026-03-28T05:59:58.500Z"), long_ago), None, "it was open when it was asked");
-        assert!(!gate.is_open(), "it has closed half a second ago");
+        assert_eq!(window_gate.tell(at("2026-03-28T05:59:58.500Z"), long_ago), None, "it was open when it was asked");
+        assert!(!window_gate.is_open(), "it has closed half a second ago");
     }
 
     #[test]
     fn two_windows_are_open_when_both_are() {
-        let gate = gate(&["22:00-06:00 UTC", "Sat-Sun 00:00-24:00 Europe/Berlin"]);
+        let window_gate = gate(&["22:00-06:00 UTC", "Sat-Sun 00:00-24:00 Europe/Berlin"]);
         // Friday night in UTC is Saturday in Berlin from 23:00 on.
-        assert_eq!(gate.tell(at("2026-03-27T12:00:00Z"), Instant::now()), Some(SECOND * 3600 * 11));
-        assert_eq!(gate.tell(at("2026-03-27T22:30:00Z"), Instant::now()), Some(SECOND * 1800));
-        assert_eq!(gate.tell(at("2026-03-27T23:00:00Z"), Instant::now()), None);
+        assert_eq!(window_gate.tell(at("2026-03-27T12:00:00Z"), Instant::now()), Some(SECOND * 3600 * 11));
+        assert_eq!(window_gate.tell(at("2026-03-27T22:30:00Z"), Instant::now()), Some(SECOND * 1800));
+        assert_eq!(window_gate.tell(at("2026-03-27T23:00:00Z"), Instant::now()), None);
         let never = super::tests::gate(&["Mon 10:00-11:00 UTC", "Mon 12:00-13:00 UTC"]);
         assert_eq!(never.tell(at("2026-03-27T23:00:00Z"), Instant::now()), Some(Duration::MAX));
         let always = super::tests::gate(&["00:00-24:00 UTC"]);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_window_that_cannot_be_read_is_a_finding_with_its_mend() {
-        let finding = Gate::new("Payment", Some("22:00-06:00 Berlin"), None).unwrap_err();
+        let finding = WindowGate::new("Payment", Some("22:00-06:00 Berlin"), None).unwrap_err();
         assert!(finding.problem.contains("the time zone `Berlin` is not in the IANA database"), "{}", finding.problem);
         assert!(finding.mend.contains("Mon-Fri 22:00-06:00 Europe/Berlin"), "{}", finding.mend);
     }

@@ -106,9 +106,12 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         let operation = operation::delete();
-        told::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(self.wait, |connection, _| {
-            operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
-        }))
+        held_on_conflict::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(
+            self.wait,
+            |connection, _| {
+                operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
+            },
+        ))
     }
 
     /// Changes the rows in one transaction.
@@ -121,7 +124,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
-        let rows = told::<C::Connection, _>(connection.with_lock_wait(self.wait, |connection, alone| {
+        let rows = held_on_conflict::<C::Connection, _>(connection.with_lock_wait(self.wait, |connection, alone| {
             let mut kinds = operation.0.iter();
             kinds.try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
         }))?;
@@ -130,7 +133,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 }
 
-pub(crate) fn told<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
+pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {
     result.map_err(|error| match C::classify(&error) {
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),

@@ -9,7 +9,7 @@ use diesel::RunQueryDsl;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::change::told;
+use super::change::held_on_conflict;
 use super::queue::Queue;
 use super::selection::Selection;
 use crate::backend::{QueueBackend, QueueConnection};
@@ -124,23 +124,25 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: SweepOn<C, Key = Q::Key>,
     {
-        let passes_over = <C::Backend as QueueBackend>::ONE_WRITER || told::<C, _>(connection.skips_locked_rows())?;
+        let passes_over =
+            <C::Backend as QueueBackend>::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
         loop {
             at(Moment::Anew);
             // The rows that stay come first in the next chunk: they are passed over by their number.
             let (mut taken, mut left) = (0, 0);
             loop {
-                let keys = told::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
+                let keys =
+                    held_on_conflict::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
                 let is_last = keys.len() < CHUNK;
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
                     at(Moment::Begins);
-                    let rows = told::<C, _>(connection.with_lock_wait(self.wait, |connection, _| {
+                    let rows = held_on_conflict::<C, _>(connection.with_lock_wait(self.wait, |connection, _| {
                         let locked = self.lock_keys(connection, sweep.states, sweep.archive, batch, passes_over)?;
                         if locked.is_empty() { Ok(0) } else { work(self, connection, &locked) }
                     }))?;
                     if rows < batch.len() {
                         let stay = self.count_among(connection, sweep.states, sweep.archive, batch);
-                        left += told::<C, _>(stay)?;
+                        left += held_on_conflict::<C, _>(stay)?;
                     }
                     taken += rows;
                     at(Moment::Done(rows));

@@ -25,4 +25,4 @@ pub use self::status::{Status, UnknownStatus};
 pub(crate) use self::failure_text::{ascii_only, failure_text};
 pub(crate) use self::instant::{HORIZON, microseconds};
 pub(crate) use self::reserved_text::{LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED};
-pub(crate) use self::settlement::Settled;
+pub(crate) use self::settlement::Settlement;

@@ -2,7 +2,7 @@
 
 /// What was committed on a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum Settlement {
     Succeeded,
     Deleted,
     Again,

@@ -122,11 +122,11 @@ where
     C: QueueConnection,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {
-    if let Some(reach) = scope.reach {
+    if let Some(claim_floor) = scope.claim_floor {
         // In no order: by their keys they come as they may.
         let due = || rows.iter().filter_map(|row| row.3.read().and_then(|(next_attempt_time, ..)| *next_attempt_time));
-        reach.is_answered();
-        reach.has_claimed(due().min(), due().max());
+        claim_floor.is_answered();
+        claim_floor.has_claimed(due().min(), due().max());
     }
     let mut claimed = with_details(connection, rows)?;
     claimed.retain(|row| row.message.is_ok() || !planted("an undecodable row stops the claim"));

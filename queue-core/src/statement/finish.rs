@@ -33,13 +33,13 @@ impl<Q: Entity> Finish<Q> {
 
 /// Locks a row that is under a lease, and waits for whoever holds its lock: `$1` is the key, `$2` and `$3` the status and the
 /// tries as claimed, `$4` when the attempt began. It returns a row for each that it has locked.
-pub struct Hold<Q>(PhantomData<fn() -> Q>);
+pub struct LockLeased<Q>(PhantomData<fn() -> Q>);
 
-impl<Q: Entity> Hold<Q> {
+impl<Q: Entity> LockLeased<Q> {
     /// The lock.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Hold(PhantomData)
+        LockLeased(PhantomData)
     }
 }
 
@@ -83,7 +83,7 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Hold<Q>
+impl<Q, DB> QueryFragment<DB> for LockLeased<Q>
 where
     Q: Entity,
     DB: QueueBackend,
@@ -131,7 +131,7 @@ impl<Q> QueryId for Finish<Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q> QueryId for Hold<Q> {
+impl<Q> QueryId for LockLeased<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }

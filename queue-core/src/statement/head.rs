@@ -41,14 +41,14 @@ impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
 }
 
 /// The status of a row that a worker holds under a lease, but not of the one with this key.
-pub struct Leased<Q: Entity> {
+pub struct AnotherIsLeased<Q: Entity> {
     except: Option<Q::IsKey>,
 }
 
-impl<Q: Entity> Leased<Q> {
+impl<Q: Entity> AnotherIsLeased<Q> {
     /// Finds a row under a lease with another key than this.
     pub fn new(except: Option<&Q::Key>) -> Self {
-        Leased { except: except.cloned().map(Q::is_key) }
+        AnotherIsLeased { except: except.cloned().map(Q::is_key) }
     }
 }
 
@@ -68,7 +68,7 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Leased<Q>
+impl<Q, DB> QueryFragment<DB> for AnotherIsLeased<Q>
 where
     Q: Entity,
     DB: QueueBackend,
@@ -165,7 +165,7 @@ where
     type SqlType = SqlTypeOf<Q::KeyColumns>;
 }
 
-impl<Q: Entity> Query for Leased<Q> {
+impl<Q: Entity> Query for AnotherIsLeased<Q> {
     type SqlType = Text;
 }
 
@@ -176,11 +176,11 @@ impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
     const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
-impl<Q: Entity> QueryId for Leased<Q> {
+impl<Q: Entity> QueryId for AnotherIsLeased<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for Head<Q, DB> {}
 
-impl<Q: Entity, C> RunQueryDsl<C> for Leased<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for AnotherIsLeased<Q> {}

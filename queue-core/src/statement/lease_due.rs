@@ -34,7 +34,7 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
 }
 
 /// A row as it was claimed, and when its attempt under the lease began, as the row says now. `None`: it was not written.
-pub type LeasedRow<Q> = (ClaimedRow<Q>, Option<Instant>);
+pub type LeaseDueRow<Q> = (ClaimedRow<Q>, Option<Instant>);
 
 impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
 where

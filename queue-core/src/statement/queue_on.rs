@@ -14,16 +14,16 @@ use super::change::{Change, hangs_on_content};
 use super::claim::{Claim, ClaimSome, Claimed, ClaimedRow};
 use super::claim_from::ClaimFrom;
 use super::details::{DetailsRow, ReadDetails, claimed_within, with_details};
-use super::finish::{Finish, Hold, ends_at_once, text_of};
+use super::finish::{Finish, LockLeased, ends_at_once, text_of};
 use super::finish_block::FinishBlock;
-use super::head::{Head, Leased};
+use super::head::{AnotherIsLeased, Head};
 use super::keys::ChangeKeys;
-use super::lease_due::{LeaseDue, LeasedRow};
-use super::look::{Look, LookFrom, time_until};
+use super::lease_due::{LeaseDue, LeaseDueRow};
 use super::mark::RecallMark;
 use super::on_finish;
 use super::pass_on::PassOn;
-use super::read_ahead::{LockVersion, ReadAhead, RowVersion, VersionedRow};
+use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion, VersionedRow};
+use super::probe_due::{ProbeDue, ProbeDueFrom, time_until};
 use super::recall::{Recall, state};
 use super::remove::Remove;
 use super::retake::Retake;
@@ -51,12 +51,16 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     fn target() -> QueryResult<Target>;
 
     /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
-    /// none within [`Look::HORIZON`].
-    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
+    /// none within [`ProbeDue::HORIZON`].
+    fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
     /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
     /// due times.
-    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>>;
+    fn probe_due_from(
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Instant,
+    ) -> QueryResult<Option<Duration>>;
 
     /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
     /// belongs into a transaction.
@@ -89,7 +93,7 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
 
     /// Reads up to `limit` rows that are due longest and not earlier than `floor`, without a lock, each with its version.
-    fn read_ahead(
+    fn prefetch_rows(
         connection: &mut C,
         limit: u32,
         floor: Option<Instant>,
@@ -99,7 +103,7 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     fn lock_version() -> QueryResult<Option<String>>;
 
     /// Whether whole rows of this scope are read ahead: where the due time alone decides whose turn it is.
-    fn is_read_ahead(scope: Scope<'_, Self::Key>) -> bool;
+    fn prefetches_rows(scope: Scope<'_, Self::Key>) -> bool;
 
     /// Writes the lease on due rows without looking at them before, and returns how many rows that was.
     fn take(connection: &mut C, take: Take<Self, C::Backend>) -> QueryResult<usize>;
@@ -167,7 +171,7 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     /// Writes the text that prepares [`Finish`], where a message may end by it: `None` where more is to be done.
     fn finish() -> QueryResult<Option<String>>;
 
-    /// Writes the texts that prepare [`Hold`] and [`Finish::leased`], where an answer may be written by them.
+    /// Writes the texts that prepare [`LockLeased`] and [`Finish::leased`], where an answer may be written by them.
     fn finish_lease() -> QueryResult<Option<(String, String)>>;
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.
@@ -205,12 +209,12 @@ where
     Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     ClaimFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    ReadAhead<Q, C::Backend>: for<'q> LoadQuery<'q, C, VersionedRow<Q>>,
-    LeaseDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, LeasedRow<Q>>,
-    Look<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
-    LookFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
+    PrefetchRows<Q, C::Backend>: for<'q> LoadQuery<'q, C, VersionedRow<Q>>,
+    LeaseDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, LeaseDueRow<Q>>,
+    ProbeDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
+    ProbeDueFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
     Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
-    Leased<Q>: for<'q> LoadQuery<'q, C, String>,
+    AnotherIsLeased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
@@ -233,12 +237,16 @@ where
         target_of::<Q, _>(&C::Backend::default())
     }
 
-    fn look(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).load(connection)?).map(time_until))
+    fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        Ok(first(ProbeDue::<Q, C::Backend>::new().in_stages(stages).load(connection)?).map(time_until))
     }
 
-    fn look_from(connection: &mut C, stages: Option<&[&'static str]>, floor: Instant) -> QueryResult<Option<Duration>> {
-        Ok(first(Look::<Q, C::Backend>::new().in_stages(stages).from(floor).load(connection)?).map(time_until))
+    fn probe_due_from(
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Instant,
+    ) -> QueryResult<Option<Duration>> {
+        Ok(first(ProbeDue::<Q, C::Backend>::new().in_stages(stages).from(floor).load(connection)?).map(time_until))
     }
 
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
@@ -276,25 +284,25 @@ where
     }
 
     fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::READS_AHEAD && due_time_alone_decides::<Q>(scope)
+        <C::Backend as QueueBackend>::PREFETCHES_KEYS && due_time_alone_decides::<Q>(scope)
     }
 
-    fn read_ahead(
+    fn prefetch_rows(
         connection: &mut C,
         limit: u32,
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
-        let rows: Vec<VersionedRow<Q>> = ReadAhead::<Q, C::Backend>::new(limit, floor).load(connection)?;
+        let rows: Vec<VersionedRow<Q>> = PrefetchRows::<Q, C::Backend>::new(limit, floor).load(connection)?;
         let versioned = |(row, version): VersionedRow<Q>| Some((Claimed::from(row), RowVersion::read(&version)?));
         Ok(rows.into_iter().filter_map(versioned).collect())
     }
 
     fn lock_version() -> QueryResult<Option<String>> {
-        let is_read = Self::is_read_ahead(Scope::ALL) && ends_at_once::<Q, C>();
+        let is_read = Self::prefetches_rows(Scope::ALL) && ends_at_once::<Q, C>();
         is_read.then(|| text_of::<_, C>(&LockVersion::<Q>::new())).transpose()
     }
 
-    fn is_read_ahead(scope: Scope<'_, Q::Key>) -> bool {
+    fn prefetches_rows(scope: Scope<'_, Q::Key>) -> bool {
         <C::Backend as QueueBackend>::ROW_VERSION.is_some()
             && Q::Queue::OPTIONS.stages.is_none()
             && !Q::Queue::OPTIONS.needs_details()
@@ -321,7 +329,7 @@ where
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Vec<(Claimed<Q>, Option<Instant>)>> {
         let due = Claim::<Q, C::Backend>::new().some(limit, scope.except).not_below(scope.floor());
-        let leased: Vec<LeasedRow<Q>> = due.leased(lease).load(connection)?;
+        let leased: Vec<LeaseDueRow<Q>> = due.leased(lease).load(connection)?;
         let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
         Ok(claimed_within(connection, scope, rows)?.into_iter().zip(began).collect())
     }
@@ -400,7 +408,7 @@ where
     }
 
     fn finish_lease() -> QueryResult<Option<(String, String)>> {
-        let texts = || Ok((text_of::<_, C>(&Hold::<Q>::new())?, text_of::<_, C>(&Finish::<Q>::new().leased())?));
+        let texts = || Ok((text_of::<_, C>(&LockLeased::<Q>::new())?, text_of::<_, C>(&Finish::<Q>::new().leased())?));
         let by_text = ends_at_once::<Q, C>() && !<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK;
         by_text.then(texts).transpose()
     }
@@ -427,7 +435,7 @@ where
     }
 
     fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
-        let leased: Option<String> = first(Leased::<Q>::new(key).load(connection)?);
+        let leased: Option<String> = first(AnotherIsLeased::<Q>::new(key).load(connection)?);
         Ok(leased.is_some())
     }
 }

@@ -11,7 +11,7 @@ use crate::entity::{NextAttemptTime, QueueTable};
 use crate::row::{Instant, Stages, TimestampUtc};
 
 /// Where a claim begins, and who is told of what it finds.
-pub trait Progress: std::fmt::Debug {
+pub trait ClaimFloor: std::fmt::Debug {
     /// The earliest due time that is claimed.
     fn floor(&self) -> Option<Instant>;
 
@@ -34,21 +34,21 @@ pub struct Scope<'a, K> {
     /// The texts of the stages, if not all that the entity has.
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and what is told of the rows that it finds.
-    pub reach: Option<&'a dyn Progress>,
+    pub claim_floor: Option<&'a dyn ClaimFloor>,
 }
 
 impl<K> Scope<'_, K> {
     /// All rows.
-    pub const ALL: Self = Scope { except: &[], stages: None, reach: None };
+    pub const ALL: Self = Scope { except: &[], stages: None, claim_floor: None };
 
     /// The earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {
-        self.reach.and_then(|reach| reach.floor())
+        self.claim_floor.and_then(|claim_floor| claim_floor.floor())
     }
 
     /// Whether claims begin at the mark, or this one below it because others do.
     pub(crate) fn keeps_to_mark(&self) -> bool {
-        self.reach.is_some_and(|reach| reach.keeps_to_mark())
+        self.claim_floor.is_some_and(|claim_floor| claim_floor.keeps_to_mark())
     }
 }
 

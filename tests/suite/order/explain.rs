@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::Queueable;
-use queueable::statement::{Claim, Head, Look, Take};
+use queueable::statement::{Claim, Head, ProbeDue, Take};
 
 use super::{Backend, bank_of, entity, sql};
 use crate::db::{self, Conn};
@@ -76,7 +76,7 @@ fn aged_claims_and_looks_walk_the_index_of_due_times() {
     let age = std::time::Duration::from_secs(3600);
     for (name, plan) in [
         ("aged claim", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(1, &[]).aged(age))),
-        ("look", plan_of(&mut connection, &Look::<Urgent, Backend>::new())),
+        ("look", plan_of(&mut connection, &ProbeDue::<Urgent, Backend>::new())),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");
@@ -90,7 +90,7 @@ fn the_first_pending_row_is_found_without_a_scan() {
     for (name, plan) in [
         ("head", plan_of(&mut connection, &Head::<Alone, Backend>::new())),
         // The one row of the subquery is read as a table, as MySQL says it.
-        ("look", plan_of(&mut connection, &Look::<Alone, Backend>::new()).replacen("type ALL", "", 1)),
+        ("look", plan_of(&mut connection, &ProbeDue::<Alone, Backend>::new()).replacen("type ALL", "", 1)),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
     }

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::Instant;
 use queueable::backend::Schema;
-use queueable::statement::{Claim, Condition, Head, Leased, Look, QueueOn, SetPriority, Take};
+use queueable::statement::{AnotherIsLeased, Claim, Condition, Head, ProbeDue, QueueOn, SetPriority, Take};
 
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};
@@ -47,8 +47,8 @@ fn the_sql_of_an_order() {
     let condition = Condition::<urgent_queue::Queue, _>::new(filter.as_ref(), &[]);
     add(&mut sql, "set the priority", &SetPriority::new(condition, 5, true));
     add(&mut sql, "whose turn it is", &Head::<Alone, Backend>::new());
-    add(&mut sql, "look whose turn it is", &Look::<Alone, Backend>::new());
-    add(&mut sql, "whether another row is leased", &Leased::<Alone>::new(Some(&7)));
+    add(&mut sql, "look whose turn it is", &ProbeDue::<Alone, Backend>::new());
+    add(&mut sql, "whether another row is leased", &AnotherIsLeased::<Alone>::new(Some(&7)));
     steps::<Urgent>(&mut sql);
     steps::<Alone>(&mut sql);
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {

@@ -224,17 +224,17 @@ mod tests {
 
     #[test]
     fn a_value_that_one_list_has_no_room_for_is_not_told_as_if_it_had_no_rows_there() {
-        let told = |pending, failed| {
+        let held_on_conflict = |pending, failed| {
             let (pending, failed, left_out) = of_known(pending, failed);
             let values = |value: Option<String>| value.expect("there is one");
             let pending: Vec<_> = pending.into_iter().map(|row| values(row.0)).collect();
             (pending.concat(), failed.into_iter().map(|row| values(row.0)).collect::<String>(), left_out)
         };
         let expected = |pending: &str, failed: &str, left_out| (pending.to_owned(), failed.to_owned(), left_out);
-        assert_eq!(told(pending(&["a", "b"], 2), failed(&["c"], 1)), expected("ab", "c", 0));
-        assert_eq!(told(pending(&["a", "b"], 9), failed(&["a", "c"], 2)), expected("ab", "a", 7));
-        assert_eq!(told(pending(&["a", "b"], 2), failed(&["a", "c"], 9)), expected("a", "ac", 7));
-        assert_eq!(told(pending(&["a", "b"], 8), failed(&["a", "c"], 9)), expected("a", "a", 8));
-        assert_eq!(told(pending(&[], 0), failed(&["a"], 1)), expected("", "a", 0));
+        assert_eq!(held_on_conflict(pending(&["a", "b"], 2), failed(&["c"], 1)), expected("ab", "c", 0));
+        assert_eq!(held_on_conflict(pending(&["a", "b"], 9), failed(&["a", "c"], 2)), expected("ab", "a", 7));
+        assert_eq!(held_on_conflict(pending(&["a", "b"], 2), failed(&["a", "c"], 9)), expected("a", "ac", 7));
+        assert_eq!(held_on_conflict(pending(&["a", "b"], 8), failed(&["a", "c"], 9)), expected("a", "a", 8));
+        assert_eq!(held_on_conflict(pending(&[], 0), failed(&["a"], 1)), expected("", "a", 0));
     }
 }

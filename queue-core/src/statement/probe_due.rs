@@ -21,40 +21,40 @@ use crate::row::{HORIZON, Instant, TimestampUtc};
 
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
 /// time, the next row is the one whose turn it is.
-pub struct Look<Q, DB: Backend> {
+pub struct ProbeDue<Q, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Entity, DB: QueueBackend> Look<Q, DB> {
+impl<Q: Entity, DB: QueueBackend> ProbeDue<Q, DB> {
     /// How far a look reaches into the future: ten minutes. It also keeps `infinity` out.
     pub const HORIZON: Duration = HORIZON;
 
     /// The look.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
-        Look { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
+        ProbeDue { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
     }
 
     /// Looks at rows in these stages only.
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
-        Look { stages: stages.map(<[_]>::to_vec), ..self }
+        ProbeDue { stages: stages.map(<[_]>::to_vec), ..self }
     }
 
     /// Looks at rows that are due at this time or later only.
-    pub fn from(self, floor: Instant) -> LookFrom<Q, DB> {
-        LookFrom { look: self, floor }
+    pub fn from(self, floor: Instant) -> ProbeDueFrom<Q, DB> {
+        ProbeDueFrom { look: self, floor }
     }
 }
 
 /// The same, but not of rows below the low-water mark. It is a statement of its own, prepared once like the other.
-pub struct LookFrom<Q, DB: Backend> {
-    look: Look<Q, DB>,
+pub struct ProbeDueFrom<Q, DB: Backend> {
+    look: ProbeDue<Q, DB>,
     floor: Instant,
 }
 
-impl<Q, DB> QueryFragment<DB> for Look<Q, DB>
+impl<Q, DB> QueryFragment<DB> for ProbeDue<Q, DB>
 where
     Q: Entity,
     DB: QueueBackend,
@@ -78,7 +78,7 @@ where
 /// Until when rows are looked at.
 fn horizon<Q: Entity, DB: QueueBackend>() -> String {
     let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-    format!("{before}{}{after}", Look::<Q, DB>::HORIZON.as_micros())
+    format!("{before}{}{after}", ProbeDue::<Q, DB>::HORIZON.as_micros())
 }
 
 /// Writes `SELECT`, and how long it is until this column's time.
@@ -93,7 +93,7 @@ fn push_microseconds_until<DB: QueueBackend>(
     Ok(())
 }
 
-impl<Q, DB> QueryFragment<DB> for LookFrom<Q, DB>
+impl<Q, DB> QueryFragment<DB> for ProbeDueFrom<Q, DB>
 where
     Q: Entity,
     DB: QueueBackend,
@@ -104,7 +104,7 @@ where
     Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Look { claim_if, stages, .. } = &self.look;
+        let ProbeDue { claim_if, stages, .. } = &self.look;
         push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
         push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
@@ -112,29 +112,29 @@ where
     }
 }
 
-impl<Q, DB: Backend> Query for Look<Q, DB> {
+impl<Q, DB: Backend> Query for ProbeDue<Q, DB> {
     type SqlType = BigInt;
 }
 
-impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Look<Q, DB> {
+impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for ProbeDue<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
     const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
-impl<Q, DB: Backend> Query for LookFrom<Q, DB> {
+impl<Q, DB: Backend> Query for ProbeDueFrom<Q, DB> {
     type SqlType = BigInt;
 }
 
-impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for LookFrom<Q, DB> {
+impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for ProbeDueFrom<Q, DB> {
     type QueryId = PhantomData<fn() -> (Self, Q)>;
 
-    const HAS_STATIC_QUERY_ID: bool = Look::<Q, DB>::HAS_STATIC_QUERY_ID;
+    const HAS_STATIC_QUERY_ID: bool = ProbeDue::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q, DB: Backend, C> RunQueryDsl<C> for Look<Q, DB> {}
+impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDue<Q, DB> {}
 
-impl<Q, DB: Backend, C> RunQueryDsl<C> for LookFrom<Q, DB> {}
+impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDueFrom<Q, DB> {}
 
 /// What a look has told.
 pub(crate) fn time_until(microseconds: i64) -> Duration {

@@ -22,16 +22,16 @@ use crate::fault::claim_lock;
 use crate::row::{Instant, TimestampUtc};
 
 /// The rows of `Q` that are due longest, each with its version.
-pub struct ReadAhead<Q: Selectable<DB>, DB: Backend> {
+pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     limit: u32,
     floor: Option<Instant>,
 }
 
-impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ReadAhead<Q, DB> {
+impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
     /// Reads at most `limit` rows, and none that is due earlier than `floor`. Each number is a statement of its own.
     pub fn new(limit: u32, floor: Option<Instant>) -> Self {
-        ReadAhead { claim: Claim::new(), limit, floor }
+        PrefetchRows { claim: Claim::new(), limit, floor }
     }
 }
 
@@ -75,7 +75,7 @@ impl RowVersion {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ReadAhead<Q, DB>
+impl<Q, DB> QueryFragment<DB> for PrefetchRows<Q, DB>
 where
     Q: Entity + Selectable<DB>,
     DB: QueueBackend,
@@ -146,14 +146,14 @@ where
     out.push_identifier(column)
 }
 
-impl<Q: Selectable<DB>, DB: Backend> Query for ReadAhead<Q, DB>
+impl<Q: Selectable<DB>, DB: Backend> Query for PrefetchRows<Q, DB>
 where
     Claim<Q, DB>: Query,
 {
     type SqlType = (<Claim<Q, DB> as Query>::SqlType, Text);
 }
 
-impl<Q: Selectable<DB>, DB: Backend> QueryId for ReadAhead<Q, DB> {
+impl<Q: Selectable<DB>, DB: Backend> QueryId for PrefetchRows<Q, DB> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -163,7 +163,7 @@ impl<Q> QueryId for LockVersion<Q> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ReadAhead<Q, DB> {}
+impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for PrefetchRows<Q, DB> {}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use super::session::Session;
 use crate::error::Error;
 
 /// A worker's line to the database: a session that is opened when it is needed and replaced when it is in doubt.
-pub(crate) struct Link<C: QueueConnection> {
+pub(crate) struct SessionHolder<C: QueueConnection> {
     pool: Pool<ConnectionManager<C>>,
     wait: Duration,
     limits: SessionLimits,
@@ -17,21 +17,21 @@ pub(crate) struct Link<C: QueueConnection> {
     stays: bool,
 }
 
-impl<C: QueueConnection> Link<C> {
+impl<C: QueueConnection> SessionHolder<C> {
     /// A link without a session yet; `wait` bounds how long the pool may take to give one.
     pub(crate) fn new(pool: Pool<ConnectionManager<C>>, wait: Duration, limits: SessionLimits) -> Self {
-        Link { pool, wait, limits, session: None, stays: false }
+        SessionHolder { pool, wait, limits, session: None, stays: false }
     }
 
     /// The session, opened now if there is none, in no transaction and as patient as it was.
     pub(crate) fn session(&mut self) -> Result<&mut Session<C>, Error> {
-        self.rest();
+        self.roll_back_idle();
         self.session_as_it_is()
     }
 
     /// Ends the transaction that may have begun with the end of the last message.
-    pub(crate) fn rest(&mut self) {
-        if self.session.as_mut().is_some_and(|session| session.rest().is_err()) {
+    pub(crate) fn roll_back_idle(&mut self) {
+        if self.session.as_mut().is_some_and(|session| session.roll_back_idle().is_err()) {
             self.close();
         }
     }
