@@ -1,4 +1,4 @@
-//! Bounded noise: one log line per cause and second, then a count.
+//! A rate-limited log: one line per cause and second, then a count.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -69,7 +69,7 @@ where
     rows.begins(row.key());
     plan.claim_floor.inspect(|claim_floor| claim_floor.has_claimed(row.due(), row.due()));
     match plan.claim_floor {
-        // This is not the claim that is to look below the mark, and reading ahead from there would be as slow.
+        // This is not the claim that is to probe below the mark, and reading ahead from there would be as slow.
         Some(claim_floor) if claim_floor.probes_below() => claim_floor.pass_on(),
         _ => rows.replenish::<C>(session, plan.scope)?,
     }

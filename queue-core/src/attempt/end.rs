@@ -118,7 +118,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Ends the message, and locks the next one by the same text if one was read ahead.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
-        // A row that is locked now would take the place of the one claim that is to look below the mark.
+        // A row that is locked now would take the place of the one claim that is to probe below the mark.
         let probes_below = self.plan.claim_floor.is_some_and(LowWaterFloor::has_to_probe_below);
         let next = if probes_below { None } else { next_row(self.session, self.plan) };
         let Some((lock, row)) = next else {

@@ -14,7 +14,7 @@ use crate::lock::unpoisoned;
 pub(crate) struct Slot {
     run: Mutex<Option<Run>>,
     recorder: Recorder,
-    /// The worker's number at the process's door, see [`alone`](crate::crash::exclusive_run).
+    /// The worker's number at the process's gate, see [`exclusive_run`](crate::crash::exclusive_run).
     permit: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,
@@ -40,7 +40,7 @@ impl Run {
     }
 }
 
-/// The row of an attempt, as its lane knows it.
+/// The row of an attempt, as its runner knows it.
 pub(crate) type ErasedRow = Box<dyn Any + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,12 +114,12 @@ impl Slot {
         run.is_some_and(|run| run.given_up)
     }
 
-    /// Says where at the process's door the worker is.
+    /// Says by which number the process's gate knows the worker.
     pub(crate) fn set_permit(&self, permit: u64) {
         self.permit.store(permit, Ordering::Relaxed);
     }
 
-    /// Where at the process's door the worker is.
+    /// The number by which the process's gate knows the worker.
     pub(crate) fn permit(&self) -> u64 {
         self.permit.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// The type by which enqueuers announce a row of this queue.
     fn queue(&self) -> TypeId;
 
-    /// The queue's name in the records of what is in the air, if this lane keeps any: if a turn holds its transaction, and
+    /// The queue's name in the records of what is in flight, if this runner keeps any: if a turn holds its transaction, and
     /// so the process's turn to write, while the handler runs.
     fn recorded_as(&self) -> Option<&str> {
         None
@@ -38,11 +38,11 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Compares the live table with what the queue needs.
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
 
-    /// Looks how long it is until the next row is due, `thorough`ly if nothing may be overlooked that is due earlier than
+    /// Probes how long it is until the next row is due, `thorough`ly if nothing may be overlooked that is due earlier than
     /// what was claimed last.
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;
 
-    /// Looks, while workers are at it, whether their claims walk over what was settled long ago.
+    /// Probes, while workers are at it, whether their claims walk over what was settled long ago.
     fn probe_low_water(&self, _connection: &mut C) -> QueryResult<()> {
         Ok(())
     }
@@ -67,7 +67,7 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     ) -> Turn;
 
     /// Records that the handler of this row is past its timeout, in place of the worker that it does not return to. A
-    /// row of another lane is given back.
+    /// row of another runner is given back.
     fn give_up(
         &self,
         _link: &mut SessionHolder<C>,
@@ -95,10 +95,10 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Serves rows in these stages only.
     fn serve_stages(&mut self, stages: Vec<&'static str>);
 
-    /// Has a lane that writes for moments only take turns with the others of the poller, where the database has one writer.
+    /// Has a runner that writes for moments only take turns with the others of the poller, where the database has one writer.
     fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
 
-    /// How long the heart may rest at most, where rows are held by leases.
+    /// How long the heartbeat may wait at most, where rows are held by leases.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
@@ -113,6 +113,6 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     fn give_back_revoked(&self, _link: &mut SessionHolder<C>, _noise: &RateLimitedLog) {}
 }
 
-/// A lane on its way into a poller.
+/// A runner on its way into a poller.
 #[doc(hidden)]
 pub struct BoxedRunner<C: QueueConnection>(pub(crate) Box<dyn Runner<C>>);

@@ -62,7 +62,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         })
     }
 
-    /// How its messages are attempted in this slot. `stays`: the worker's next turn is most likely on this lane too.
+    /// How its messages are attempted in this slot. `stays`: the worker's next turn is most likely for this runner too.
     pub(crate) fn plan<'a>(
         &'a self,
         slot: &'a Slot,

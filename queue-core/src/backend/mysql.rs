@@ -38,7 +38,7 @@ impl QueueBackend for Mysql {
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    // A zero date is due at once: its row fails by itself, where a null would stop the look for every row.
+    // A zero date is due at once: its row fails by itself, where a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const MICROSECONDS_SINCE_1970: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")");

@@ -1,4 +1,4 @@
-//! A worker's line to the database.
+//! How a worker has its session.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::connection::{QueueConnection, SessionLimits};
 use super::session::Session;
 use crate::error::Error;
 
-/// A worker's line to the database: a session that is opened when it is needed and replaced when it is in doubt.
+/// A worker's session, which is opened when it is needed and replaced when it is in doubt.
 pub(crate) struct SessionHolder<C: QueueConnection> {
     pool: Pool<ConnectionManager<C>>,
     wait: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
 }
 
 impl<C: QueueConnection> SessionHolder<C> {
-    /// A link without a session yet; `wait` bounds how long the pool may take to give one.
+    /// A holder without a session yet; `wait` bounds how long the pool may take to give one.
     pub(crate) fn new(pool: Pool<ConnectionManager<C>>, wait: Duration, limits: SessionLimits) -> Self {
         SessionHolder { pool, wait, limits, session: None, stays: false }
     }
@@ -44,12 +44,12 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
-    /// Says whether the worker's next turn is most likely on the same lane as this one.
+    /// Says whether the worker's next turn is most likely for the same runner as this one.
     pub(crate) fn stay(&mut self, stays: bool) {
         self.stays = stays;
     }
 
-    /// Whether the worker's next turn is most likely on the same lane as this one.
+    /// Whether the worker's next turn is most likely for the same runner as this one.
     pub(crate) fn stays(&self) -> bool {
         self.stays
     }

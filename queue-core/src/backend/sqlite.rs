@@ -36,7 +36,7 @@ impl QueueBackend for Sqlite {
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    // A text that is no time is due at once: its row fails by itself, where a null would stop the look for every row.
+    // A text that is no time is due at once: its row fails by itself, where a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
     // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are written.

@@ -2,8 +2,8 @@
 //!
 //! While some session holds an old snapshot, the database keeps the index entries of settled rows, all of them at the end at
 //! which a claim begins. Then, and only then, claims begin at a mark that follows the rows that were claimed. What lies below
-//! it is found by full looks: the scout makes them, no oftener than they are worth, and one claim follows each that found
-//! something. So a row that is due earlier than the mark has to wait for the next full look, and no longer.
+//! it is found by full probes: the scout makes them, no oftener than they are worth, and one claim follows each that found
+//! something. So a row that is due earlier than the mark has to wait for the next full probe, and no longer.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard};
@@ -17,24 +17,24 @@ use crate::lock::unpoisoned;
 use crate::row::Instant;
 use crate::statement::{ClaimFloor, QueueOn};
 
-/// What a full look takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
+/// What a full probe takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
 /// slower than a connection may be.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// How many times as long as a look from the mark a full one takes, where the mark is worth it.
+/// How many times as long as a probe from the mark a full one takes, where the mark is worth it.
 const WORTH: u32 = 3;
 
-/// How often a look from the mark is repeated at most that seems to be slow as well: the machine may have been busy.
+/// How often a probe from the mark is repeated at most that seems to be slow as well: the machine may have been busy.
 const REPEATS: u32 = 3;
 
-/// How many times its own length a full look waits for the next: with the claim that may follow it, it takes a twentieth of
+/// How many times its own length a full probe waits for the next: with the claim that may follow it, it takes a twentieth of
 /// the time.
 const PAUSE: u32 = 40;
 
-/// How long a row below the mark waits for a full look at most, however long that takes.
+/// How long a row below the mark waits for a full probe at most, however long that takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often a lane at work is looked at fully at most. It is a query a second beside thousands of claims.
+/// How often a runner at work is probed fully at most. It is a query a second beside thousands of claims.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// By how much, once or twice, the mark lags behind the claims. Rows are committed a little later than their due times
@@ -58,11 +58,11 @@ struct Level {
     moved: time::Instant,
     /// Whether claims begin at the mark.
     in_use: bool,
-    /// Whether a full look has found something that may be below the mark.
+    /// Whether a full probe has found something that may be below the mark.
     probe_below: bool,
-    /// What a look from the mark took that was made last. It gets less by and by, so that it is measured again.
+    /// What the last probe from the mark took. It gets less by and by, so that it is measured again.
     usual: Duration,
-    /// Not before this the next full look is made, while the mark is in use.
+    /// Not before this the next full probe is made, while the mark is in use.
     next_full_probe: time::Instant,
 }
 
@@ -94,7 +94,7 @@ impl LowWater {
         unpoisoned(self.level.lock())
     }
 
-    /// Uses the mark from the first claim on and without a lag, however quick a full look is: for tests.
+    /// Uses the mark from the first claim on and without a lag, however quick a full probe is: for tests.
     pub fn use_at_once(&mut self) {
         self.at_once = self.applies;
         self.level().in_use = self.at_once;
@@ -104,7 +104,7 @@ impl LowWater {
     pub fn claim_floor(&self) -> LowWaterFloor<'_> {
         let mut level = self.level();
         let floor = level.floor();
-        // One claim follows a full look.
+        // One claim follows a full probe.
         let below = std::mem::take(&mut level.probe_below);
         LowWaterFloor {
             low_water: self,
@@ -121,8 +121,8 @@ impl LowWater {
         self.level().fall(due);
     }
 
-    /// Looks how long it is until the next row is due; from the mark, while it is in use and no full look is `thorough`ly
-    /// asked for or its turn has come. Nothing but a full look tells that nothing is due.
+    /// Probes how long it is until the next row is due; from the mark, while it is in use and no full probe is `thorough`ly
+    /// asked for or its turn has come. Only a full probe can tell that nothing is due.
     pub fn probe_due<Q, C>(
         &self,
         connection: &mut C,
@@ -152,7 +152,7 @@ impl LowWater {
         Ok(due_in)
     }
 
-    /// Makes a full look beside the workers, if its turn has come.
+    /// Makes a full probe beside the workers, if its turn has come.
     pub(crate) fn probe<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
     where
         Q: QueueOn<C>,
@@ -164,7 +164,7 @@ impl LowWater {
         Ok(())
     }
 
-    /// Whether a look from the mark is much quicker than a full one.
+    /// Whether a probe from the mark is much quicker than a full one.
     fn is_worth_it<Q, C>(
         &self,
         connection: &mut C,
@@ -204,7 +204,7 @@ impl Level {
         }
     }
 
-    /// Whether a full look took long enough to be compared with one from the mark. Where every look takes as long, because the
+    /// Whether a full probe took long enough to be compared with one from the mark. Where every probe takes as long, because the
     /// database is far away, that is not asked each time.
     fn is_suspicious(&mut self, full: Duration) -> bool {
         let is_suspicious = self.in_use || full > SLOW.max(self.usual * WORTH);
@@ -243,7 +243,7 @@ impl Level {
 pub struct LowWaterFloor<'a> {
     low_water: &'a LowWater,
     floor: Option<Instant>,
-    /// Whether this is the one claim that follows a full look, and was not answered yet.
+    /// Whether this is the one claim that follows a full probe, and was not answered yet.
     below: Cell<bool>,
     keeps_to_mark: bool,
     first: Cell<Option<Instant>>,
@@ -251,19 +251,19 @@ pub struct LowWaterFloor<'a> {
 }
 
 impl LowWaterFloor<'_> {
-    /// Whether this is the one claim that is to look below the mark.
+    /// Whether this is the one claim that is to probe below the mark.
     pub(crate) fn probes_below(&self) -> bool {
         self.below.get()
     }
 
-    /// Leaves the look below the mark to the next claim.
+    /// Leaves the probe below the mark to the next claim.
     pub(crate) fn pass_on(&self) {
         if self.below.take() {
             self.low_water.level().probe_below = true;
         }
     }
 
-    /// Whether a claim is to look below the mark before anything else, this one or the next.
+    /// Whether a claim is to probe below the mark before anything else, this one or the next.
     pub(crate) fn has_to_probe_below(&self) -> bool {
         self.below.get() || (self.keeps_to_mark && self.low_water.level().probe_below)
     }

@@ -1,13 +1,13 @@
-//! Keys that are read ahead: one worker of a lane reads, without a lock, which rows are due longest, and each worker locks
+//! Keys that are read ahead: one worker of a runner reads, without a lock, which rows are due longest, and each worker locks
 //! one of them by its key.
 //!
 //! A claim that walks the index passes every row that others hold and, on InnoDB, every entry that was taken out of it and
 //! not yet purged, the more so the more workers there are. A lock by the key touches one row. What was read says nothing
 //! by itself: the claim judges the row again, under its lock, so a key that is out of date costs a round trip and nothing else.
 //!
-//! Whether anything is due, and whether a row is to be had, is never decided by these keys: a lane without work, and one
+//! Whether anything is due, and whether a row is to be had, is never decided by these keys: a runner without work, and one
 //! whose keys are held by others, takes the plain claim, which reads keys of its own and finds the rows behind them
-//! (`off_index.rs`).
+//! (`by_key.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// looks for what is free.
 const MISSES: u32 = 2;
 
-/// The keys that a lane has read ahead.
+/// The keys that a runner has read ahead.
 pub(crate) struct PrefetchedKeys<K> {
     state: Mutex<State<K>>,
     arrived: Condvar,

@@ -2,7 +2,7 @@
 //! a message locks the next of them. So a message costs its handler's round trips, one more, and a share of a reading.
 //!
 //! What was read counts only if the lock finds the row as it was read: the same version of it, still due and free. A row that was
-//! changed meanwhile costs a round trip and nothing else. Whether anything is due is never decided here: a lane without
+//! changed meanwhile costs a round trip and nothing else. Whether anything is due is never decided here: a runner without
 //! work, and one whose rows are held by others, takes the plain claim, and so does now and then a worker after a row that it could not lock.
 //! Where messages come slowly enough for a round trip not to matter, nothing is read: it would be read again and again.
 
@@ -49,7 +49,7 @@ const REMEMBERED: usize = 10_000;
 /// How long nothing is read after an error. A row that cannot be read is the claim's to tell of, when its turn has come.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// The rows that a lane has read ahead.
+/// The rows that a runner has read ahead.
 pub(crate) struct PrefetchedRows<Q: Entity> {
     state: Mutex<State<Q>>,
 }

@@ -1,10 +1,11 @@
-//! Crash accounting: a row whose handler ends the process is found out, although its transaction is gone with it.
+//! Crash accounting: it finds a row whose handler ends the process, although its transaction is gone with it.
 //!
-//! Each worker says in a file of its own what it is about to run (`in_flight_file.rs`); the file's lock ends with the process,
-//! and the next poller in that directory takes over what it says (`reports.rs`). When an accused row is claimed, the
-//! suspicion is written on the row itself (`suspicion.rs`), in a transaction of its own (`hearing.rs`). A suspect runs
-//! alone in its process (`alone.rs`); how it ends there tells the innocent from the guilty, which is set aside after
-//! three crashes. Where no file outlives the process, the suspicion is written before the handler runs (`strict.rs`).
+//! Each worker notes in a file of its own what it is about to run (`in_flight_file.rs`). The file's lock ends with the
+//! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported row,
+//! it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
+//! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): only a crash there counts further,
+//! and after three the row is set aside. Where no file outlives the process, the count is written before the handler runs
+//! (`attempt/crash_mark.rs`).
 
 use std::io;
 use std::path::Path;
@@ -93,7 +94,7 @@ impl Crashes {
         if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
             let row = Entry::new(queue, &format!("{key:?}"), fence, false);
             if let Some(suspect) = reports.take(&row) {
-                // In company it may have been a neighbour; a crash alone counts.
+                // Beside others it may have been a neighbour's; a crash alone counts.
                 let crashes = known.map_or(0, |known| known.crashes).saturating_add(suspect.alone).max(1);
                 let suspicion = Suspicion { crashes, presumed: false };
                 return if suspicion.is_proven() {

@@ -1,4 +1,4 @@
-//! One door for all attempts of this process, so that a suspect can be alone in it.
+//! One gate for all attempts of this process, so that a suspect can run alone in it.
 //!
 //! Not for each poller: a crash ends all of them, and whoever ran beside a suspect would be suspected in its place.
 

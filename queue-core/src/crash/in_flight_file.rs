@@ -24,7 +24,7 @@ pub(crate) struct InFlightFile {
     header: u64,
     /// How many bytes were written after it.
     length: usize,
-    /// Whether nothing is in the air.
+    /// Whether nothing is in flight.
     clear: bool,
     /// Whether the last line may have been written in half.
     broken: bool,
@@ -92,7 +92,7 @@ impl InFlightFile {
         Ok(())
     }
 
-    /// Puts the end of all that was in the air into the text, unless the file is to be cut back.
+    /// Puts the end of all that was in flight into the text, unless the file is to be cut back.
     fn push_end(&mut self) -> io::Result<()> {
         if self.broken || self.length > LONGEST {
             self.file.set_len(self.header)?;

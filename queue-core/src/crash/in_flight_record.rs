@@ -1,5 +1,4 @@
-//! The text of a flight record: one line for the database, one for each row that is in the air or accused, and one for
-//! their landing.
+//! The text of a record: one line for the database, one for each row that is in flight or reported, and one for their end.
 //!
 //! It is read by other processes, also of other versions, and after a crash or on a full disk: what cannot be read is
 //! passed over, and a line counts only with its end.
@@ -9,7 +8,7 @@ use crate::row::Fence;
 /// Stands at the beginning of every record, with the version of the format.
 const MAGIC: &str = "queueable-flight-1";
 
-/// A line that says that all before it have come down.
+/// A line that says that all before it have ended.
 pub(crate) const ENDED: &str = "-\n";
 
 /// A row in a record. Its texts are escaped, so that each fits in a line; they are compared and never turned back.
@@ -18,7 +17,7 @@ pub(crate) struct Entry {
     queue: String,
     key: String,
     pub(crate) fence: Fence,
-    /// How many times it ended a process in which it was alone. 0: once at least, in company.
+    /// How many times it ended a process in which it was alone. 0: once at least, beside others.
     pub(crate) alone: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The accusations that this process has taken over from dead ones, until it claims the rows.
+//! The crash reports that this process has taken over from dead ones, until it claims the rows.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,16 +12,16 @@ use super::in_flight_record::Entry;
 use super::{file_owner as owner, in_flight_record as record};
 use crate::fault::planted;
 
-/// How many accusations are kept; the oldest are forgotten first.
+/// How many reports are kept; the oldest are forgotten first.
 const KEPT: usize = 1000;
 
-/// How often a worker tries to write an accusation on its row.
+/// How often a worker tries to write a report on its row.
 const TRIES: u32 = 3;
 
 /// For how long a dead process's record waits for somebody who serves its queue.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The accusations, in memory and in a file of our own, so that a further crash loses none.
+/// The reports, in memory and in a file of our own, so that a further crash loses none.
 #[derive(Debug)]
 pub(crate) struct CrashReports {
     directory: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct CrashReports {
 }
 
 impl CrashReports {
-    /// Opens the docket of a poller that serves these queues.
+    /// Opens the reports of a poller that serves these queues.
     pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
         owner::create_directory(directory, shared)?;
         Ok(CrashReports {
@@ -132,12 +132,12 @@ impl CrashReports {
         }
     }
 
-    /// Whether this row is accused, in this state.
+    /// Whether this row is reported, in this state.
     pub(crate) fn suspects(&self, row: &Entry) -> bool {
         self.entries.iter().any(|entry| entry.is_about(row) && entry.fence == row.fence)
     }
 
-    /// Takes what is said against a row that was claimed in this state: nobody else counts it meanwhile.
+    /// Takes the report on a row that was claimed in this state: nobody else counts it meanwhile.
     pub(crate) fn take(&mut self, row: &Entry) -> Option<Entry> {
         let found = self.entries.iter().position(|entry| entry.is_about(row) && entry.fence == row.fence)?;
         let entry = self.entries.remove(found);
@@ -147,7 +147,7 @@ impl CrashReports {
         Some(entry)
     }
 
-    /// Strikes what was taken: it is written on the row.
+    /// Removes what was taken: it is written on the row.
     pub(crate) fn clear(&mut self, entry: &Entry) -> io::Result<()> {
         self.at_work.retain(|(known, _)| !known.is_about(entry));
         self.write()

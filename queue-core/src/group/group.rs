@@ -1,8 +1,8 @@
 //! Several messages, one transaction: claim what is due, handle each in a savepoint, one statement for the successes, one
 //! commit.
 //!
-//! How they are handled is told in [`group_handle`](super::handle). Rows that were only rolled back are as they were,
-//! and run one by one; what a handler leaves behind that has ended the transaction is the [`aftermath`](super::recover)'s.
+//! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one by one;
+//! [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What is left when a handler has ended its group's transaction: the messages before it are innocent, and whether their
+//! What is left when a handler has ended its group's transaction: the messages before it did not, and whether their
 //! effects are committed is read from the group's mark.
 
 use diesel::result::QueryResult;

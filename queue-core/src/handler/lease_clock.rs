@@ -102,7 +102,7 @@ impl LeaseClock {
         state.ended
     }
 
-    /// Whether the heart is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
+    /// Whether the heartbeat is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
     pub(crate) fn is_due_for_renewal(&self) -> bool {
         let wanted = matches!(self.ended(), None | Some(LeaseEnd::Unconfirmed));
         let state = self.state();

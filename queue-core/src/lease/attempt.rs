@@ -27,7 +27,7 @@ use crate::statement::{Change, QueueOn, Scope, literal, time_literal};
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
 
-/// How often, and after which pause, an attempt asks for the lock of its queue while others look whose turn it is.
+/// How often, and after which pause, an attempt asks for the lock of its queue while others find out whose turn it is.
 const EXCLUDED_LOOKS: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! What the heart does for the leases of one entity: it extends them, and gives rows back.
+//! What the heartbeat does for the leases of one entity: it extends them.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The holds of this process on leased rows, shared by handlers, workers and the heart.
+//! The rows that this process has leased, shared by handlers, workers and the heartbeat.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

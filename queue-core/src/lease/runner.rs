@@ -29,7 +29,7 @@ pub(crate) struct LateRow<Q: Entity> {
     pub(crate) timeout: Duration,
 }
 
-/// How many times the heart beats within a lease. It passes over a row that is locked just then, and has to find it free once
+/// How many times the heartbeat extends a lease within its length. It passes over a row that is locked just then, and has to find it free once
 /// in half a lease.
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
@@ -108,7 +108,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
-    /// Whether the heart can pass over rows that others hold, and there are such.
+    /// Whether the heartbeat can pass over rows that others hold, and there are such.
     pub(crate) fn passes_over_locked_rows(&self) -> bool {
         !<C::Backend as QueueBackend>::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
     }

@@ -198,7 +198,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
             }
             Ready::UncalledRow(decided) if goes_on => self.settle_decided(holder, log, &decided),
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
-                // The heart may have looked already, and may have left.
+                // The heartbeat may have passed already, and may have left.
                 self.give_back(holder, log, &held);
                 self.give_back_unstarted(holder, log, Duration::ZERO);
                 Turn::Idle

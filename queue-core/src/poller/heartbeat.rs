@@ -1,4 +1,4 @@
-//! The heart: the one thread of a poller that keeps its leases alive, on a connection of its own.
+//! The heartbeat: the one thread of a poller that extends its leases, on a connection of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::backend::{QueueConnection, SessionHolder, SessionLimits};
 /// The shortest rest: a twentieth of the shortest lease.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// How often the heart looks, while the poller stops, whether the workers have left.
+/// How often the heartbeat looks, while the poller stops, whether the workers have left.
 const STOPPING: Duration = Duration::from_millis(50);
 
-/// The heart before it starts.
+/// The heartbeat before it starts.
 pub(crate) struct Heartbeat<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
     pause: Duration,
 }
 
 impl<C: QueueConnection> Heartbeat<C> {
-    /// The heart of a crew, if one of its lanes has leases.
+    /// The heartbeat of a poller, if one of its runners has leases.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>) -> Option<Self> {
         let pause = shared.runners.iter().filter_map(|runner| runner.heartbeat_interval()).min()?;
         Some(Heartbeat { shared: shared.clone(), pause: pause.max(SHORTEST) })
@@ -59,7 +59,7 @@ impl<C: QueueConnection> Heartbeat<C> {
     }
 }
 
-/// Does something for each lane. A panic, which is ours, the driver's or a key's, must not end the leases of all.
+/// Does something for each runner. A panic, which is ours, the driver's or a key's, must not end the leases of all.
 fn for_each_runner<C: QueueConnection>(
     shared: &PollerShared<C>,
     holder: &mut SessionHolder<C>,

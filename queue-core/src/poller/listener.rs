@@ -1,6 +1,6 @@
 //! Hears what the database notifies of, where entities ask for it: a row that somebody else has made due.
 //!
-//! The scout listens on its own session. A notification is a hint and no more: it brings the next look forward, and
+//! The scout listens on its own session. A notification is a hint and no more: it brings the next probe forward, and
 //! whatever is lost of it, rows are found at the poll interval.
 
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(crate) struct Listener {
     last_received: Instant,
 }
 
-/// The channel of one lane.
+/// The channel of one runner.
 struct Channel {
     pub(crate) runner: usize,
     pub(crate) name: String,
@@ -48,7 +48,7 @@ struct Misses {
 }
 
 impl Listener {
-    /// The listener of a crew.
+    /// The listener of a poller.
     pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> QueryResult<Self> {
         let mut channels = Vec::new();
         for (number, runner) in shared.runners.iter().enumerate() {
@@ -58,7 +58,7 @@ impl Listener {
         Ok(Listener { channels, last_received: Instant::now() })
     }
 
-    /// Whether there is anything to be heard. While the workers of a lane are at it, nobody has to be told of its work; they
+    /// Whether there is anything to be heard. While workers run an entity's messages, nobody has to be told of more; they
     /// say when they find nothing more.
     pub(crate) fn listens<C: QueueConnection>(&self, holder: &mut SessionHolder<C>, shared: &PollerShared<C>) -> bool {
         let Some(session) = holder.open_session() else { return false };
@@ -73,7 +73,7 @@ impl Listener {
     }
 
     /// Takes from the connection what was notified of, which it would keep for ever, and brings forward the looks at those
-    /// lanes. Returns whether there are any.
+    /// runners. Returns whether there are any.
     pub(crate) fn receive<C: QueueConnection>(
         &mut self,
         holder: &mut SessionHolder<C>,
@@ -83,7 +83,7 @@ impl Listener {
         if self.channels.is_empty() {
             return false;
         }
-        // The next look opens the session, and has its own patience with a database in trouble.
+        // The next probe opens the session, and has its own patience with a database in trouble.
         let Some(session) = holder.open_session() else { return false };
         // Nobody knows what was missed before.
         let mut received = self.listen(session, shared);
@@ -145,7 +145,7 @@ impl Listener {
         listened
     }
 
-    /// A look at this lane has found what nobody had told of.
+    /// A probe for this runner has found rows without a notification.
     pub(crate) fn has_missed<C: QueueConnection>(
         &mut self,
         runner: usize,

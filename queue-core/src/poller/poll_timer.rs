@@ -1,10 +1,10 @@
-//! When a lane is looked at next: at the poll interval, when a row is known to become due, and in quick succession once a
+//! When the scout probes for a runner next: at the poll interval, when a row is known to become due, and in quick succession once a
 //! row is announced.
 
 use std::time::{Duration, Instant};
 
-/// After an announced enqueue the scout looks several times: whoever announced it has yet to insert and to commit. Most
-/// commits come within this time, and a look costs some fifty microseconds, so the glances are dense in it: each after a
+/// After an announced enqueue the scout probes several times: whoever announced it has yet to insert and to commit. Most
+/// commits come within this time, and a probe costs some fifty microseconds, so the probes are dense in it: each after a
 /// quarter of the time that has passed. Then each doubles it.
 const DENSE: Duration = Duration::from_millis(5);
 
@@ -12,38 +12,38 @@ const FIRST_PAUSE: Duration = Duration::from_micros(250);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(512);
 
-/// How long an announced enqueue is awaited: whoever takes longer is found by the next ordinary look.
+/// How long an announced enqueue is awaited: whoever takes longer is found by the next ordinary probe.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// What a look costs of the time that glances are granted: not more than 500 in a second, however many rows are announced,
+/// What a probe costs of the time that probes are granted: not more than 500 in a second, however many rows are announced,
 /// and 64 in a burst.
 const COST: Duration = Duration::from_millis(2);
 
 const BURST: Duration = Duration::from_millis(128);
 
-/// When a lane is looked at next.
+/// When the scout probes for a runner next.
 pub(crate) struct PollTimer {
     pub(crate) next_probe: Instant,
     pub(crate) troubles: u32,
-    /// Not before this is it sounded beside the workers.
+    /// Not before this is the low-water mark probed beside the workers.
     pub(crate) next_low_water_probe: Instant,
-    /// Not before this does what is heard of new rows bring a look: the last one has found that it would be in vain.
+    /// Not before this does what is heard of new rows bring a probe: the last one has found that it would be in vain.
     not_before: Instant,
-    /// Whether the last look found nothing due, and how many turns had ended before it.
+    /// Whether the last probe found nothing due, and how many turns had ended before it.
     pub(crate) nothing_due: bool,
     pub(crate) turns_seen: u64,
     /// Since when an announced enqueue is awaited.
     awaited_since: Option<Instant>,
     /// The last that was heard of new rows while the workers were at it.
     remembered: Option<Instant>,
-    /// Until when the looks so far have used up what is granted.
+    /// Until when the probes so far have used up what is granted.
     spent_until: Instant,
-    /// Whether nobody has asked for the next look, and no row is known to become due.
+    /// Whether nobody has asked for the next probe, and no row is known to become due.
     is_routine: bool,
 }
 
 impl PollTimer {
-    /// A lane that is looked at now.
+    /// A runner that is probed for now.
     pub(crate) fn new(now: Instant) -> Self {
         PollTimer {
             next_probe: now,
@@ -59,7 +59,7 @@ impl PollTimer {
         }
     }
 
-    /// Counts a look. Returns whether nobody has asked for it.
+    /// Counts a probe. Returns whether nobody has asked for it.
     pub(crate) fn begins_probe(&mut self, now: Instant) -> bool {
         self.spent_until = self.spent_until.max(now) + COST;
         std::mem::take(&mut self.is_routine)
@@ -78,7 +78,7 @@ impl PollTimer {
 
     /// The workers find nothing more: what was enqueued meanwhile may have escaped them.
     pub(crate) fn recall(&mut self, now: Instant) {
-        // Of the announcements between two looks only the first was heard.
+        // Of the announcements between two probes only the first was heard.
         if self.remembered.take().is_some_and(|since| now.saturating_duration_since(since) < PATIENCE * 2) {
             return self.await_enqueue(now);
         }
@@ -93,18 +93,18 @@ impl PollTimer {
         self.probe_at(now);
     }
 
-    /// Somebody asks for a look.
+    /// Somebody asks for a probe.
     pub(crate) fn probe_now(&mut self, now: Instant) {
         self.next_probe = now;
         self.is_routine = false;
     }
 
-    /// A due row was found, most likely the awaited one: the dense glances are over.
+    /// A due row was found, most likely the awaited one: the dense probes are over.
     pub(crate) fn found(&mut self, now: Instant) {
         self.awaited_since = self.awaited_since.map(|since| now.checked_sub(DENSE).unwrap_or(since).min(since));
     }
 
-    /// Sets the next look. An announced enqueue may want it earlier, but not within `pause`.
+    /// Sets the next probe. An announced enqueue may want it earlier, but not within `pause`.
     pub(crate) fn probe_again_in(&mut self, wait: Duration, pause: Duration, is_routine: bool) {
         let now = Instant::now();
         self.next_probe = now + wait;
@@ -117,19 +117,19 @@ impl PollTimer {
         }
     }
 
-    /// Sets the next look at a lane whose workers are at it: an enqueue that is still awaited then is looked for after them.
+    /// Sets the next probe for a runner whose workers are busy: an enqueue that is still awaited then is looked for after them.
     pub(crate) fn probe_beside_the_workers_in(&mut self, wait: Duration) {
         self.next_probe = Instant::now() + wait;
     }
 
-    /// Sets the next look, and nothing that is heard of new rows brings it forward.
+    /// Sets the next probe, and nothing that is heard of new rows brings it forward.
     pub(crate) fn back_off(&mut self, wait: Duration) {
         self.next_probe = Instant::now() + wait;
         self.not_before = self.next_probe;
         self.is_routine = false;
     }
 
-    /// Looks at a time, or as soon after it as is granted, unless a look is to come earlier.
+    /// Probes at a time, or as soon after it as is granted, unless a probe is to come earlier.
     fn probe_at(&mut self, time: Instant) {
         let time = time.max(self.not_before);
         let granted = self.spent_until.checked_sub(BURST).map_or(time, |granted| granted.max(time));
@@ -138,7 +138,7 @@ impl PollTimer {
     }
 }
 
-/// The pause after a glance, by the time since the announcement; `None`: it was the last.
+/// The pause after a probe, by the time since the announcement; `None`: it was the last.
 fn pause_after(elapsed: Duration) -> Option<Duration> {
     let pause = if elapsed < DENSE { elapsed / 4 } else { elapsed };
     (elapsed < PATIENCE).then(|| pause.clamp(FIRST_PAUSE, LONGEST_PAUSE))

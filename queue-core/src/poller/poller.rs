@@ -199,7 +199,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Has claims begin at the low-water mark from the first on, as they do once a full look is slow: for tests.
+    /// Has claims begin at the low-water mark from the first on, as they do once a full probe is slow: for tests.
     #[doc(hidden)]
     pub fn low_water_at_once(mut self) -> Self {
         self.settings.low_water_at_once = true;
@@ -360,7 +360,7 @@ impl fmt::Debug for PollerHandle {
     }
 }
 
-/// A crew with its connection's type erased, so that a handle has no type parameter.
+/// What the threads share, with the connection's type erased, so that a handle has no type parameter.
 trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;

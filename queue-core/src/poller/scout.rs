@@ -15,7 +15,7 @@ use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
 use crate::row::{HORIZON, failure_text};
 
-/// How long the scout leaves a lane alone whose due rows nobody could claim; it doubles up to the poll interval.
+/// How long the scout leaves a runner alone whose due rows nobody could claim; it doubles up to the poll interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a window stays closed at least: nothing is due then, which no time at all would say.
@@ -30,7 +30,7 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(100)).max(Durati
 /// How long the scout rests after a panic of its own.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// What a look at a lane has seen.
+/// What a probe for a runner has seen.
 enum Seen {
     /// Its window is closed for so long.
     Closed(Duration),
@@ -106,8 +106,8 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Looks at one lane as [`look`](Self::look) does. A condition of the user's that panics must not keep the scout from the other
-    /// lanes.
+    /// Probes for one runner as [`probe`](Self::probe) does. A user's condition that panics must not keep the scout from the
+    /// other runners.
     fn probe_safely(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         catch_unwind(AssertUnwindSafe(|| self.probe(holder, runner, timer))).unwrap_or_else(|panic| {
             self.back_off(holder, runner, timer, &format!("looking for due rows panicked: {}", panic_text(panic)));
@@ -115,10 +115,10 @@ impl<C: QueueConnection> Scout<C> {
         })
     }
 
-    /// Looks at one lane and decides when to look again. Returns whether nothing is due.
+    /// Probes for one runner and decides when to probe again. Returns whether nothing is due.
     fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         let shared = &*self.shared;
-        // Before the look: what is announced from here on may not be seen by it.
+        // Before the probe: what is announced from here on may not be seen by it.
         self.wake_signal.begins_probe(shared.runners[runner].queue());
         let is_routine = timer.begins_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
@@ -196,7 +196,7 @@ impl<C: QueueConnection> Scout<C> {
         timer.back_off(jittered(pause, 1.0, fastrand::f64()));
     }
 
-    /// Sleeps until something is to be done or the bell rings; where notifications are listened for, listening for them.
+    /// Sleeps until something is to be done or somebody wakes the scout; where notifications are listened for, listening for them.
     fn wait(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> WakeReasons {
         let next_event = self.next_event(timers);
         loop {
@@ -212,7 +212,7 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Tells a lane's window the database's time. Returns how long it stays closed, if it is.
+    /// Tells a runner's window the database's time. Returns how long it stays closed, if it is.
     fn ask_whether_open(&self, holder: &mut SessionHolder<C>, runner: usize) -> Result<Option<Duration>, Error> {
         let window_gate = &self.shared.window_gates[runner];
         if !window_gate.has_window() {
@@ -235,7 +235,7 @@ impl<C: QueueConnection> Scout<C> {
                 (false, false) if is_drained => timer.recall(now),
                 (false, _) => {}
             }
-            // A lane that cools for the first time is looked at for the time of its next row; one whose due rows are
+            // A runner that is drained for the first time is probed for the time of its next row; one whose due rows are
             // held keeps its pause.
             if reasons.all || (is_drained && empty_turns <= 1) {
                 timer.probe_now(now);
@@ -266,7 +266,7 @@ impl<C: QueueConnection> Scout<C> {
         let deadlines = self.shared.slots().into_iter().filter_map(|slot| slot.deadline());
         let probes = timers.iter().map(|timer| timer.next_probe);
         // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest timeout, so
-        // that it is late by one timeout at most; in a quiet crew nothing begins before the scout says so.
+        // that it is late by one timeout at most; in a quiet poller nothing begins before the scout says so.
         let timeouts = self.shared.runners.iter().map(|runner| runner.timeout());
         let interval = self.shared.settings.poll_interval;
         let longest = if self.shared.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };

@@ -1,4 +1,4 @@
-//! What the threads of a poller share: the lanes, which of them are hot, who is running what.
+//! What the threads of a poller share: the runners, which of them have work, which worker runs what.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
     pub(crate) runners: Vec<Box<dyn Runner<C>>>,
-    /// When the messages of each lane may be worked.
+    /// When the messages of each runner may be worked.
     pub(crate) window_gates: Vec<WindowGate>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that took the places of stuck ones.
@@ -43,18 +43,18 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     revoked: AtomicBool,
 }
 
-/// Which lanes have work.
+/// Which runners have work.
 struct WorkBoard {
     runners: Vec<RunnerWork>,
     running: isize,
     /// How many of them were given up: nobody waits for their handlers. A turn may end before it is counted here.
     stuck: isize,
-    /// The lane that a worker looks at first, so that a busy lane starves no other.
+    /// The runner that a worker asks first, so that a busy one starves no other.
     next: usize,
 }
 
 impl WorkBoard {
-    /// Gives leave for a turn on the next hot lane.
+    /// Permits a turn for the next runner that has work.
     fn permit(&mut self) -> Option<TurnPermit> {
         let runners = self.runners.len();
         let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].has_work)?;
@@ -67,13 +67,13 @@ impl WorkBoard {
 #[derive(Clone, Default)]
 struct RunnerWork {
     has_work: bool,
-    /// Raised whenever somebody says that there may be work; a worker that found none only cools what it has seen.
+    /// Raised whenever somebody says that there may be work; a worker that found none takes back only what it has seen.
     generation: u64,
-    /// How many turns in a row found nothing although the lane was said to be hot.
+    /// How many turns in a row found nothing although there was said to be work.
     empty_turns: u32,
 }
 
-/// A worker's leave to take a turn on a lane.
+/// A worker's permit to take a turn for a runner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnPermit {
     pub(crate) runner: usize,
@@ -186,7 +186,7 @@ impl<C: QueueConnection> PollerShared<C> {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Says that a lane may have work; one waiting worker is woken, and wakes the next when it finds some.
+    /// Says that a runner may have work; one waiting worker is woken, and wakes the next when it finds some.
     pub(crate) fn signal_work(&self, runner: usize) {
         let mut board = unpoisoned(self.board.lock());
         board.runners[runner].has_work = true;
@@ -195,12 +195,12 @@ impl<C: QueueConnection> PollerShared<C> {
         self.work.notify_one();
     }
 
-    /// Finds a hot lane. `None`: there is none, or the poller stops.
+    /// Finds a runner that has work. `None`: there is none, or the poller stops.
     pub(crate) fn find_work(&self) -> Option<TurnPermit> {
         if self.is_stopping() { None } else { unpoisoned(self.board.lock()).permit() }
     }
 
-    /// Waits for a hot lane. `None`: the poller stops.
+    /// Waits for a runner that has work. `None`: the poller stops.
     pub(crate) fn wait_for_work(&self) -> Option<TurnPermit> {
         let mut board = unpoisoned(self.board.lock());
         loop {
@@ -226,7 +226,7 @@ impl<C: QueueConnection> PollerShared<C> {
             return;
         }
         if self.runners[runner].has_more_claimed() {
-            // Another worker may have found nothing more to claim meanwhile, and cooled the lane.
+            // Another worker may have found nothing more to claim meanwhile, and said that the runner is drained.
             work.has_work = true;
             work.generation += 1;
         }
@@ -234,7 +234,7 @@ impl<C: QueueConnection> PollerShared<C> {
         self.work.notify_one();
     }
 
-    /// Gives a turn back. Returns whether the lane has just cooled down.
+    /// Gives a turn back. Returns whether the runner has just been drained.
     pub(crate) fn end_turn(&self, permit: TurnPermit, turn: Turn) -> bool {
         unpoisoned(self.counts.lock()).count(turn);
         let mut board = unpoisoned(self.board.lock());
@@ -256,19 +256,19 @@ impl<C: QueueConnection> PollerShared<C> {
         drained
     }
 
-    /// Whether the lane is hot, and how many turns in a row found nothing.
+    /// Whether the runner has work, and how many turns in a row found nothing.
     pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
         let board = unpoisoned(self.board.lock());
         (board.runners[runner].has_work, board.runners[runner].empty_turns)
     }
 
-    /// Whether no other lane has work, as far as is known.
+    /// Whether no other runner has work, as far as is known.
     pub(crate) fn is_only_work(&self, runner: usize) -> bool {
         let board = unpoisoned(self.board.lock());
         board.runners.iter().enumerate().all(|(other, work)| other == runner || !work.has_work)
     }
 
-    /// Whether no lane is hot and no turn is taken.
+    /// Whether no runner has work and no turn is taken.
     pub(crate) fn is_quiet(&self) -> bool {
         let board = unpoisoned(self.board.lock());
         board.running == board.stuck && board.runners.iter().all(|runner| !runner.has_work)
@@ -300,7 +300,7 @@ impl<C: QueueConnection> PollerShared<C> {
         exclusive_run::ask_again();
     }
 
-    /// A worker, the scout or the heart has left.
+    /// A worker, the scout or the heartbeat has left.
     pub(crate) fn thread_left(&self) {
         let board = unpoisoned(self.board.lock());
         self.threads_left.fetch_sub(1, Ordering::AcqRel);

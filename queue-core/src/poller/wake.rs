@@ -2,8 +2,8 @@
 //!
 //! An enqueue is an ordinary insert in the application's own transaction, so nobody can see its commit from outside, unless
 //! the entity asks the database to tell of it (`listener.rs`). What can be seen is that somebody asked for a due time
-//! ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then looks several times in
-//! quick succession (`timer.rs`), and finds the row right after its commit; while its workers are at it, it does so after
+//! ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then probes several times in
+//! quick succession (`poll_timer.rs`), and finds the row right after its commit; while its workers are at it, it does so after
 //! them. Where nothing is enqueued and nothing listened for, an idle process costs nothing more than its poll interval.
 
 use std::any::TypeId;
@@ -26,7 +26,7 @@ pub(crate) fn announce<T: 'static>() {
     });
 }
 
-/// The bell of one poller: rung by enqueuers, by `wake` and by shutdown; the poller's scout sleeps on it.
+/// What wakes the scout of one poller: enqueuers, `wake` and shutdown notify it.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
     state: Mutex<State>,
@@ -36,31 +36,31 @@ pub(crate) struct WakeSignal {
 #[derive(Default)]
 struct State {
     reasons: WakeReasons,
-    /// The queues that were announced and have not been looked at since: the next look is at hand.
+    /// The queues that were announced and have not been probed since: the next probe is at hand.
     awaited: Vec<TypeId>,
 }
 
-/// What was rung since the last wait.
+/// Why the scout was woken since its last wait.
 #[derive(Default)]
 pub(crate) struct WakeReasons {
     /// The queues for which a row was announced, once each.
     pub(crate) announced: Vec<TypeId>,
-    /// The lanes whose workers found nothing more.
+    /// The runners whose workers found nothing more.
     pub(crate) drained: Vec<usize>,
-    /// Whether all queues are to be looked at now.
+    /// Whether all queues are to be probed now.
     pub(crate) all: bool,
 }
 
 impl WakeSignal {
-    /// Creates a bell that `announce` reaches for as long as it lives.
+    /// Creates a signal that `announce` reaches for as long as it lives.
     pub(crate) fn new() -> Arc<Self> {
         let wake_signal = Arc::new(WakeSignal::default());
         unpoisoned(POLLERS.lock()).push(Arc::downgrade(&wake_signal));
         wake_signal
     }
 
-    /// Rings for one queue, or for all. Of many announcements between two looks one is heard: who enqueues ten thousand rows
-    /// wakes nobody ten thousand times.
+    /// Notifies of one queue, or of all. Of many announcements between two probes one counts: an application that enqueues ten
+    /// thousand rows wakes nobody ten thousand times.
     pub(crate) fn notify(&self, queue: Option<TypeId>) {
         let mut state = unpoisoned(self.state.lock());
         match queue {
@@ -75,18 +75,18 @@ impl WakeSignal {
         self.changed.notify_all();
     }
 
-    /// Says that a queue is looked at: what is announced from here on is news.
+    /// Says that a queue is probed: what is announced from here on is news.
     pub(crate) fn begins_probe(&self, queue: TypeId) {
         unpoisoned(self.state.lock()).awaited.retain(|awaited| *awaited != queue);
     }
 
-    /// Says that a lane's workers found nothing more.
+    /// Says that a runner's workers found nothing more.
     pub(crate) fn drained(&self, runner: usize) {
         unpoisoned(self.state.lock()).reasons.drained.push(runner);
         self.changed.notify_all();
     }
 
-    /// Sleeps until the bell rings, but not past `deadline`.
+    /// Sleeps until it is notified, but not past `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> WakeReasons {
         let mut state = unpoisoned(self.state.lock());
         while !state.reasons.is_any() {
@@ -101,7 +101,7 @@ impl WakeSignal {
 }
 
 impl WakeReasons {
-    /// Whether anything was rung.
+    /// Whether there is any reason.
     pub(crate) fn is_any(&self) -> bool {
         self.all || !self.announced.is_empty() || !self.drained.is_empty()
     }

@@ -1,4 +1,4 @@
-//! One worker: a thread with its own session that takes turns on hot lanes.
+//! One worker: a thread with its own session that takes turns for the runners that have work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<C: QueueConnection> Worker<C> {
         self.shared.wait_for_work()
     }
 
-    /// Takes one turn on a lane, alone in the process if that is asked for.
+    /// Takes one turn for a runner, alone in the process if that is asked for.
     fn take_turn(&self, holder: &mut SessionHolder<C>, runner: usize, alone: bool) -> Turn {
         let (shared, slot) = (&*self.shared, &*self.slot);
         // In this order: whoever waits to write is inside already.

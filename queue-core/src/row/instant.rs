@@ -78,5 +78,5 @@ pub(crate) fn microseconds(delay: Duration) -> i64 {
     i64::try_from(delay.min(MAX_DELAY).as_micros()).expect("100 years of microseconds fit into 64 bits")
 }
 
-/// How far a look reaches into the future: as long as the longest poll interval.
+/// How far a probe reaches into the future: as long as the longest poll interval.
 pub(crate) const HORIZON: Duration = Duration::from_secs(600);

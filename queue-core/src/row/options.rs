@@ -39,7 +39,7 @@ pub struct Options {
     /// back while another message is called. It writes nothing then.
     pub exclusive: bool,
     /// Whether a condition on the domain's columns keeps rows from being claimed. A due row whose condition is false is left as
-    /// it is, and every claim and look passes it: a thousand of them cost about a millisecond, a hundred thousand a tenth of a
+    /// it is, and every claim and probe passes it: a thousand of them cost about a millisecond, a hundred thousand a tenth of a
     /// second on PostgreSQL and SQLite and up to a second on MariaDB. Where many wait for long, better make them due when the
     /// condition becomes true.
     pub conditional: bool,

@@ -28,10 +28,10 @@ pub struct ProbeDue<Q, DB: Backend> {
 }
 
 impl<Q: Entity, DB: QueueBackend> ProbeDue<Q, DB> {
-    /// How far a look reaches into the future: ten minutes. It also keeps `infinity` out.
+    /// How far a probe reaches into the future: ten minutes. It also keeps `infinity` out.
     pub const HORIZON: Duration = HORIZON;
 
-    /// The look.
+    /// The probe.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         ProbeDue { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
@@ -136,7 +136,7 @@ impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDue<Q, DB> {}
 
 impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDueFrom<Q, DB> {}
 
-/// What a look has told.
+/// What a probe has found.
 pub(crate) fn time_until(microseconds: i64) -> Duration {
     Duration::from_micros(microseconds.max(0).unsigned_abs())
 }
