@@ -8,8 +8,9 @@ use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, FinishBlock, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall, RecallMark,
-    Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken, UnknownStages,
+    CountByStatus, DueKeys, FinishBlock, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall,
+    RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
+    UnknownStages,
 };
 use queueable::{ErrorText, Fence, Instant, Queueable, Status};
 
@@ -132,7 +133,7 @@ fn the_sql_of_a_group() {
     listing.add("claim others", &Claim::<Payment, Backend>::new().some(50, &[7, 8]));
     listing.add("reserve", &SettleMany::<Payment>::new(rows, &reserved));
     listing.add("settle the successes", &SettleMany::<Payment>::new(rows, &success));
-    listing.add("recall the mark", &RecallMark::<Payment>::new(&7));
+    listing.add("recall the mark", &RecallReservation::<Payment>::new(&7));
     listing.matches("group");
 }
 

@@ -93,7 +93,7 @@ pub trait QueueBackend:
     const NULLS_FIRST: &'static str;
 
     /// Whether an index can leave out the rows that are not pending. Elsewhere the index of an entity with an order of its
-    /// own begins with a mark that they lack: it would be walked past every finished row otherwise.
+    /// own begins with a flag that they lack: it would be walked past every finished row otherwise.
     const PARTIAL_INDEXES: bool;
 
     /// What stands before and after a text column so that its comparison is exact, whatever its collation.
@@ -187,7 +187,7 @@ pub enum AfterFinish<'a> {
     /// The next transaction.
     Begin,
     /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion) and its
-    /// arguments. If the row can be locked, the savepoint is set anew as well. The mark is none that an earlier message of the
+    /// arguments. If the row can be locked, the savepoint is set anew as well. The token is none that an earlier message of the
     /// session may have left behind.
     Lock(&'a str, u64),
 }
@@ -417,7 +417,7 @@ pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options:
 }
 
 /// The name of the column that marks the pending rows, where an index cannot leave the others out.
-pub(crate) fn pending_mark_of(table: &TableName, columns: ColumnNames) -> String {
+pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String {
     table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
 }
 

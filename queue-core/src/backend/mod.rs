@@ -32,7 +32,7 @@ pub use self::now::{Now, NowPlus};
 pub use self::table_name::TableName;
 
 pub(crate) use self::captured::Captured;
-pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_mark_of};
+pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_flag_of};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;

@@ -179,10 +179,10 @@ impl QueueConnection for PgConnection {
         let (commit, locks) = match next {
             AfterFinish::Nothing => ("COMMIT".to_owned(), None),
             AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
-            AfterFinish::Lock(lock, mark) => {
+            AfterFinish::Lock(lock, token) => {
                 let text =
-                    format!("SET {COMMITTED} = '{mark}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
-                (text, Some(mark))
+                    format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
+                (text, Some(token))
             }
         };
         let text = format!("RELEASE SAVEPOINT {savepoint}; EXECUTE {settle}; {commit}");
@@ -200,8 +200,8 @@ impl QueueConnection for PgConnection {
             let _ = self.batch_execute("ROLLBACK AND CHAIN");
             return Ok(false);
         }
-        if let Some(mark) = locks
-            && is_committed(self, savepoint, mark).map_err(Unfinished::NotCommitted)?
+        if let Some(token) = locks
+            && is_committed(self, savepoint, token).map_err(Unfinished::NotCommitted)?
         {
             // What refuses this lock mostly refuses the claim that follows, which is told.
             tracing::debug!(%error, "the next row cannot be locked");
@@ -325,15 +325,15 @@ impl QueueConnection for PgConnection {
 /// What the error says of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "queueable: rows changed: ";
 
-/// The session's setting that bears the mark of the message that was committed last, of those whose text goes on after it.
+/// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
 const COMMITTED: &str = "queueable.committed";
 
-/// Whether the message with this mark is committed, after its text has failed. If it is, the next transaction has begun anew;
+/// Whether the message with this token is committed, after its text has failed. If it is, the next transaction has begun anew;
 /// if not, nothing was done. An error: nobody can tell.
 ///
 /// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
 /// subtransaction, and its settlement by another would need a multixact.
-fn is_committed(connection: &mut PgConnection, savepoint: &str, mark: u64) -> QueryResult<bool> {
+fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> QueryResult<bool> {
     // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
     // Where the handler's savepoint is still there, it was not even released.
     if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
@@ -346,7 +346,7 @@ fn is_committed(connection: &mut PgConnection, savepoint: &str, mark: u64) -> Qu
         Err(_) => return Ok(false),
     }
     let set: Option<String> = diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection)?;
-    Ok(set == Some(mark.to_string()))
+    Ok(set == Some(token.to_string()))
 }
 
 /// What the error says of a row that was read ahead and cannot be locked as it was read.

@@ -4,7 +4,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::connection::{QueueBackend, Target, ordered_index_of, pending_mark_of};
+use super::connection::{QueueBackend, Target, ordered_index_of, pending_flag_of};
 use crate::error::{Finding, refused};
 use crate::fault::planted;
 use crate::row::{Options, Status};
@@ -279,7 +279,7 @@ pub(crate) struct Index {
     pub(crate) columns: String,
     /// The column that it is led by, where an index cannot leave out the rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
-    pub(crate) mark: Option<String>,
+    pub(crate) pending_flag: Option<String>,
 }
 
 /// The index of due times, and the one of the entity's own order: by order and due time, or by order and primary key, where
@@ -292,16 +292,16 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         name: target.index(),
         first: next.to_owned(),
         columns: table.quoted(next),
-        mark: None,
+        pending_flag: None,
     }];
     let Options { order, exclusive, .. } = target.options;
     if order.is_none() && !exclusive {
         return indexes;
     }
-    let mark = (!DB::PARTIAL_INDEXES).then(|| pending_mark_of(table, target.columns));
+    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
     let order = order.map(|order| order.column);
     let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
-    let all: Vec<&str> = mark.as_deref().into_iter().chain(order).chain(last).collect();
+    let all: Vec<&str> = pending_flag.as_deref().into_iter().chain(order).chain(last).collect();
     let column = |name: &&str| {
         let nulls = if Some(*name) == order { DB::NULLS_FIRST } else { "" };
         table.quoted(name) + nulls
@@ -311,7 +311,7 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         name: ordered_index_of(table, target.columns, &target.options),
         first: all[0].to_owned(),
         columns: all.iter().map(column).collect::<Vec<_>>().join(", "),
-        mark,
+        pending_flag,
     });
     indexes
 }

@@ -24,8 +24,8 @@ pub(crate) struct Session<C: QueueConnection> {
     begins_next: bool,
     /// The row that is locked already, with the beginning of the next transaction.
     locked: Option<Box<dyn Any>>,
-    /// The mark of the message that was committed last, of those whose text goes on after it.
-    mark: u64,
+    /// The token of the message that was committed last, of those whose text goes on after it.
+    commit_token: u64,
     /// Whether the last row that was read ahead could not be locked.
     has_missed: bool,
     /// Whether its statements wait as briefly as those of a group.
@@ -72,7 +72,7 @@ impl<C: QueueConnection> Session<C> {
             has_begun: None,
             begins_next: true,
             locked: None,
-            mark: 0,
+            commit_token: 0,
             has_missed: false,
             is_impatient: false,
             subscriptions: Subscriptions::default(),
@@ -190,15 +190,17 @@ impl<C: QueueConnection> Session<C> {
     pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
         let next = match lock {
             // Two marks in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
-            Some(lock) => AfterFinish::Lock(lock, self.mark ^ 1),
+            Some(lock) => AfterFinish::Lock(lock, self.commit_token ^ 1),
             None if self.begins_next => AfterFinish::Begin,
             None => AfterFinish::Nothing,
         };
         let finished = self.connection.finish(savepoint, settle, next);
         match (next, &finished) {
-            (AfterFinish::Lock(_, mark), Ok(_)) => self.mark = mark,
+            (AfterFinish::Lock(_, token), Ok(_)) => self.commit_token = token,
             // Either of the two may be the session's now: from here on it is two others.
-            (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => self.mark = (self.mark | 1) + 1,
+            (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => {
+                self.commit_token = (self.commit_token | 1) + 1
+            }
             _ => {}
         }
         let is_locked = finished?;

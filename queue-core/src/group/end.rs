@@ -10,7 +10,7 @@ use crate::row::{Details, ErrorText, Fence, Options, QueueState, Settlement};
 use crate::statement::{Change, Next};
 
 /// How a group ended.
-pub(crate) struct Grouped<K> {
+pub(crate) struct WorkedGroup<K> {
     pub(crate) end: GroupEnd<K>,
     /// How many rows were claimed.
     pub(crate) claimed: usize,
@@ -41,7 +41,7 @@ pub(crate) enum GroupEnd<K> {
     Undone(UndoReason),
     /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
     EndedByHandler {
-        mark: Option<ReservationMark>,
+        reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
         offender: Box<Offender<K>>,
         after: Vec<UntouchedRow<K>>,
@@ -49,7 +49,7 @@ pub(crate) enum GroupEnd<K> {
     /// One of the handlers of these rows may have ended the transaction; nobody knows which, nor which effects are committed.
     /// If there is another reason why it is gone, and nothing was committed, it was rolled back for that.
     EndedByUnknown {
-        mark: Option<ReservationMark>,
+        reservation: Option<Reservation>,
         rows: Vec<DecidedRow<K>>,
         after: Vec<UntouchedRow<K>>,
         why: Option<UndoReason>,
@@ -94,10 +94,10 @@ pub(crate) struct UntouchedRow<K> {
 
 /// What a [reserved](super::reserve) group writes on its rows before any handler runs, in place of the last failure's text,
 /// while it makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
-/// a COMMIT. Then the rows tell so by the mark, which is like no other text; and those of the messages before, whose effects
+/// a COMMIT. Then the rows tell so by the reservation, which is like no other text; and those of the messages before, whose effects
 /// are there to stay, are not due for anybody else before they are settled.
 #[derive(Debug, Clone)]
-pub(crate) struct ReservationMark(pub(crate) String);
+pub(crate) struct Reservation(pub(crate) String);
 
 /// A message of the group without its entity.
 pub(crate) struct GroupRow<K> {

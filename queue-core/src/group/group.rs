@@ -11,7 +11,7 @@ use std::time::Instant;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, Grouped, HeldGroup, UndoReason, UntouchedRow};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, UndoReason, UntouchedRow, WorkedGroup};
 use super::handle::Entities;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
@@ -30,13 +30,19 @@ pub(crate) fn work_group<Q, C>(
     plan: &Plan<'_, Q, C>,
     size: u32,
     goes_on: &dyn Fn() -> bool,
-) -> Grouped<Q::Key>
+) -> WorkedGroup<Q::Key>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let ended =
-        |end, session_is_sound| Grouped { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None };
+    let ended = |end, session_is_sound| WorkedGroup {
+        end,
+        claimed: 0,
+        begun: 0,
+        session_is_sound,
+        given_up: false,
+        remark: None,
+    };
     let rows = match begin_and_claim::<Q, C>(session, size, plan) {
         Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, true),
         Ok(rows) => rows,
@@ -62,7 +68,7 @@ where
         plan,
         goes_on,
         started: Instant::now(),
-        mark: None,
+        reservation: None,
         settles_in_turn: false,
         begun: 0,
         decided: Vec::new(),
@@ -82,7 +88,7 @@ where
     };
     let given_up = plan.slot.leave();
     let session_is_sound = session_is_sound && !given_up && transaction_is_over;
-    Grouped { end, claimed, begun, session_is_sound, given_up, remark }
+    WorkedGroup { end, claimed, begun, session_is_sound, given_up, remark }
 }
 
 /// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
@@ -148,7 +154,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 let stays = self.plan.rules.options.on_success == OnFinish::Keep;
                 self.settles_in_turn = !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.mark = Some(reserve::<Q, C>(self.session, rows, self.plan.timeout)?);
+                    self.reservation = Some(reserve::<Q, C>(self.session, rows, self.plan.timeout)?);
                 }
                 match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
@@ -160,7 +166,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         self.decided.extend(unhandled);
         self.settle()?;
         fail_point!("settled");
-        if self.mark.is_some() {
+        if self.reservation.is_some() {
             self.leave(&rows[self.begun..])?;
         }
         self.commit()

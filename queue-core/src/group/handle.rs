@@ -133,7 +133,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let mut group = Group { connection: &mut **self.session, before: Some(&mut before), messages };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         match reserved {
-            Some(Ok(mark)) => self.mark = Some(mark),
+            Some(Ok(reservation)) => self.reservation = Some(reservation),
             // Nothing that was written after that can stay.
             Some(Err(end)) => {
                 drop_safely(answer);
@@ -193,7 +193,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             Ok(()) => {
                 self.begun = 0;
                 // A reservation that was made since the savepoint is undone too.
-                self.mark = self.mark.take().filter(|_| !settles_in_turn);
+                self.reservation = self.reservation.take().filter(|_| !settles_in_turn);
                 Ok(false)
             }
             Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),

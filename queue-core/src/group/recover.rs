@@ -1,9 +1,9 @@
 //! What is left when a handler has ended its group's transaction: the messages before it did not, and whether their
-//! effects are committed is read from the group's mark.
+//! effects are committed is read from the group's reservation.
 
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, ReservationMark, UntouchedRow};
+use super::end::{DecidedRow, Reservation, UntouchedRow};
 use crate::attempt::in_transaction;
 use crate::backend::QueueConnection;
 use crate::row::Settlement;
@@ -23,7 +23,7 @@ pub(crate) enum CommitState {
 /// with it, and gives back the reserved rows that are `left`.
 pub(crate) fn settle_if_committed<Q, C>(
     connection: &mut C,
-    ReservationMark(mark): &ReservationMark,
+    Reservation(reservation): &Reservation,
     handled: &[DecidedRow<Q::Key>],
     left: &[&UntouchedRow<Q::Key>],
 ) -> QueryResult<CommitState>
@@ -35,8 +35,8 @@ where
         let mut committed = false;
         let mut settled = Vec::new();
         for DecidedRow { key, fence, settled: state, change, .. } in handled {
-            let changed = match Q::recall_mark(connection, key)? {
-                Some(text) if text == *mark => {
+            let changed = match Q::recall_reservation(connection, key)? {
+                Some(text) if text == *reservation => {
                     committed = true;
                     match state {
                         Settlement::Deleted => Q::remove(connection, key, *fence)?,
@@ -48,7 +48,7 @@ where
             settled.push((changed == 1).then_some(*state));
         }
         for UntouchedRow { key, fence, change } in left {
-            if Q::recall_mark(connection, key)?.is_some_and(|text| text == *mark) {
+            if Q::recall_reservation(connection, key)?.is_some_and(|text| text == *reservation) {
                 committed = true;
                 Q::settle(connection, key, *fence, change)?;
             }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::end::{GroupEnd, GroupRow, ReservationMark};
+use super::end::{GroupEnd, GroupRow, Reservation};
 use super::work::{SETTLED_AT_ONCE, expect_rows};
 use crate::backend::QueueConnection;
 use crate::row::{ErrorText, RESERVING};
@@ -21,20 +21,20 @@ pub(crate) fn reserve<Q, C>(
     connection: &mut C,
     rows: &[GroupRow<Q::Key>],
     timeout: Duration,
-) -> Result<ReservationMark, GroupEnd<Q::Key>>
+) -> Result<Reservation, GroupEnd<Q::Key>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mark = format!("{RESERVING}{:032x}", fastrand::u128(..));
+    let reservation = format!("{RESERVING}{:032x}", fastrand::u128(..));
     let change = Change {
         next: Some(Next::In(timeout.saturating_add(RESERVED))),
-        error: ErrorText::Set(mark.clone()),
+        error: ErrorText::Set(reservation.clone()),
         ..Change::default()
     };
     let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
         expect_rows::<Q, C>(Q::settle_many(connection, fenced, &change), fenced.len())?;
     }
-    Ok(ReservationMark(mark))
+    Ok(Reservation(reservation))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, GroupEnd, Grouped, HeldGroup, Offender, ReservationMark, UndoReason, UntouchedRow};
+use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
 use super::size::{GroupResult, GroupSize};
@@ -85,12 +85,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
             GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
-            GroupEnd::EndedByHandler { mark, before, offender, after } => {
-                self.after_end(holder, log, mark, before, *offender, after, &mut tally);
+            GroupEnd::EndedByHandler { reservation, before, offender, after } => {
+                self.after_end(holder, log, reservation, before, *offender, after, &mut tally);
             }
-            GroupEnd::EndedByUnknown { mark, rows, after, why } => {
+            GroupEnd::EndedByUnknown { reservation, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match (mark.and_then(|mark| self.commit_state(holder, log, &mark, &rows, &left)), why) {
+                match (
+                    reservation.and_then(|reservation| self.commit_state(holder, log, &reservation, &rows, &left)),
+                    why,
+                ) {
                     (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, log, &rows, settled),
                     // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
                     (Some(CommitState::RolledBack) | None, Some(why)) => {
@@ -117,7 +120,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         log: &RateLimitedLog,
-        mark: Option<ReservationMark>,
+        reservation: Option<Reservation>,
         before: Vec<DecidedRow<Q::Key>>,
         offender: Offender<Q::Key>,
         after: Vec<UntouchedRow<Q::Key>>,
@@ -127,12 +130,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let is_recorded = matches!(remainder, Remainder::Record(..));
         // A culprit that is not recorded runs again, like those that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
-        let Some(mark) = mark else {
+        let Some(reservation) = reservation else {
             self.count_if_committed(holder, log, before, why_ended(&remainder), tally);
             tally.count(self.runner.conclude(holder, log, row.key, row.fence, remainder));
             return;
         };
-        let committed = self.commit_state(holder, log, &mark, &before, &left);
+        let committed = self.commit_state(holder, log, &reservation, &before, &left);
         let remainder = match (committed, remainder) {
             (Some(CommitState::Committed(settled)), Remainder::Record(state, change)) => {
                 self.count_committed(tally, log, &before, settled);
@@ -170,13 +173,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         log: &RateLimitedLog,
-        mark: &ReservationMark,
+        reservation: &Reservation,
         handled: &[DecidedRow<Q::Key>],
         left: &[&UntouchedRow<Q::Key>],
     ) -> Option<CommitState> {
         for _ in 0..CONCLUSIONS {
-            let committed =
-                holder.session().and_then(|session| Ok(settle_if_committed::<Q, C>(session, mark, handled, left)?));
+            let committed = holder
+                .session()
+                .and_then(|session| Ok(settle_if_committed::<Q, C>(session, reservation, handled, left)?));
             match committed {
                 Ok(committed) => return Some(committed),
                 Err(error) => {
@@ -260,7 +264,7 @@ fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a De
 }
 
 /// What the end of a group says of the next one's size.
-fn lesson<K>(grouped: &Grouped<K>, size: u32) -> Option<GroupResult> {
+fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
     Some(match &grouped.end {
         GroupEnd::Idle => GroupResult::Idle,

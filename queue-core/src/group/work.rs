@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, ReservationMark, UndoReason};
+use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
 use crate::attempt::{AttemptError, Plan, Remainder, Revocation, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
@@ -31,7 +31,7 @@ pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, Q, C>,
     pub(crate) goes_on: &'a dyn Fn() -> bool,
     pub(crate) started: Instant,
-    pub(crate) mark: Option<ReservationMark>,
+    pub(crate) reservation: Option<Reservation>,
     /// Whether each success is settled before the next handler runs.
     pub(crate) settles_in_turn: bool,
     pub(crate) begun: usize,
@@ -49,8 +49,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     pub(crate) fn decide(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if settled == Settlement::Again && self.mark.is_some() {
-            // The text stays as it was claimed; the mark stands there now.
+        if settled == Settlement::Again && self.reservation.is_some() {
+            // The text stays as it was claimed; the reservation stands there now.
             change.error = row.text();
         }
         self.push(row, settled, change);
@@ -71,13 +71,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// The end of a group whose transaction may have been ended by the handler of this row.
     pub(crate) fn ended_by(&mut self, row: &GroupRow<Q::Key>, remainder: Remainder) -> GroupEnd<Q::Key> {
         // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
-        if let (None, Remainder::Postpone(cause)) = (&self.mark, &remainder)
+        if let (None, Remainder::Postpone(cause)) = (&self.reservation, &remainder)
             && C::rolls_back(cause)
         {
             return GroupEnd::Undone(UndoReason::Conflict(cause.clone()));
         }
         GroupEnd::EndedByHandler {
-            mark: self.mark.take(),
+            reservation: self.reservation.take(),
             before: std::mem::take(&mut self.decided),
             offender: Box::new(Offender { row: row.untouched(), remainder }),
             after: Vec::new(),
@@ -89,7 +89,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let rules = self.plan.rules;
         let in_doubt = |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
-        GroupEnd::EndedByUnknown { mark: self.mark.take(), rows, after: Vec::new(), why }
+        GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
     /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the

@@ -10,11 +10,11 @@ use crate::lock::unpoisoned;
 #[derive(Debug)]
 pub(crate) struct LeaseClock {
     pub(crate) lease: Duration,
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     /// When the statement was sent whose success confirmed the lease last. The lease ends no earlier than this and the
     /// lease's length, by whatever clock.
     confirmed: Instant,
@@ -42,7 +42,7 @@ impl LeaseClock {
     /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
         let deadline = far_from(claimed, Duration::MAX);
-        let state = State { confirmed: claimed, deadline, settling: false, ended: None };
+        let state = ClockState { confirmed: claimed, deadline, settling: false, ended: None };
         LeaseClock { lease, state: Mutex::new(state) }
     }
 
@@ -119,7 +119,7 @@ impl LeaseClock {
         self.state().deadline
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClockState> {
         unpoisoned(self.state.lock())
     }
 }

@@ -29,12 +29,12 @@ pub(crate) fn announce<T: 'static>() {
 /// What wakes the scout of one poller: enqueuers, `wake` and shutdown notify it.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
-    state: Mutex<State>,
+    state: Mutex<WakeState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WakeState {
     reasons: WakeReasons,
     /// The queues that were announced and have not been probed since: the next probe is at hand.
     awaited: Vec<TypeId>,

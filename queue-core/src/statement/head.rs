@@ -14,7 +14,7 @@ use diesel::sql_types::Text;
 use super::condition::{StateCondition, push_claimable, push_column};
 use super::due::push_claim_condition;
 use super::scope::push_stages;
-use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_mark};
+use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_flag};
 use crate::backend::QueueBackend;
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
 use crate::row::Status;
@@ -116,7 +116,7 @@ where
     <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
     push_ordered_index_hint::<Q::Queue, DB>(out, DB::ORDERED_INDEX_HINT)?;
     out.push_sql(" WHERE ");
-    push_pending_mark::<Q::Queue, DB>(out)?;
+    push_pending_flag::<Q::Queue, DB>(out)?;
     StateCondition::Pending.push::<Q::Queue, DB>(out)?;
     out.push_sql(" AND ");
     push_claimable::<Q::Queue, DB>(out)?;

@@ -19,12 +19,12 @@ use super::finish_block::FinishBlock;
 use super::head::{AnotherIsLeased, Head};
 use super::keys::ChangeKeys;
 use super::lease_due::{LeaseDue, LeaseDueRow};
-use super::mark::RecallMark;
 use super::on_finish;
 use super::pass_on::PassOn;
 use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion, VersionedRow};
 use super::probe_due::{ProbeDue, ProbeDueFrom, time_until};
 use super::recall::{Recall, state};
+use super::recall_reservation::RecallReservation;
 use super::remove::Remove;
 use super::retake::Retake;
 use super::scope::Scope;
@@ -156,8 +156,8 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     /// Reads the row's state under its lock, waiting for whoever holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 
-    /// Reads the text of the row's last failure in the same way: it may be the mark of a group.
-    fn recall_mark(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
+    /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
+    fn recall_reservation(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
 
     /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
     fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
@@ -216,7 +216,7 @@ where
     Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
     AnotherIsLeased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
-    RecallMark<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
+    RecallReservation<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
     UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
@@ -384,8 +384,8 @@ where
         Ok(first(Recall::<Q>::new(key).load(connection)?).and_then(state))
     }
 
-    fn recall_mark(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
-        Ok(first(RecallMark::<Q>::new(key).load(connection)?).flatten())
+    fn recall_reservation(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
+        Ok(first(RecallReservation::<Q>::new(key).load(connection)?).flatten())
     }
 
     fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {

@@ -119,7 +119,7 @@ where
         self.push_set(out.reborrow())?;
         out.push_sql(" WHERE ");
         if DB::UPDATE_HAS_LIMIT {
-            self.walk.push_mark::<Q::Queue, DB>(&mut out)?;
+            self.walk.push_flag::<Q::Queue, DB>(&mut out)?;
             return self.push_due(out);
         }
         out.push_sql("(");

@@ -4,7 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::push_column;
-use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_mark_of};
+use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
 use crate::entity::{NextAttemptTime, QueueTable};
 use crate::row::Order;
 
@@ -47,7 +47,7 @@ impl Walk {
         T::TABLE.walk_ast(out.reborrow())?;
         self.push_hint::<T, DB>(out)?;
         out.push_sql(" WHERE ");
-        self.push_mark::<T, DB>(out)
+        self.push_flag::<T, DB>(out)
     }
 
     /// Names the index, where the database wants that.
@@ -65,8 +65,8 @@ impl Walk {
         }
     }
 
-    /// Writes `mark = 1 AND ` where the ordered index begins with a mark.
-    pub(crate) fn push_mark<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+    /// Writes `flag = 1 AND ` where the ordered index begins with the pending flag.
+    pub(crate) fn push_flag<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
@@ -74,7 +74,7 @@ impl Walk {
         DB::QueryBuilder: Default,
     {
         match self {
-            Walk::InOrder(_) => push_pending_mark::<T, DB>(out),
+            Walk::InOrder(_) => push_pending_flag::<T, DB>(out),
             Walk::Oldest | Walk::ByKey(_) => Ok(()),
         }
     }
@@ -114,8 +114,8 @@ where
     Ok(())
 }
 
-/// Writes `mark = 1 AND ` where an index cannot leave out the rows that are not pending.
-pub(crate) fn push_pending_mark<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+/// Writes `flag = 1 AND ` where an index cannot leave out the rows that are not pending.
+pub(crate) fn push_pending_flag<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
@@ -123,8 +123,8 @@ where
     DB::QueryBuilder: Default,
 {
     if !DB::PARTIAL_INDEXES {
-        let mark = pending_mark_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
-        push_named_column::<T, DB>(out, &mark)?;
+        let flag = pending_flag_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
+        push_named_column::<T, DB>(out, &flag)?;
         out.push_sql(" = 1 AND ");
     }
     Ok(())

@@ -47,10 +47,20 @@ impl Schema for MysqlConnection {
         };
         let index = |index: &Index| Step {
             name: index.step,
-            up: index.mark.iter().map(|mark| add_mark(target, mark)).chain([create_index(target, index)]).collect(),
+            up: index
+                .pending_flag
+                .iter()
+                .map(|pending_flag| add_pending_flag(target, pending_flag))
+                .chain([create_index(target, index)])
+                .collect(),
             down: [drop_index(target, index)]
                 .into_iter()
-                .chain(index.mark.iter().map(|mark| drop_columns(target, [mark.as_str()].into_iter())))
+                .chain(
+                    index
+                        .pending_flag
+                        .iter()
+                        .map(|pending_flag| drop_columns(target, [pending_flag.as_str()].into_iter())),
+                )
                 .collect(),
             in_transaction: false,
         };
@@ -85,14 +95,14 @@ impl Schema for MysqlConnection {
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
         // A column to which a trigger refers cannot be dropped.
         trigger::remove(self, target)?;
-        // The ordered index first: its mark is made of a column that the other steps drop.
+        // The ordered index first: its pending flag is made of a column that the other steps drop.
         for index in indexes::<Mysql>(target).iter().rev() {
             if index_is_usable(self, target, index)?.is_some() {
                 without_blocking(self, &drop_index(target, index))?;
             }
             let live = live_columns(self, target)?;
-            for mark in index.mark.iter().filter(|mark| find(&live, mark).is_some()) {
-                without_blocking(self, &drop_columns(target, [mark.as_str()].into_iter()))?;
+            for pending_flag in index.pending_flag.iter().filter(|pending_flag| find(&live, pending_flag).is_some()) {
+                without_blocking(self, &drop_columns(target, [pending_flag.as_str()].into_iter()))?;
             }
         }
         let live = live_columns(self, target)?;
@@ -160,12 +170,12 @@ fn drop_columns<'a>(target: &Target, names: impl Iterator<Item = &'a str>) -> St
 
 /// Adds the column that is 1 in pending rows and null in others. Nothing is stored but the index's entries, and queries that
 /// do not name it do not see it, where the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
-fn add_mark(target: &Target, mark: &str) -> String {
+fn add_pending_flag(target: &Target, pending_flag: &str) -> String {
     let table = &target.table;
     format!(
         "ALTER TABLE {table} ADD COLUMN {} TINYINT AS (IF({} IS NULL, NULL, 1)) VIRTUAL /*!80023 INVISIBLE */ \
          /*M!100303 INVISIBLE */",
-        table.quoted(mark),
+        table.quoted(pending_flag),
         table.quoted(target.columns.next_attempt_time)
     )
 }
@@ -185,9 +195,13 @@ fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> 
         return Ok(Vec::new());
     }
     let live = live_columns(connection, target)?;
-    let mark = index.mark.iter().filter(|mark| find(&live, mark).is_none()).map(|mark| add_mark(target, mark));
+    let pending_flag = index
+        .pending_flag
+        .iter()
+        .filter(|pending_flag| find(&live, pending_flag).is_none())
+        .map(|pending_flag| add_pending_flag(target, pending_flag));
     let drop = usable.map(|_| drop_index(target, index));
-    Ok(drop.into_iter().chain(mark).chain([create_index(target, index)]).collect())
+    Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.

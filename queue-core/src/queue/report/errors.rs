@@ -173,7 +173,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let rows = self.read_error_texts(connection.as_queue_connection(), None, MOST_TEXTS)?;
         let left_out = left_out(&rows);
-        let groups = parts(rows).remove(&None).map(Grouped::in_order).unwrap_or_default();
+        let groups = parts(rows).remove(&None).map(TextGroups::in_order).unwrap_or_default();
         Ok(ErrorReport { groups, left_out })
     }
 
@@ -267,9 +267,9 @@ fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
 }
 
 /// The groups of one value, by their pattern.
-struct Grouped<K>(HashMap<String, ErrorGroup<K>>);
+struct TextGroups<K>(HashMap<String, ErrorGroup<K>>);
 
-impl<K> Grouped<K> {
+impl<K> TextGroups<K> {
     /// The groups with most rows first; those with as many by their pattern.
     fn in_order(self) -> Vec<ErrorGroup<K>> {
         let mut groups: Vec<_> = self.0.into_values().collect();
@@ -279,10 +279,10 @@ impl<K> Grouped<K> {
 }
 
 /// The groups of each value. The texts come with those first that most rows bear: the first of a group is its example.
-fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, Grouped<K>> {
-    let mut parts = HashMap::<_, Grouped<K>>::new();
+fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
+    let mut parts = HashMap::<_, TextGroups<K>>::new();
     for (key, text, value, rows, retrying, failed, first, last, _, _) in rows {
-        let groups = &mut parts.entry(value).or_insert_with(|| Grouped(HashMap::new())).0;
+        let groups = &mut parts.entry(value).or_insert_with(|| TextGroups(HashMap::new())).0;
         let pattern = pattern(&text);
         let group = groups.entry(pattern.clone()).or_insert_with(|| ErrorGroup {
             pattern,

@@ -9,19 +9,19 @@ use super::condition::push_column;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable};
 
-/// The text of the last failure of the row with one key, where a group's mark may stand.
-pub struct RecallMark<Q: Entity> {
+/// The text of the last failure of the row with one key, where a group's reservation may stand.
+pub struct RecallReservation<Q: Entity> {
     is_key: Q::IsKey,
 }
 
-impl<Q: Entity> RecallMark<Q> {
-    /// Recalls the mark of the row with this key.
+impl<Q: Entity> RecallReservation<Q> {
+    /// Recalls the reservation of the row with this key.
     pub fn new(key: &Q::Key) -> Self {
-        RecallMark { is_key: Q::is_key(key.clone()) }
+        RecallReservation { is_key: Q::is_key(key.clone()) }
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for RecallMark<Q>
+impl<Q, DB> QueryFragment<DB> for RecallReservation<Q>
 where
     Q: Entity,
     DB: QueueBackend,
@@ -40,13 +40,13 @@ where
     }
 }
 
-impl<Q: Entity> Query for RecallMark<Q> {
+impl<Q: Entity> Query for RecallReservation<Q> {
     type SqlType = Nullable<Text>;
 }
 
-impl<Q: Entity> QueryId for RecallMark<Q> {
+impl<Q: Entity> QueryId for RecallReservation<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q: Entity, C> RunQueryDsl<C> for RecallMark<Q> {}
+impl<Q: Entity, C> RunQueryDsl<C> for RecallReservation<Q> {}
