@@ -64,7 +64,7 @@
 //! |---|---|
 //! | name columns, set retries, tries and timeout | the [derive's attributes](derive@Queueable) |
 //! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
-//! | order, guard, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
+//! | order, conditions, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
 //! | purge, archive, redrive, back-fill, and see before what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |

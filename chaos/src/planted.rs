@@ -38,7 +38,7 @@ const BUGS: &[Bug] = &[
     bug("claim without a lock", 0, 400, &[(Postgres, Transaction), (Mariadb, Transaction)]),
     bug("deferred BEGIN", 0, 400, &[(Sqlite, Transaction)]),
     bug("now() in backoff", 0, 400, &[(Postgres, Transaction)]),
-    bug("a heart without a pulse", 0, 400, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
+    bug("leases are not extended", 0, 400, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
     bug("effects are committed first", 1, 60, &[(Postgres, Transaction), (Mariadb, Transaction)]),
     bug("migration that enqueues history", 1, 2, EVERYWHERE),
     bug("failures keep their effects", 1, 4, &[(Postgres, Transaction), (Postgres, Group), (Sqlite, Transaction)]),
@@ -46,7 +46,7 @@ const BUGS: &[Bug] = &[
     bug("ignored COMMIT result", 3, 24, &[(Postgres, Transaction), (Mariadb, Transaction)]),
     bug("an interruption uses a try", 4, 2, &[(Postgres, Transaction), (Mariadb, Transaction), (Postgres, Group)]),
     bug("crashes are not counted", 7, 1, EVERYWHERE),
-    bug("company is guilt", 7, 1, &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Group)]),
+    bug("neighbours of a crash count too", 7, 1, &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Group)]),
     bug("a panic is a success", 8, 300, EVERYWHERE),
     bug(
         "no sentinel",

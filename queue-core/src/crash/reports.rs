@@ -119,7 +119,7 @@ impl CrashReports {
         if planted("crashes are not counted") {
             return;
         }
-        if planted("company is guilt") {
+        if planted("neighbours of a crash count too") {
             entry.alone = 3;
         }
         match self.entries.iter_mut().find(|known| known.is_about(&entry)) {

@@ -41,7 +41,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
     ) -> Result<(), Error> {
         fail_point!("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
-        if planted("a heart without a pulse") {
+        if planted("leases are not extended") {
             held.iter().for_each(|held| held.clock.confirm(Instant::now()));
             return Ok(());
         }
