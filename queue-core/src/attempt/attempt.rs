@@ -15,7 +15,7 @@ use super::crash_check::check_crashes;
 use super::crash_mark::CrashCheck;
 use super::end::is_failure;
 use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, is_interruption};
-use super::settlement::tries_before;
+use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};

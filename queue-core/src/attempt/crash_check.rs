@@ -3,10 +3,9 @@
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::crash_mark as strict;
-use super::crash_mark::{CrashCheck, as_it_was, write};
+use super::crash_mark::{CrashCheck, as_it_was, mark_and_commit, write};
 use super::plan::{DecodedMessage, Plan, Remainder};
-use super::settlement::tries_before;
+use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashAction, Suspicion};
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
@@ -42,9 +41,9 @@ where
         },
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let told = write::<Q, C>(connection, key, fence, &change);
-            recorder.written(suspect, told.is_ok());
-            unwritten::<Q, C>(told).unwrap_or(CrashCheck::Suspect)
+            let written = write::<Q, C>(connection, key, fence, &change);
+            recorder.written(suspect, written.is_ok());
+            unwritten::<Q, C>(written).unwrap_or(CrashCheck::Suspect)
         }
         CrashAction::SetAside(text, suspect) => {
             let change = Change {
@@ -57,11 +56,11 @@ where
                 ..Change::default()
             };
             tracing::warn!(entity = Q::ENTITY, ?key, "a row has ended its process too often and is set aside");
-            let told = write::<Q, C>(connection, key, fence, &change);
+            let written = write::<Q, C>(connection, key, fence, &change);
             if let Some(suspect) = suspect {
-                recorder.written(suspect, told.is_ok());
+                recorder.written(suspect, written.is_ok());
             }
-            match unwritten::<Q, C>(told) {
+            match unwritten::<Q, C>(written) {
                 None => CrashCheck::SetAside,
                 // The text again in plainer words, or the row is passed over.
                 Some(CrashCheck::Unsettled(_)) => {
@@ -70,7 +69,9 @@ where
                 Some(lost) => lost,
             }
         }
-        CrashAction::MarkAndHandle(mark) => strict::mark(connection, plan, key, fence, mark, (entity, state, details)),
+        CrashAction::MarkAndHandle(mark) => {
+            mark_and_commit(connection, plan, key, fence, mark, (entity, state, details))
+        }
     };
     if matches!(checked, CrashCheck::Handle(..)) {
         recorder.begin(plan.key_prefix, [(key, fence)]);
@@ -79,12 +80,12 @@ where
 }
 
 /// What a claim comes to whose row could not be written. `None`: it could.
-fn unwritten<Q, C>(told: QueryResult<()>) -> Option<CrashCheck<Q>>
+fn unwritten<Q, C>(written: QueryResult<()>) -> Option<CrashCheck<Q>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    told.err().map(|error| match C::classify(&error) {
+    written.err().map(|error| match C::classify(&error) {
         ErrorClass::Other => CrashCheck::Unsettled(Remainder::Leave),
         ErrorClass::Conflict | ErrorClass::ConnectionLost => CrashCheck::Lost(error),
     })

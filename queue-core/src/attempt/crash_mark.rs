@@ -7,7 +7,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::plan::{DecodedMessage, Plan, Remainder};
-use super::settlement::tries_before;
+use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
 use crate::entity::QueueTable;
@@ -16,7 +16,7 @@ use crate::row::{Details, ErrorText, Fence, QueueState};
 use crate::statement::{Change, Claimed, Next, QueueOn};
 
 /// Marks the row, commits, and takes it again in a new transaction.
-pub(crate) fn mark<Q, C>(
+pub(crate) fn mark_and_commit<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
     key: &Q::Key,

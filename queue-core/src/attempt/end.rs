@@ -9,7 +9,7 @@ use super::attempt_error::AttemptError;
 use super::begin::next_row;
 use super::in_flight::Revocation;
 use super::plan::{Attempt, Ending, Remainder, is_interruption};
-use super::settlement::{SettleRules, stored};
+use super::settle_rules::{SettleRules, stored};
 use crate::backend::{ErrorClass, FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;

@@ -13,7 +13,7 @@ mod in_flight;
 mod plan;
 mod preflight;
 mod runner;
-mod settlement;
+mod settle_rules;
 mod transaction_runner;
 mod turn;
 
@@ -27,6 +27,6 @@ pub(crate) use self::in_flight::{ErasedRow, Revocation, Slot};
 pub(crate) use self::plan::{AttemptBody, LockedRow, Plan, Remainder, is_interruption};
 pub(crate) use self::preflight::{channel, check_claim, check_stages, key_prefix};
 pub(crate) use self::runner::{BoxedRunner, Runner};
-pub(crate) use self::settlement::{SettleRules, stored, tries_before};
+pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::transaction_runner::{CONCLUSIONS, TransactionRunner};
 pub(crate) use self::turn::Turn;

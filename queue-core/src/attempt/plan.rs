@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::result::Error as DieselError;
 
 use super::in_flight::Slot;
-use super::settlement::SettleRules;
+use super::settle_rules::SettleRules;
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;

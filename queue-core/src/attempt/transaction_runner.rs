@@ -14,7 +14,7 @@ use super::in_flight::{ErasedRow, Slot};
 use super::plan::{HeldRow, Plan, Remainder};
 use super::preflight::{channel, check_claim, key_prefix};
 use super::runner::Runner;
-use super::settlement::{SettleRules, tries_before};
+use super::settle_rules::{SettleRules, tries_before};
 use super::turn::Turn;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
 use crate::claim::{LowWater, LowWaterFloor, PrefetchedKeys, PrefetchedRows, RowBackoff};

@@ -260,7 +260,7 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     }
 
     /// Begins a transaction, locks a row and sets the savepoint in one round trip. `hold` is the name of a prepared
-    /// [`LeaseClock`](crate::statement::LeaseClock) and its arguments. `false`: there is no such row, and no transaction.
+    /// [`LockLeased`](crate::statement::LockLeased) and its arguments. `false`: there is no such row, and no transaction.
     fn begin_holding(&mut self, _hold: &str, _savepoint: &str) -> QueryResult<bool> {
         Err(refused("this database does not begin a transaction by locking".to_owned()))
     }
@@ -283,7 +283,7 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
         Ok(())
     }
 
-    /// Prepares a [`Finish`](crate::statement::Finish) or a [`LeaseClock`](crate::statement::LeaseClock) under a name. An error where the
+    /// Prepares a [`Finish`](crate::statement::Finish) or a [`LockLeased`](crate::statement::LockLeased) under a name. An error where the
     /// server cannot end a message at once.
     fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
         Ok(())

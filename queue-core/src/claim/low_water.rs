@@ -237,7 +237,7 @@ impl Level {
     }
 }
 
-/// One claim, from where it begins to what becomes of its rows: unless they are [kept](Reach::keep), the mark falls back to
+/// One claim, from where it begins to what becomes of its rows: unless they are [kept](LowWaterFloor::keep), the mark falls back to
 /// the first of them, also when a panic ends the turn.
 #[derive(Debug)]
 pub struct LowWaterFloor<'a> {

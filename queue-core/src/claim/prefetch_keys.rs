@@ -94,7 +94,7 @@ impl<K: Clone + Debug> PrefetchedKeys<K> {
         Ok(self.claim_some::<Q, C>(connection, 1, scope)?.pop())
     }
 
-    /// Locks and reads up to `limit` rows in the same way, as [`QueueOn::claim_some`] does.
+    /// Locks and reads up to `limit` rows in the same way, as [`super::claim_some`] does.
     pub(crate) fn claim_some<Q, C>(
         &self,
         connection: &mut C,

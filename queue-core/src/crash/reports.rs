@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::in_flight_file::{InFlightFile, SUFFIX};
 use super::in_flight_record::Entry;
-use super::{file_owner as owner, in_flight_record as record};
+use super::{file_owner, in_flight_record};
 use crate::fault::planted;
 
 /// How many reports are kept; the oldest are forgotten first.
@@ -38,7 +38,7 @@ pub(crate) struct CrashReports {
 impl CrashReports {
     /// Opens the reports of a poller that serves these queues.
     pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
-        owner::create_directory(directory, shared)?;
+        file_owner::create_directory(directory, shared)?;
         Ok(CrashReports {
             file: InFlightFile::create(directory, database)?,
             directory: directory.to_owned(),
@@ -78,12 +78,12 @@ impl CrashReports {
     fn adopt_file(&mut self, path: &Path, own_file: &fs::Metadata) -> io::Result<bool> {
         let mut file = OpenOptions::new().read(true).append(true).open(path)?;
         let metadata = file.metadata()?;
-        if !owner::same_user(&metadata, own_file) || file.try_lock().is_err() || !path.exists() {
+        if !file_owner::same_user(&metadata, own_file) || file.try_lock().is_err() || !path.exists() {
             return Ok(true);
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        let Some(found) = record::read(&text, &self.database) else {
+        let Some(found) = in_flight_record::read(&text, &self.database) else {
             let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
             if age > STALE {
                 fs::remove_file(path)?;
@@ -109,7 +109,7 @@ impl CrashReports {
 
     /// Leaves in a dead process's file what another poller has to know.
     fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
-        let mut text = record::header(&self.database);
+        let mut text = in_flight_record::header(&self.database);
         others.iter().for_each(|entry| entry.push(&mut text));
         file.set_len(0)?;
         file.write_all(text.as_bytes())
@@ -204,7 +204,7 @@ mod tests {
 
         /// Leaves a file as a process does that has died.
         fn die_with(&self, entries: &[Entry]) {
-            let mut text = record::header("shop");
+            let mut text = in_flight_record::header("shop");
             entries.iter().for_each(|entry| entry.push(&mut text));
             fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).expect("the test's own files");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn carried(permit: &Place, reports: &CrashReports) -> Vec<Entry> {
-        record::read(
+        in_flight_record::read(
             &fs::read(permit.0.join(reports.file.name().expect("the test's own files"))).expect("the test's own files"),
             "shop",
         )

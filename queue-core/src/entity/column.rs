@@ -197,7 +197,7 @@ impl<T, K> IsContainedInGroupBy<QueueColumn<T, K>> for QueueColumn<T, K> {
     type Output = diesel::expression::is_contained_in_group_by::Yes;
 }
 
-/// The expression that selects a [`QueueState`].
+/// The expression that selects a [`QueueState`](crate::QueueState).
 pub type QueueStateColumns<T> = (
     QueueColumn<T, StatusText>,
     QueueColumn<T, NextAttemptTime>,

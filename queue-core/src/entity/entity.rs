@@ -29,7 +29,7 @@ pub trait Entity: Sized {
     type IsKey;
 
     /// How its messages are worked: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
-    /// [`LeaseMode`](crate::LeaseMode). It decides what a handler is, see [`HandlerFor`].
+    /// [`LeaseMode`](crate::LeaseMode). It decides what a handler is, see [`HandlerFor`](crate::HandlerFor).
     type Mode: 'static;
 
     /// The entity's name in logs and errors: the name of the struct.

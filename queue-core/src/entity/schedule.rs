@@ -71,7 +71,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// [`InvalidSchedule::Period`] for a period under one second or above [`MAX_DELAY`](crate::MAX_DELAY).
+    /// [`InvalidSchedule::Period`] for a period under one second or above [`MAX_DELAY`].
     pub fn every(period: Duration) -> Result<Self, InvalidSchedule> {
         let wrong = || InvalidSchedule::Period(period.as_secs_f64().to_string());
         if period < Duration::from_secs(1) || period > MAX_DELAY {

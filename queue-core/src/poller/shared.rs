@@ -392,7 +392,7 @@ impl<C: QueueConnection> Drop for ThreadGuard<'_, C> {
     }
 }
 
-/// Starts a thread of the poller, which says by its [`ThreadGuard`](super::shared::ThreadGuard) when it leaves.
+/// Starts a thread of the poller, which says by its [`ThreadGuard`] when it leaves.
 pub(crate) fn spawn<C: QueueConnection>(
     shared: &PollerShared<C>,
     name: String,

@@ -26,7 +26,7 @@ const DEFAULT_BATCH: u32 = 1_000;
 
 /// The rows of a queue that an operation concerns.
 ///
-/// It begins with [`Queueable::queue`]. Conditions add up; then comes the operation, which says how many rows it read or
+/// It begins with [`Queueable::queue`](crate::Queueable::queue). Conditions add up; then comes the operation, which says how many rows it read or
 /// changed. Calls that change rows want a domain filter, or the word [`all_rows`](Queue::all_rows):
 ///
 /// ```

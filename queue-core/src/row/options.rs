@@ -267,7 +267,7 @@ impl Options {
 /// The names of the queue's columns on one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ColumnNames {
-    /// The column of the [`Status`].
+    /// The column of the [`Status`](crate::Status).
     pub status: &'static str,
     /// The column that alone decides whether a row is pending: null means that it is not to be processed.
     pub next_attempt_time: &'static str,
