@@ -134,7 +134,7 @@ fn main() -> Result<()> {
     let tally = run(charge_well)?;
     ensure!(tally.succeeded == 3);
 
-    // Resend: what has succeeded is done once more. An update does the same for a time of one's choice.
+    // Rerun: what has succeeded is done once more. An update does the same for a time of one's choice.
     ensure!(Payment::queue().filter(payments::id.eq(1)).rerun(connection)? == 1);
     ensure!(run(charge_well)?.succeeded == 1);
     diesel::update(payments::table.find(2)).set(Payment::due_in(Duration::from_secs(3600))).execute(connection)?;

@@ -21,8 +21,8 @@ mod leased_at_once;
 mod notified;
 #[path = "only/outage.rs"]
 mod outage;
-#[path = "only/read_ahead.rs"]
-mod read_ahead;
+#[path = "only/prefetch_rows.rs"]
+mod prefetch_rows;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]

@@ -17,7 +17,7 @@ const AT_MOST: Duration = Duration::from_secs(60);
 
 /// A bug, and the run that is to find it.
 struct Bug {
-    /// As `queue-core/src/planted.rs` and the places where it is planted call it.
+    /// As `queue-core/src/fault/planted.rs` and the places where it is planted call it.
     name: &'static str,
     bar: u8,
     /// Repetitions of the bar.

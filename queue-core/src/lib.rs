@@ -29,9 +29,9 @@ mod row;
 pub mod statement;
 
 pub use self::attempt::Tally;
-pub use self::backend::{Now, NowPlus};
 #[doc(hidden)]
-pub use self::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
+pub use self::backend::backends;
+pub use self::backend::{Now, NowPlus};
 pub use self::crash::CrashAccounting;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
@@ -43,7 +43,7 @@ pub use self::entity::{
 #[doc(hidden)]
 pub use self::entity::{
     ConditionFor, SelectableEntity, UnwritableCondition, WritableCondition, assert_condition, assert_selectable,
-    backends, condition_on,
+    condition_on, unwritable_condition,
 };
 pub use self::error::{Error, Finding};
 pub use self::handler::{
@@ -60,9 +60,16 @@ pub use self::queue::{
     RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
 };
 pub use self::queueable::{Due, Queueable};
+#[doc(hidden)]
+pub use self::row::stage_named;
 pub use self::row::{
     ColumnNames, Details, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange,
     Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
 };
+
+/// What the project's own tests look into.
 #[doc(hidden)]
-pub use self::row::{ErrorText, Fence, stage_named};
+pub mod internals {
+    pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
+    pub use crate::row::{ErrorText, Fence};
+}

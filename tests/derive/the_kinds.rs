@@ -92,7 +92,7 @@ fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
     let order = options.order.unwrap();
     assert_eq!((order.column, order.age), ("index_priority", Some(Duration::from_secs(3600))));
     assert_eq!(options.version, Some("content_version"));
-    let rerun = options.rerun.unwrap();
+    let rerun = options.rerun_on_change.unwrap();
     assert_eq!((rerun.columns, rerun.change_count), (&["title", "content"][..], "index_change_count"));
     let kept = Timestamps { begin: Some("index_begin_time"), end: Some("index_end_time"), ..Timestamps::default() };
     assert_eq!(options.timestamps, kept);

@@ -7,8 +7,9 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
+use queueable::internals::LowWater;
 use queueable::statement::{QueueOn, Scope};
-use queueable::{Failure, Lease, LowWater, Message, Migrations, Outcome, QueueState, Queueable, Status};
+use queueable::{Failure, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, payments};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use anyhow::{Context, Result, anyhow, ensure};
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
 /// A module or an item by the names that lead to it from the crate's root.
 type Names = Vec<String>;
@@ -25,7 +25,7 @@ pub(crate) struct Sources {
     file_of: HashMap<Names, String>,
     /// The imports of each file that counts.
     imports: BTreeMap<String, Vec<Import>>,
-    /// What a `pub use` gives a further name.
+    /// What a `use` gives a further name.
     renamed: HashMap<Names, Names>,
 }
 
@@ -47,11 +47,13 @@ impl Sources {
                 file: &file,
                 children: children(&sources.file_of, &module),
                 found: Vec::new(),
-                public: Vec::new(),
+                stars: Vec::new(),
+                renamed: Vec::new(),
             };
             reader.read(&tokens, &module);
-            let Reader { found, public, .. } = reader;
-            sources.renamed.extend(public);
+            let Reader { found, renamed, stars, .. } = reader;
+            ensure!(stars.is_empty(), "{file}:{}: a star hides what is handed on", stars[0]);
+            sources.renamed.extend(renamed);
             sources.imports.insert(file, found);
         }
         Ok(sources)
@@ -162,7 +164,9 @@ struct Reader<'a> {
     file: &'a str,
     children: HashSet<String>,
     found: Vec<Import>,
-    public: Vec<(Names, Names)>,
+    /// The lines of `pub use` with a star.
+    stars: Vec<usize>,
+    renamed: Vec<(Names, Names)>,
 }
 
 impl Reader<'_> {
@@ -191,7 +195,8 @@ impl Reader<'_> {
                     1
                 }
                 [TokenTree::Ident(_), ..] => {
-                    let after_path = at >= 1 && (is_punct(&tokens[at - 1], ':') || is_punct(&tokens[at - 1], '.'));
+                    let after_path =
+                        at >= 1 && is_punct(&tokens[at - 1], '.') || at >= 2 && is_colons(&tokens[at - 2..at]);
                     let (names, length) = path_at(&tokens[at..]);
                     let begins = names[0] == "crate"
                         || names[0] == "super"
@@ -208,15 +213,17 @@ impl Reader<'_> {
     }
 
     fn read_use(&mut self, tree: &[TokenTree], module: &[String], is_public: bool) {
-        // A door and the roof only hand on.
-        let is_door = self.file.ends_with("mod.rs");
+        // A door only hands on; what else it imports counts.
+        let hands_on = is_public && (self.file == "mod.rs" || self.file.ends_with("/mod.rs"));
         for (path, name) in leaves(tree, &[]) {
             let line = tree.first().map_or(0, |token| token.span().start().line);
             let Some(path) = self.absolute(&path, module) else { continue };
-            if is_public {
-                self.public.push(([module, &[name]].concat(), path.clone()));
+            if is_public && tree.last().is_some_and(|token| is_punct(token, '*')) {
+                self.stars.push(line);
             }
-            if !is_door {
+            // Also one that is not public: a module below may import it from here.
+            self.renamed.push(([module, &[name]].concat(), path.clone()));
+            if !hands_on {
                 self.found.push(Import { file: self.file.to_owned(), line, path });
             }
         }
@@ -271,14 +278,19 @@ fn leaves(tree: &[TokenTree], before: &[String]) -> Vec<(Names, String)> {
 fn path_at(tokens: &[TokenTree]) -> (Names, usize) {
     let mut names = vec![tokens[0].to_string()];
     let mut length = 1;
-    while let [first, second, TokenTree::Ident(name), ..] = &tokens[length..]
-        && is_punct(first, ':')
-        && is_punct(second, ':')
+    while let [_, _, TokenTree::Ident(name), ..] = &tokens[length..]
+        && is_colons(&tokens[length..length + 2])
     {
         names.push(name.to_string());
         length += 3;
     }
     (names, length)
+}
+
+/// Whether these two are `::`; a type may stand behind a single colon.
+fn is_colons(tokens: &[TokenTree]) -> bool {
+    matches!(tokens, [TokenTree::Punct(first), TokenTree::Punct(second)]
+        if first.as_char() == ':' && first.spacing() == Spacing::Joint && second.as_char() == ':')
 }
 
 fn is_punct(token: &TokenTree, character: char) -> bool {
@@ -296,7 +308,8 @@ fn is_visibility(before: &[TokenTree]) -> bool {
 }
 
 fn is_for_tests(attribute: &Group) -> bool {
-    attribute.stream().to_string().replace(' ', "") == "cfg(test)"
+    let text = attribute.stream().to_string().replace(' ', "");
+    text == "cfg(test)" || text.starts_with("cfg(all(test,")
 }
 
 /// How many tokens the item has that begins here.

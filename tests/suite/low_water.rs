@@ -8,9 +8,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
+use queueable::internals::{LowWater, LowWaterFloor};
 use queueable::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
-use queueable::{LowWater, LowWaterFloor};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, NewPayment, Payment, payments};
@@ -32,7 +32,8 @@ pub(crate) fn due_at(bank: &Bank, at: u32) -> i64 {
 fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, LowWaterFloor<'a>) {
     let claim_floor = low_water.claim_floor();
     let scope = Scope { claim_floor: Some(&claim_floor), ..Scope::ALL };
-    let claimed = rolled_back(connection, |connection| queueable::claim_one::<Payment, _>(connection, scope).unwrap());
+    let claimed =
+        rolled_back(connection, |connection| queueable::internals::claim_one::<Payment, _>(connection, scope).unwrap());
     (claimed.map(|row| row.message.unwrap().0.amount_cents), claim_floor)
 }
 
@@ -92,8 +93,9 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     // Meanwhile others go on.
     let claim_floor = low_water.claim_floor();
     let scope = Scope { claim_floor: Some(&claim_floor), except: &[first], ..Scope::ALL };
-    let others =
-        rolled_back(&mut connection, |connection| queueable::claim_some::<Payment, _>(connection, 2, scope).unwrap());
+    let others = rolled_back(&mut connection, |connection| {
+        queueable::internals::claim_some::<Payment, _>(connection, 2, scope).unwrap()
+    });
     assert_eq!(others.len(), 2);
     claim_floor.keep();
     drop(claim_floor);
@@ -161,7 +163,7 @@ fn a_row_that_is_due_before_the_mark_is_worked_in_every_mode() {
 }
 
 #[test]
-fn a_poller_that_ends_when_idle_ends_after_a_full_look() {
+fn a_poller_that_ends_when_idle_ends_after_a_full_probe() {
     for in_mode in MODES {
         let (_bank, poller, _) = late_comer(in_mode);
         assert_eq!(poller.run_until_idle().unwrap().succeeded, 3);

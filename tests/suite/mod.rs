@@ -1,7 +1,6 @@
 //! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
 //! on every backend.
 
-mod ahead;
 pub(crate) mod attempt;
 pub(crate) mod bank;
 mod check;
@@ -35,8 +34,9 @@ pub(crate) mod order;
 pub(crate) mod periodic;
 mod poller;
 mod pools;
+mod prefetch_keys;
 mod reports;
-mod rerun;
+mod rerun_on_change;
 mod retry;
 mod scout;
 mod serde;

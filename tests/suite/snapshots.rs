@@ -6,13 +6,14 @@ use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::backend::Schema;
+use queueable::internals::{ErrorText, Fence};
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
     CountByStatus, DueKeys, FinishBlock, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall,
     RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
     UnknownStages,
 };
-use queueable::{ErrorText, Fence, Instant, Queueable, Status};
+use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};

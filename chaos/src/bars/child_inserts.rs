@@ -30,7 +30,7 @@ const BOUND: Duration = Duration::from_millis(20);
 const PAYMENTS: i64 = 4;
 
 fn run(run: &mut Run) -> Result<()> {
-    // The bank's timeout is ten seconds, and a handler that is over it loses its locks.
+    // The bank's timeout is ten seconds, and a handler that is past it loses its locks.
     let handler = Duration::from_secs(run.times(2, 9).min(9));
     let slow = |number| NewPayment::plain(number).kind(format!("slow {}", handler.as_millis()));
     run.enqueue(&(0..PAYMENTS).map(slow).collect::<Vec<_>>())?;

@@ -55,7 +55,7 @@ where
     Ok(claimed.map(|row| (row, false)))
 }
 
-/// Takes up a row that was read ahead, and is locked now.
+/// Takes up a prefetched row that is locked now.
 fn take_up<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -69,14 +69,14 @@ where
     rows.begins(row.key());
     plan.claim_floor.inspect(|claim_floor| claim_floor.has_claimed(row.due(), row.due()));
     match plan.claim_floor {
-        // This is not the claim that is to probe below the mark, and reading ahead from there would be as slow.
+        // This is not the claim that is to probe below the mark, and prefetching from there would be as slow.
         Some(claim_floor) if claim_floor.probes_below() => claim_floor.pass_on(),
         _ => rows.replenish::<C>(session, plan.scope)?,
     }
     Ok((row.into_claimed(), true))
 }
 
-/// The next row that was read ahead, and what locks it.
+/// The next prefetched row, and what locks it.
 pub(crate) fn next_row<Q, C>(session: &Session<C>, plan: &Plan<'_, Q, C>) -> Option<(String, ReadRow<Q>)>
 where
     C: QueueConnection,

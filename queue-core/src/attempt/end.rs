@@ -7,9 +7,9 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
-use super::in_flight::Revocation;
 use super::plan::{Attempt, Ending, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
+use super::slot::Revocation;
 use crate::backend::{ErrorClass, FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
@@ -116,7 +116,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         })
     }
 
-    /// Ends the message, and locks the next one by the same text if one was read ahead.
+    /// Ends the message, and locks the next one by the same text if one was prefetched.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
         // A row that is locked now would take the place of the one claim that is to probe below the mark.
         let probes_below = self.plan.claim_floor.is_some_and(LowWaterFloor::has_to_probe_below);

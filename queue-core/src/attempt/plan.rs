@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use diesel::result::Error as DieselError;
 
-use super::in_flight::Slot;
 use super::settle_rules::SettleRules;
+use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;
@@ -45,9 +45,9 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) scope: Scope<'a, Q::Key>,
     /// The same claim, as the low-water mark sees it.
     pub(crate) claim_floor: Option<&'a LowWaterFloor<'a>>,
-    /// The keys that were read ahead, where rows are claimed by those.
+    /// The prefetched keys, where rows are claimed by those.
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
-    /// The rows that were read ahead, where the next one may be locked with the end of a message.
+    /// The prefetched rows, where the next one may be locked with the end of a message.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
 }
 

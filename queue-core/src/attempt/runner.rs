@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::in_flight::{ErasedRow, Slot};
+use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::error::Finding;
@@ -70,9 +70,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// row of another runner is given back.
     fn give_up(
         &self,
-        _link: &mut SessionHolder<C>,
+        _holder: &mut SessionHolder<C>,
         _slot: &Slot,
-        _noise: &RateLimitedLog,
+        _log: &RateLimitedLog,
         row: ErasedRow,
     ) -> Result<Turn, ErasedRow> {
         Err(row)
@@ -104,13 +104,13 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     }
 
     /// Extends the leases of this process. `is_stopping`: rows that no worker has begun are given back.
-    fn heartbeat(&self, _link: &mut SessionHolder<C>, _noise: &RateLimitedLog, _is_stopping: bool) {}
+    fn heartbeat(&self, _holder: &mut SessionHolder<C>, _log: &RateLimitedLog, _is_stopping: bool) {}
 
     /// Ends the leases of all running handlers, for shutdown.
     fn revoke_leases(&self) {}
 
     /// Gives back the rows whose leases were ended by shutdown.
-    fn give_back_revoked(&self, _link: &mut SessionHolder<C>, _noise: &RateLimitedLog) {}
+    fn give_back_revoked(&self, _holder: &mut SessionHolder<C>, _log: &RateLimitedLog) {}
 }
 
 /// A runner on its way into a poller.

@@ -75,7 +75,7 @@ pub trait QueueBackend:
     const PREFETCHES_KEYS: bool;
 
     /// The system columns that tell one version of a row from every other, if there are such: where it lies, and which
-    /// transaction wrote it. Whole rows are read ahead where there are, and locked by their versions.
+    /// transaction wrote it. Whole rows are prefetched where there are, and locked by their versions.
     const ROW_VERSION: Option<(&'static str, &'static str)>;
 
     /// What stands before and after the index's name to keep a change of many rows off it.
@@ -368,7 +368,7 @@ pub struct SessionLimits {
     pub lock_timeout: Duration,
     /// How long the session may sit idle inside a transaction, and how long one statement may take.
     pub timeout: Duration,
-    /// Whether attempts run on the session. MySQL's autocommit is off for them and on for the scout, whose looks would
+    /// Whether attempts run on the session. MySQL's autocommit is off for them and on for the scout, whose probes would
     /// otherwise leave a transaction open.
     pub attempts: bool,
 }

@@ -4,6 +4,8 @@
 //! database, add a folder here.
 
 mod archive;
+#[doc(hidden)]
+pub mod backends;
 mod captured;
 mod connection;
 #[cfg(feature = "mysql")]

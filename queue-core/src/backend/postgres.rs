@@ -349,7 +349,7 @@ fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> Q
     Ok(set == Some(token.to_string()))
 }
 
-/// What the error says of a row that was read ahead and cannot be locked as it was read.
+/// What the error says of a prefetched row that cannot be locked as it was read.
 const NOT_LOCKED: &str = "queueable: rows locked: ";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";

@@ -92,7 +92,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         time(names.last_attempt_time),
         nullable(names.last_attempt_error_message, types.message, accepted.message),
     ];
-    let Options { priority, stages, periodic, rerun, timestamps, .. } = target.options;
+    let Options { priority, stages, periodic, rerun_on_change, timestamps, .. } = target.options;
     columns.extend(priority.map(|name| required(name, types.try_count, "0", accepted.try_count)));
     columns.extend(stages.map(|stages| {
         let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
@@ -102,7 +102,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         columns.push(nullable(periodic.period, types.count, accepted.count));
         columns.extend([word(periodic.cron), word(periodic.time_zone), time(periodic.scheduled_time)]);
     }
-    columns.extend(rerun.map(|rerun| required(rerun.change_count, types.count, "0", accepted.count)));
+    columns.extend(rerun_on_change.map(|rerun| required(rerun.change_count, types.count, "0", accepted.count)));
     columns.extend(
         [timestamps.created, timestamps.updated, timestamps.begin, timestamps.end].into_iter().flatten().map(time),
     );

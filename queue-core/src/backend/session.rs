@@ -26,7 +26,7 @@ pub(crate) struct Session<C: QueueConnection> {
     locked: Option<Box<dyn Any>>,
     /// The token of the message that was committed last, of those whose text goes on after it.
     commit_token: u64,
-    /// Whether the last row that was read ahead could not be locked.
+    /// Whether the last prefetched row could not be locked.
     has_missed: bool,
     /// Whether its statements wait as briefly as those of a group.
     is_impatient: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Session<C: QueueConnection> {
 struct Finishes {
     /// What settles one: `None` where it cannot be prepared.
     finish: Option<String>,
-    /// What locks the next one, where rows are read ahead.
+    /// What locks the next one, where rows are prefetched.
     lock: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl<C: QueueConnection> Session<C> {
         self.locked.take().and_then(|row| row.downcast().ok()).map(|row| *row)
     }
 
-    /// Whether the last row that was read ahead could not be locked, once: somebody is at it, and the next claim is to find it as
+    /// Whether the last prefetched row could not be locked, once: somebody is at it, and the next claim is to find it as
     /// soon as it is free.
     pub(crate) fn takes_note_of_miss(&mut self) -> bool {
         std::mem::take(&mut self.has_missed)
@@ -181,7 +181,7 @@ impl<C: QueueConnection> Session<C> {
         self.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
     }
 
-    /// The name of the statement by which the next row of the queue `T` is locked that was read ahead, if there is one.
+    /// The name of the statement by which the next row of the queue `T` is locked that was prefetched, if there is one.
     pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
         self.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
     }
@@ -189,7 +189,7 @@ impl<C: QueueConnection> Session<C> {
     /// Ends a message in one round trip, and locks the next row if that is asked for, see [`QueueConnection::finish`].
     pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
         let next = match lock {
-            // Two marks in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
+            // Two tokens in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
             Some(lock) => AfterFinish::Lock(lock, self.commit_token ^ 1),
             None if self.begins_next => AfterFinish::Begin,
             None => AfterFinish::Nothing,

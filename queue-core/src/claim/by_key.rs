@@ -1,4 +1,4 @@
-//! Claims rows off the index, where the due time alone decides whose turn it is: the keys of those that are due longest are
+//! Claims rows by their keys, where the due time alone decides whose turn it is: the keys of those that are due longest are
 //! read without a lock, and one row after the other is locked by its key.
 //!
 //! A claim that walks InnoDB's index locks an entry before it finds out that somebody holds its row, and keeps that lock. Whoever

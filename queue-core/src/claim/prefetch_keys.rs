@@ -1,4 +1,4 @@
-//! Keys that are read ahead: one worker of a runner reads, without a lock, which rows are due longest, and each worker locks
+//! Prefetched keys: one worker of a runner reads, without a lock, which rows are due longest, and each worker locks
 //! one of them by its key.
 //!
 //! A claim that walks the index passes every row that others hold and, on InnoDB, every entry that was taken out of it and
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// looks for what is free.
 const MISSES: u32 = 2;
 
-/// The keys that a runner has read ahead.
+/// The keys that a runner has prefetched.
 pub(crate) struct PrefetchedKeys<K> {
     state: Mutex<State<K>>,
     arrived: Condvar,
@@ -65,7 +65,7 @@ struct State<K> {
 enum Step<K> {
     Lock(Vec<K>),
     Read(u32),
-    /// Claim without what was read ahead.
+    /// Claim without what was prefetched.
     Claim,
 }
 
@@ -84,7 +84,7 @@ impl<K: Clone + Debug> PrefetchedKeys<K> {
         PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    /// Locks and reads the row that is due longest and that nobody holds, as [`QueueOn::claim`] does, but for rows whose turn
+    /// Locks and reads the row that is due longest and that nobody holds, as [`claim_one`](super::claim_one) does, but for rows whose turn
     /// has come since the keys were read.
     pub(crate) fn claim<Q, C>(&self, connection: &mut C, scope: Scope<'_, K>) -> QueryResult<Option<Claimed<Q>>>
     where
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_looks_below_it() {
+    fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_probes_below_it() {
         let ahead = warm();
         let floor = Some(Due::from(DateTime::UNIX_EPOCH));
         ahead.state().is_read = true;

@@ -1,4 +1,4 @@
-//! Rows that are read ahead: whoever works a message reads, without a lock, which rows are due longest, and the text that ends
+//! Prefetched rows: whoever works a message reads, without a lock, which rows are due longest, and the text that ends
 //! a message locks the next of them. So a message costs its handler's round trips, one more, and a share of a reading.
 //!
 //! What was read counts only if the lock finds the row as it was read: the same version of it, still due and free. A row that was
@@ -49,7 +49,7 @@ const REMEMBERED: usize = 10_000;
 /// How long nothing is read after an error. A row that cannot be read is the claim's to tell of, when its turn has come.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// The rows that a runner has read ahead.
+/// The rows that a runner has prefetched.
 pub(crate) struct PrefetchedRows<Q: Entity> {
     state: Mutex<State<Q>>,
 }
@@ -96,7 +96,7 @@ struct Appetite {
     took: Option<Duration>,
 }
 
-/// A row that was read ahead.
+/// A prefetched row.
 pub(crate) struct ReadRow<Q: Entity> {
     row: PanicSafeDrop<Claimed<Q>>,
     key: String,
@@ -133,7 +133,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
     pub(crate) fn begins(&self, key: &Q::Key) {
         let mut state = self.state();
         let text = format!("{key:?}");
-        // The plain claim may have found what was read ahead.
+        // The plain claim may have found what was prefetched.
         state.rows.retain(|row| row.key != text);
         state.end_work();
         state.at_work.insert(thread::current().id(), text);

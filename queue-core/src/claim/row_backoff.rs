@@ -98,15 +98,15 @@ mod tests {
 
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
-        let pauses = RowBackoff::new();
-        let first = pauses.pause(&1);
+        let backoff = RowBackoff::new();
+        let first = backoff.pause(&1);
         assert!((FIRST..=FIRST * 2).contains(&first));
-        assert!(pauses.any());
-        assert_eq!(pauses.passed_over(), []);
-        pauses.skip_for_a_while(&2);
-        assert_eq!(pauses.passed_over(), [2]);
-        pauses.end(&2);
-        assert_eq!(pauses.passed_over(), []);
-        assert!((0..40).all(|_| pauses.pause(&1) <= LONGEST * 2));
+        assert!(backoff.any());
+        assert_eq!(backoff.passed_over(), []);
+        backoff.skip_for_a_while(&2);
+        assert_eq!(backoff.passed_over(), [2]);
+        backoff.end(&2);
+        assert_eq!(backoff.passed_over(), []);
+        assert!((0..40).all(|_| backoff.pause(&1) <= LONGEST * 2));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::lock::unpoisoned;
 
-static PROCESS: ProcessGate = ProcessGate::new();
+static GATE: ProcessGate = ProcessGate::new();
 
 /// Who is inside, and who waits to be there alone.
 struct ProcessGate {
@@ -67,29 +67,29 @@ impl RunPermit {
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
-        PROCESS.leave(self.number);
+        GATE.leave(self.number);
     }
 }
 
 /// Goes in, alone if that is asked for. `None`: `gives_up` said so while it waited.
 pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
-    PROCESS.enter(alone, gives_up)
+    GATE.enter(alone, gives_up)
 }
 
 /// Whether whoever goes in now has to wait, so that it had better keep no transaction open.
 pub(crate) fn has_to_wait(alone: bool) -> bool {
-    !PROCESS.state().is_free(alone)
+    !GATE.state().is_free(alone)
 }
 
 /// Says that a handler is past its timeout: nobody waits for its end.
 pub(crate) fn is_stuck(number: u64) {
-    PROCESS.is_stuck(number);
+    GATE.is_stuck(number);
 }
 
 /// Has those who wait ask again whether they give up.
 pub(crate) fn ask_again() {
-    drop(PROCESS.state());
-    PROCESS.changed.notify_all();
+    drop(GATE.state());
+    GATE.changed.notify_all();
 }
 
 impl ProcessGate {
@@ -161,42 +161,42 @@ mod tests {
 
     #[test]
     fn whoever_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() {
-        let door = &ProcessGate::new();
+        let gate = &ProcessGate::new();
         let (first, second) =
-            (door.enter(false, NEVER).expect("nobody gives up"), door.enter(false, NEVER).expect("nobody gives up"));
+            (gate.enter(false, NEVER).expect("nobody gives up"), gate.enter(false, NEVER).expect("nobody gives up"));
         let (tell, log_io_error) = mpsc::channel();
         thread::scope(|scope| {
             let waits = tell.clone();
             scope.spawn(move || {
-                let permit = door.enter(true, NEVER).expect("nobody gives up");
+                let permit = gate.enter(true, NEVER).expect("nobody gives up");
                 waits.send(permit.concurrency()).expect("the test waits");
-                door.leave(permit.number);
+                gate.leave(permit.number);
                 std::mem::forget(permit);
             });
-            while door.state().waiting == 0 {
+            while gate.state().waiting == 0 {
                 thread::yield_now();
             }
-            assert!(door.enter(false, || true).is_none(), "somebody waits to be alone");
-            door.leave(first.number);
+            assert!(gate.enter(false, || true).is_none(), "somebody waits to be alone");
+            gate.leave(first.number);
             assert!(log_io_error.try_recv().is_err());
-            door.leave(second.number);
+            gate.leave(second.number);
             assert_eq!(log_io_error.recv(), Ok(Concurrency::Nobody));
         });
-        let after = door.enter(false, NEVER).expect("nobody gives up");
+        let after = gate.enter(false, NEVER).expect("nobody gives up");
         [first, second, after].into_iter().for_each(std::mem::forget);
     }
 
     #[test]
     fn nobody_waits_for_a_stuck_one_but_it_is_company() {
-        let door = &ProcessGate::new();
-        let stuck = door.enter(false, NEVER).expect("nobody gives up");
-        door.is_stuck(stuck.number);
-        let suspect = door.enter(true, NEVER).expect("nobody gives up");
+        let gate = &ProcessGate::new();
+        let stuck = gate.enter(false, NEVER).expect("nobody gives up");
+        gate.is_stuck(stuck.number);
+        let suspect = gate.enter(true, NEVER).expect("nobody gives up");
         assert_eq!(suspect.concurrency(), Concurrency::Stuck);
-        door.leave(stuck.number);
-        assert!(door.enter(false, || true).is_none(), "the suspect is inside");
-        door.leave(suspect.number);
-        let alone = door.enter(true, NEVER).expect("nobody gives up");
+        gate.leave(stuck.number);
+        assert!(gate.enter(false, || true).is_none(), "the suspect is inside");
+        gate.leave(suspect.number);
+        let alone = gate.enter(true, NEVER).expect("nobody gives up");
         assert_eq!(alone.concurrency(), Concurrency::Nobody);
         [stuck, suspect, alone].into_iter().for_each(std::mem::forget);
     }

@@ -4,7 +4,7 @@
 //! the crashes of each row, which is set aside after three.
 
 mod accounting;
-pub(crate) mod accounts;
+mod accounts;
 mod crash_count;
 pub(crate) mod exclusive_run;
 mod file_owner;

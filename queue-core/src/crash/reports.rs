@@ -190,11 +190,11 @@ mod tests {
 
     const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
-    struct Place(PathBuf);
+    struct TestDirectory(PathBuf);
 
-    impl Place {
+    impl TestDirectory {
         fn new() -> Self {
-            Place(std::env::temp_dir().join(format!("queueable-crash-reports-test-{:x}", fastrand::u64(..))))
+            TestDirectory(std::env::temp_dir().join(format!("queueable-crash-reports-test-{:x}", fastrand::u64(..))))
         }
 
         fn open(&self, queues: &[&str]) -> CrashReports {
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -226,30 +226,31 @@ mod tests {
 
     #[test]
     fn what_a_dead_process_left_is_taken_over_once_and_kept_for_the_next_crash() {
-        let permit = Place::new();
-        let (mut one, mut other) = (permit.open(&["a"]), permit.open(&["a"]));
-        permit.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
+        let directory = TestDirectory::new();
+        let (mut one, mut other) = (directory.open(&["a"]), directory.open(&["a"]));
+        directory.die_with(&[entry("a", "1", false), entry("a", "2", true)]);
         one.adopt().expect("the test's own files");
         other.adopt().expect("the test's own files");
         assert!(other.is_empty());
         assert_eq!(one.entries, [entry("a", "1", false), entry("a", "2", true)]);
         assert_eq!(one.take(&entry("b", "1", false)), None);
-        permit.die_with(&[entry("a", "2", true)]);
+        directory.die_with(&[entry("a", "2", true)]);
         one.adopt().expect("the test's own files");
-        assert_eq!(carried(&permit, &one), one.entries);
+        assert_eq!(carried(&directory, &one), one.entries);
         let taken = one.take(&entry("a", "2", false)).expect("the test's own files");
         assert_eq!(taken.alone, 2);
         assert_eq!(one.take(&entry("a", "2", false)), None, "it is counted once");
         one.write().expect("the test's own files");
-        assert_eq!(carried(&permit, &one).len(), 2, "a crash loses nothing that is not on the row yet");
+        assert_eq!(carried(&directory, &one).len(), 2, "a crash loses nothing that is not on the row yet");
         one.clear(&taken).expect("the test's own files");
-        assert_eq!(carried(&permit, &one), [entry("a", "1", false)]);
+        assert_eq!(carried(&directory, &one), [entry("a", "1", false)]);
         assert!(!one.is_empty());
     }
 
-    fn carried(permit: &Place, reports: &CrashReports) -> Vec<Entry> {
+    fn carried(directory: &TestDirectory, reports: &CrashReports) -> Vec<Entry> {
         in_flight_record::read(
-            &fs::read(permit.0.join(reports.file.name().expect("the test's own files"))).expect("the test's own files"),
+            &fs::read(directory.0.join(reports.file.name().expect("the test's own files")))
+                .expect("the test's own files"),
             "shop",
         )
         .expect("the test's own files")
@@ -257,8 +258,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_on_its_row_is_forgotten_after_some_tries() {
-        let permit = Place::new();
-        let mut reports = permit.open(&["a"]);
+        let directory = TestDirectory::new();
+        let mut reports = directory.open(&["a"]);
         reports.record_suspect(entry("a", "1", true));
         for _ in 0..TRIES {
             let taken = reports.take(&entry("a", "1", false)).expect("the test's own files");
@@ -269,9 +270,9 @@ mod tests {
 
     #[test]
     fn a_row_in_another_state_than_at_the_crash_is_not_accused() {
-        let permit = Place::new();
-        let mut reports = permit.open(&["a"]);
-        permit.die_with(&[entry("a", "1", true)]);
+        let directory = TestDirectory::new();
+        let mut reports = directory.open(&["a"]);
+        directory.die_with(&[entry("a", "1", true)]);
         reports.adopt().expect("the test's own files");
         let later = Entry::new("a", "1", Fence::new(Status::Error, 1), false);
         assert_eq!(reports.take(&later), None);
@@ -279,29 +280,29 @@ mod tests {
 
     #[test]
     fn a_living_process_a_queue_of_others_and_garbage_are_left_alone() {
-        let permit = Place::new();
-        let mut reports = permit.open(&["a"]);
+        let directory = TestDirectory::new();
+        let mut reports = directory.open(&["a"]);
         let mut living = reports.in_flight_file().expect("the test's own files");
         living.write(&[entry("a", "1", true)]).expect("the test's own files");
-        permit.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
-        fs::write(permit.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
-        fs::write(permit.0.join("notes.txt"), b"mine").expect("the test's own files");
+        directory.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
+        fs::write(directory.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
+        fs::write(directory.0.join("notes.txt"), b"mine").expect("the test's own files");
         for _ in 0..2 {
             reports.adopt().expect("the test's own files");
             assert_eq!(reports.entries, [entry("a", "3", true)]);
         }
-        assert_eq!(permit.files(), 5);
-        let mut other = permit.open(&["b"]);
+        assert_eq!(directory.files(), 5);
+        let mut other = directory.open(&["b"]);
         other.adopt().expect("the test's own files");
         assert_eq!(other.entries, [entry("b", "2", true)]);
         drop(living);
-        assert_eq!(permit.files(), 4);
+        assert_eq!(directory.files(), 4);
     }
 
     #[test]
     fn a_row_among_too_many_accused_is_forgotten_in_turn() {
-        let permit = Place::new();
-        let mut reports = permit.open(&["a"]);
+        let directory = TestDirectory::new();
+        let mut reports = directory.open(&["a"]);
         for number in 0..KEPT + 5 {
             reports.record_suspect(entry("a", &number.to_string(), false));
         }

@@ -90,35 +90,10 @@ where
 {
 }
 
-/// The backends by names that the macro below can say wherever it is expanded, also those that are not switched on.
+/// What stands for a condition where no backend was found to write it for: it must not be forgotten.
 #[doc(hidden)]
-pub mod backends {
-    #[cfg(feature = "mysql")]
-    pub use diesel::mysql::Mysql;
-    #[cfg(feature = "postgres")]
-    pub use diesel::pg::Pg;
-    #[cfg(feature = "sqlite")]
-    pub use diesel::sqlite::Sqlite;
-
-    #[cfg(not(feature = "mysql"))]
-    pub use super::absent::Mysql;
-    #[cfg(not(feature = "postgres"))]
-    pub use super::absent::Pg;
-    #[cfg(not(feature = "sqlite"))]
-    pub use super::absent::Sqlite;
-}
-
-/// What stands for a backend that is not switched on: no condition can be written for it, and nobody asks for one.
-#[allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "hidden, and needed for a backend that is not switched on only"
-)]
-mod absent {
-    pub enum Mysql {}
-    pub enum Pg {}
-    pub enum Sqlite {}
+pub fn unwritable_condition<DB: Backend>() -> Option<ClaimCondition<DB>> {
+    Some(ClaimCondition(Err(NotOnThisDatabase)))
 }
 
 /// Writes a condition for the backend `$db`.
@@ -141,5 +116,6 @@ macro_rules! claim_condition {
                 (&mut $crate::ConditionFor::<$crate::backends::Sqlite, _>::new($condition)).take_condition()
             })
         })
+        .or_else($crate::unwritable_condition)
     }};
 }

@@ -124,7 +124,7 @@ optional_column_kinds! {
     /// Names the column `scheduled_time`.
     ScheduledTime: Nullable<TimestampUtc> = |options| of!(options.periodic, scheduled_time),
     /// Names the column `change_count`.
-    ChangeCount: BigInt = |options| of!(options.rerun, change_count),
+    ChangeCount: BigInt = |options| of!(options.rerun_on_change, change_count),
     /// Names the column `created_time`.
     CreatedTime: Nullable<TimestampUtc> = |options| options.timestamps.created,
     /// Names the column `updated_time`.

@@ -18,7 +18,8 @@ mod target;
 mod window;
 
 pub use self::claim_condition::{
-    ClaimCondition, ConditionFor, UnwritableCondition, WritableCondition, assert_condition, backends, condition_on,
+    ClaimCondition, ConditionFor, UnwritableCondition, WritableCondition, assert_condition, condition_on,
+    unwritable_condition,
 };
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,

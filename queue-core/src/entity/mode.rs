@@ -39,7 +39,7 @@ pub enum TransactionMode {}
 /// error writes nothing more, and all messages but its own run again. Its own fails with a text that says so, or, if the handler
 /// has used the connection again, runs again alone, as in [`TransactionMode`]. This takes a cursor that is open while the group
 /// runs. `CLOSE ALL` and `DISCARD ALL` in a handler close it: the group is then not committed, its messages run one by one, and
-/// the log says why. After a `ROLLBACK` of a handler's nothing is conditional any more: what it writes then, or commits after a
+/// the log says why. After a `ROLLBACK` of a handler's nothing is protected any more: what it writes then, or commits after a
 /// `BEGIN` of its own, stays. Where the right to call `pg_terminate_backend` was revoked, which everybody has otherwise, the
 /// session does not end with a refusal, and what is written after it stays, too.
 #[derive(Debug, Clone, Copy)]

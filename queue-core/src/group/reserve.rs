@@ -16,7 +16,7 @@ use crate::statement::{Change, Next, QueueOn};
 /// handler's, also while the database is away for a moment.
 const RESERVED: Duration = Duration::from_secs(60);
 
-/// Makes the rows due when their group's timeout is long over, and marks them.
+/// Makes the rows due when their group's timeout is long over, and reserves them.
 pub(crate) fn reserve<Q, C>(
     connection: &mut C,
     rows: &[GroupRow<Q::Key>],

@@ -56,7 +56,7 @@ impl LeaseClock {
         let ended = self.ended();
         let mut state = self.state();
         state.settling = true;
-        // The scout of the timeout may have come between the two.
+        // The scout may have enforced the timeout between the two.
         state.ended.or(ended)
     }
 

@@ -28,7 +28,7 @@ use crate::statement::{Change, QueueOn, Scope, literal, time_literal};
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
 
 /// How often, and after which pause, an attempt asks for the lock of its queue while others find out whose turn it is.
-const EXCLUDED_LOOKS: u32 = 20;
+const EXCLUDED_TRIES: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 
@@ -352,7 +352,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 if Q::exclude(connection)? {
                     break;
                 }
-                if tries == EXCLUDED_LOOKS {
+                if tries == EXCLUDED_TRIES {
                     return Ok(Some(Written::NotYet("others look whose turn it is".to_owned())));
                 }
                 thread::sleep(EXCLUDED_PAUSE);

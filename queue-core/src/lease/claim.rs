@@ -190,7 +190,7 @@ where
     let mut batch = nothing();
     let leased = Q::lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
     let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
-    for ((key, fence, message, details), began) in contained(rows).into_iter().zip(began) {
+    for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
         if began.is_none() {
             batch.unwritable.push((key, None));
             continue;
@@ -220,7 +220,7 @@ where
     Ok(batch)
 }
 
-/// Locks rows, passing over those that others clock, and writes the lease on them. `None`: one of them cannot be written.
+/// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
 fn lock_and_lease<Q, C>(
     connection: &mut C,
     claim: &LeaseClaim<'_, Q::Key>,
@@ -237,11 +237,11 @@ where
     } else {
         peek::<Q, C>(connection, claim.limit, claim.scope)?
     };
-    if !claim.can_lock && Q::Queue::OPTIONS.rerun.is_some() {
+    if !claim.can_lock && Q::Queue::OPTIONS.rerun_on_change.is_some() {
         // A peek may have read the content before a change and the count of changes after it.
         rows = retaken::<Q, C>(connection, rows)?;
     }
-    let rows = contained(rows);
+    let rows = panic_safe(rows);
     if rows.is_empty() {
         return Ok(Some(batch));
     }
@@ -322,7 +322,7 @@ where
     }
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut batch = nothing();
-    for (key, fence, message, details) in contained(rows) {
+    for (key, fence, message, details) in panic_safe(rows) {
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
@@ -371,9 +371,9 @@ where
 
 type Message<Q> = Result<PanicSafeDrop<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
 
-type ContainedRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
+type PanicSafeRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
 
-fn contained<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<ContainedRow<Q>> {
+fn panic_safe<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<PanicSafeRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
 }
 

@@ -101,7 +101,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         let sent = Instant::now();
         let extended = in_transaction(&mut **session, |connection| {
             if !Q::exclude(connection)? {
-                // Somebody looks whose turn it is. The next beat will do.
+                // Somebody finds out whose turn it is. The next heartbeat will do.
                 return Ok(None);
             }
             if Q::another_is_leased(connection, Some(&held.key))? {

@@ -27,9 +27,9 @@ use crate::statement::{QueueOn, Scope};
 const REFUSALS: u32 = 3;
 
 /// Unless it is forgotten, the claims of an entity are made in steps from now on: a key could not be read, or that panicked.
-struct StepwiseOnDrop<'a>(&'a AtomicBool);
+struct FallBackToSteps<'a>(&'a AtomicBool);
 
-impl Drop for StepwiseOnDrop<'_> {
+impl Drop for FallBackToSteps<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -85,7 +85,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             scope: Scope { except: &passed_over, stages: self.stages.as_deref(), claim_floor: Some(&claim_floor) },
         };
         let writing = self.turn_to_write();
-        let reads_all = claim.at_once.then(|| StepwiseOnDrop(&self.claims_in_steps));
+        let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
         let claimed = holder.session_as_it_is().and_then(|session| Ok(claim_leases::<Q, C>(session, &claim)?));
         if let (Some(reads_all), false) =
             (reads_all, matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_)))))

@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 
 const PAUSES: u32 = 1000;
 
-/// After how many looks that found what nobody had told of a warning is due, and within what time: once in a while a
+/// After how many probes that found rows without a notification a warning is due, and within what time: once in a while a
 /// notification may be under way still, or another process's work may have become due.
 const MISSED: u32 = 3;
 
@@ -40,7 +40,7 @@ struct Channel {
     misses: Misses,
 }
 
-/// The looks that found what nobody had told of.
+/// The probes that found rows without a notification.
 #[derive(Default)]
 struct Misses {
     first: Option<Instant>,

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn glances_are_dense_at_first_and_then_double() {
+    fn probes_are_dense_at_first_and_then_double() {
         let mut times = vec![FIRST_PAUSE];
         while let Some(pause) = pause_after(times[times.len() - 1]) {
             times.push(times[times.len() - 1] + pause);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_rows_are_announced_the_looks_are_bounded() {
+    fn however_many_rows_are_announced_the_probes_are_bounded() {
         let start = Instant::now();
         let mut timer = PollTimer::new(start);
         let mut probes = 0;

@@ -134,7 +134,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how long an idle poller waits between two looks for due rows. The default is 1 second.
+    /// Sets how long an idle poller waits between two probes for due rows. The default is 1 second.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self

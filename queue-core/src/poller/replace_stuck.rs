@@ -25,7 +25,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
         return;
     }
     let Some(mut row) = slot.give_up() else { return };
-    exclusive_run::is_stuck(slot.permit());
+    exclusive_run::is_stuck(slot.gate_number());
     let mut ended = Turn::Interrupted;
     for runner in &shared.runners {
         match runner.give_up(holder, slot, &shared.log, row) {

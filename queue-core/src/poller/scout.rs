@@ -1,4 +1,4 @@
-//! The scout: the one thread of a poller that looks for due rows while the workers sleep, and keeps their timeouts.
+//! The scout: the one thread of a poller that probes for due rows while the workers sleep, and enforces their timeouts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// How long a window stays closed at least: nothing is due then, which no time at all would say.
 const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
-/// How long the scout waits at least between two looks for the records of dead processes.
+/// How long the scout waits at least between two searches for the records of dead processes.
 const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 
 /// How the scout backs off from a database in trouble.
@@ -265,7 +265,7 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, timers: &[PollTimer]) -> Instant {
         let deadlines = self.shared.slots().into_iter().filter_map(|slot| slot.deadline());
         let probes = timers.iter().map(|timer| timer.next_probe);
-        // A worker that takes a row does not ring. While one may, the scout sleeps no longer than the shortest timeout, so
+        // A worker that takes a row wakes nobody. While one may, the scout sleeps no longer than the shortest timeout, so
         // that it is late by one timeout at most; in a quiet poller nothing begins before the scout says so.
         let timeouts = self.shared.runners.iter().map(|runner| runner.timeout());
         let interval = self.shared.settings.poll_interval;

@@ -45,8 +45,8 @@ where
     H: Handler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let served = TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(served))))
+        let runner = TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
     }
 }
 

@@ -27,8 +27,8 @@ use crate::row::HORIZON;
 pub struct PollerSettings {
     /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.
     pub workers: usize,
-    /// How long an idle poller waits between two looks for due rows; a tenth of it is added at random, so that many
-    /// processes do not look in step. Default 1 second. Rows that were enqueued through this process, and rows whose
+    /// How long an idle poller waits between two probes for due rows; a tenth of it is added at random, so that many
+    /// processes do not probe in step. Default 1 second. Rows that were enqueued through this process, and rows whose
     /// time is known to come earlier, are found earlier; on PostgreSQL, where an entity asks for it by
     /// `#[queue(wake = notify)]`, so are all others.
     pub poll_interval: Duration,

@@ -354,7 +354,7 @@ impl<C: QueueConnection> PollerShared<C> {
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         // Nobody waits for their ends any more, in the other pollers of the process neither.
-        slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.permit()));
+        slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
             match Session::open(&self.pool, self.settings.pool_timeout, self.limits) {

@@ -59,7 +59,7 @@ impl WakeSignal {
         wake_signal
     }
 
-    /// Notifies of one queue, or of all. Of many announcements between two probes one counts: an application that enqueues ten
+    /// Says that rows of one queue, or of all, may be due. Of many announcements between two probes one counts: an application that enqueues ten
     /// thousand rows wakes nobody ten thousand times.
     pub(crate) fn notify(&self, queue: Option<TypeId>) {
         let mut state = unpoisoned(self.state.lock());

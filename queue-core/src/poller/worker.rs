@@ -31,7 +31,7 @@ impl<C: QueueConnection> Worker<C> {
     /// Takes turns until the poller stops, or another thread has taken this one's place.
     pub(crate) fn run(self) {
         let shared = &*self.shared;
-        // Before the link, so that it outlives it: a thread that has left holds no session.
+        // Before the session's holder, so that it outlives it: a thread that has left holds no session.
         let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.session_holder();
         let mut troubles = 0;
@@ -43,7 +43,7 @@ impl<C: QueueConnection> Worker<C> {
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
             let drained = shared.end_turn(permit, turn);
             if drained {
-                // The scout looks when the next row is due.
+                // The scout probes when the next row is due.
                 self.wake_signal.drained(permit.runner);
             }
             if self.slot.is_replaced() {
@@ -78,7 +78,7 @@ impl<C: QueueConnection> Worker<C> {
             }
             let Some(permit) = exclusive_run::enter(alone, || shared.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_concurrency(permit.concurrency());
-            slot.set_permit(permit.number());
+            slot.set_gate_number(permit.number());
             Some((shared.turn_to_write(), permit))
         } else {
             None

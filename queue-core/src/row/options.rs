@@ -19,7 +19,7 @@ pub struct Options {
     /// The domain column by which `enqueue_if_newer` tells old from new.
     pub version: Option<&'static str>,
     /// The columns whose change makes a row due, whoever changes them.
-    pub rerun: Option<RerunOnChange>,
+    pub rerun_on_change: Option<RerunOnChange>,
     /// The times that are kept for statistics.
     pub timestamps: Timestamps,
     /// What becomes of a row whose status is `SUCCESS`.
@@ -147,7 +147,7 @@ impl Options {
         stages: None,
         periodic: None,
         version: None,
-        rerun: None,
+        rerun_on_change: None,
         timestamps: Timestamps { created: None, updated: None, begin: None, end: None },
         on_success: OnFinish::Keep,
         on_failure: OnFinish::Keep,
@@ -184,7 +184,7 @@ impl Options {
 
     /// Makes rows due when one of these columns changes.
     pub const fn rerun_on_change(self, columns: &'static [&'static str], change_count: &'static str) -> Self {
-        Options { rerun: Some(RerunOnChange { columns, change_count }), ..self }
+        Options { rerun_on_change: Some(RerunOnChange { columns, change_count }), ..self }
     }
 
     /// Adds columns for statistics.
@@ -236,8 +236,8 @@ impl Options {
         say("cron", self.periodic.map(|periodic| periodic.cron));
         say("time zone", self.periodic.map(|periodic| periodic.time_zone));
         say("scheduled", self.periodic.map(|periodic| periodic.scheduled_time));
-        say("changes", self.rerun.map(|rerun| rerun.change_count));
-        self.rerun.iter().flat_map(|rerun| rerun.columns).for_each(|column| say("of", Some(column)));
+        say("changes", self.rerun_on_change.map(|rerun| rerun.change_count));
+        self.rerun_on_change.iter().flat_map(|rerun| rerun.columns).for_each(|column| say("of", Some(column)));
         say("created", created);
         say("updated", updated);
         say("begin", begin);
@@ -260,7 +260,10 @@ impl Options {
 
     /// Whether an attempt has to know more of its row than a claim reads.
     pub(crate) const fn needs_details(&self) -> bool {
-        self.stages.is_some() || self.periodic.is_some() || self.rerun.is_some() || self.timestamps.begin.is_some()
+        self.stages.is_some()
+            || self.periodic.is_some()
+            || self.rerun_on_change.is_some()
+            || self.timestamps.begin.is_some()
     }
 }
 

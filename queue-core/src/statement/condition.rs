@@ -80,7 +80,7 @@ where
     T::Table: QueryFragment<DB>,
     i64: ToSql<BigInt, DB>,
 {
-    if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun, &fence.change_count) {
+    if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun_on_change, &fence.change_count) {
         out.push_sql(" AND ");
         T::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(".");

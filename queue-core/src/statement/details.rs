@@ -84,7 +84,7 @@ where
             out.push_sql("NULL");
         }
         out.push_sql(", ");
-        push_or_null(&mut out, options.rerun.map(|rerun| rerun.change_count))?;
+        push_or_null(&mut out, options.rerun_on_change.map(|rerun| rerun.change_count))?;
         out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");

@@ -27,7 +27,7 @@ mod pass_on;
 mod prefetch_rows;
 mod priority;
 mod probe_due;
-pub(crate) mod queue_on;
+mod queue_on;
 mod recall;
 mod recall_reservation;
 mod remove;

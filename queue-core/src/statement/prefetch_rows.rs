@@ -35,10 +35,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
     }
 }
 
-/// A row that was read ahead, and the text of its version.
+/// A prefetched row, and the text of its version.
 pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
 
-/// The lock of one row that was read ahead: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if that
+/// The lock of one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if that
 /// is the row's version still, if it is still due, and if nobody holds it.
 pub struct LockVersion<Q>(PhantomData<fn() -> Q>);
 

@@ -62,8 +62,8 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
         floor: Instant,
     ) -> QueryResult<Option<Duration>>;
 
-    /// Locks and reads the row that is due longest and that nobody holds, if it is in the scope. It
-    /// belongs into a transaction.
+    /// Locks and reads the row that is due longest and that nobody holds, by one plain statement, which knows the stages and
+    /// the floor of the scope only; `claim_one` decides whether it may be used. It belongs into a transaction.
     fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Reads the rows that a claim of several picks, and locks them if it says so.
@@ -99,10 +99,10 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<Self>, RowVersion)>>;
 
-    /// Writes the text that prepares [`LockVersion`], where rows are read ahead.
+    /// Writes the text that prepares [`LockVersion`], where rows are prefetched.
     fn lock_version() -> QueryResult<Option<String>>;
 
-    /// Whether whole rows of this scope are read ahead: where the due time alone decides whose turn it is.
+    /// Whether whole rows of this scope are prefetched: where the due time alone decides whose turn it is.
     fn prefetches_rows(scope: Scope<'_, Self::Key>) -> bool;
 
     /// Writes the lease on due rows without looking at them before, and returns how many rows that was.

@@ -145,7 +145,7 @@ impl Attributes {
             "version" => kinds.version = Some(item.parse(kinds::column)?),
             "rerun_on_change" => kinds.rerun_on_change = Some((span, item.parse_list_only(kinds::columns)?)),
             "timestamps" => {
-                let kept = if item.is_flag() { [true; 4] } else { item.parse_list_only(kinds::metrics_list)? };
+                let kept = if item.is_flag() { [true; 4] } else { item.parse_list_only(kinds::timestamps_list)? };
                 kinds.timestamps = Some(kept);
             }
             "on_success" => kinds.on_success_delete = item.parse(kinds::on_success)?,

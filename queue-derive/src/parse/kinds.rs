@@ -219,7 +219,7 @@ pub(crate) fn columns(input: ParseStream<'_>) -> Result<Vec<Ident>> {
 }
 
 /// Reads which times are kept.
-pub(crate) fn metrics_list(input: ParseStream<'_>) -> Result<[bool; 4]> {
+pub(crate) fn timestamps_list(input: ParseStream<'_>) -> Result<[bool; 4]> {
     const TIMES: [&str; 4] = ["created", "updated", "begin", "end"];
 
     let mut kept = [false; 4];

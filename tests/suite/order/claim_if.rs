@@ -215,7 +215,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
 /// Claims, and returns the key; the transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    queueable::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
+    queueable::internals::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -243,13 +243,13 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
-    assert!(queueable::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().is_none());
+    assert!(queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // And the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
-    let claimed = queueable::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().unwrap();
+    let claimed = queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.company_id, 1);
     // From here on it stays true, because nobody else can change it.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
@@ -313,9 +313,11 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
         );
         let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
         for claims in [
-            |worker: &mut Conn| queueable::claim_one::<Q, Conn>(worker, Scope::ALL).unwrap().map(|row| row.key),
             |worker: &mut Conn| {
-                queueable::claim_some::<Q, Conn>(worker, 5, Scope::ALL).unwrap().pop().map(|row| row.key)
+                queueable::internals::claim_one::<Q, Conn>(worker, Scope::ALL).unwrap().map(|row| row.key)
+            },
+            |worker: &mut Conn| {
+                queueable::internals::claim_some::<Q, Conn>(worker, 5, Scope::ALL).unwrap().pop().map(|row| row.key)
             },
         ] as [fn(&mut Conn) -> Option<i64>; 2]
         {

@@ -215,7 +215,7 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
 /// Locks and reads the row whose turn it is, in a transaction that the caller ends.
 fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
     session.begin().unwrap();
-    queueable::claim_one::<Q, _>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
+    queueable::internals::claim_one::<Q, _>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
 }
 
 fn end<Q: QueueOn<Conn>>(session: &mut Conn) {
@@ -304,7 +304,7 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let seen = bank.clone();
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
-        let rows = queueable::claim_some::<AloneCalled, _>(session, 1, Scope::ALL).unwrap();
+        let rows = queueable::internals::claim_some::<AloneCalled, _>(session, 1, Scope::ALL).unwrap();
         AnsiTransactionManager::rollback_transaction(session).unwrap();
         AloneCalled::end_exclusion(session).unwrap();
         !rows.is_empty()

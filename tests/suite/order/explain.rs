@@ -70,7 +70,7 @@ fn claims_in_order_walk_the_ordered_index() {
 }
 
 #[test]
-fn aged_claims_and_looks_walk_the_index_of_due_times() {
+fn aged_claims_and_probes_walk_the_index_of_due_times() {
     let bank = a_history::<Urgent>();
     let mut connection = bank.connect();
     let age = std::time::Duration::from_secs(3600);

@@ -172,7 +172,7 @@ fn a_session_that_dies_with_its_claim_leaves_the_run_to_the_next_worker() {
     desk.insert(1, tick, every(3600));
     let mut dying = desk.connect();
     dying.batch_execute(if crate::db::NAME == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" }).unwrap();
-    assert!(queueable::claim_one::<Once, _>(&mut dying, Scope::ALL).unwrap().is_some());
+    assert!(queueable::internals::claim_one::<Once, _>(&mut dying, Scope::ALL).unwrap().is_some());
     drop(dying);
     assert_eq!(desk.run(Mode::Transaction, Missed::Once, done).succeeded, 1);
     assert_eq!(desk.runs(), [(1, 1, Some(tick))]);

@@ -16,7 +16,7 @@ use diesel::prelude::*;
 
 /// The steps after the index.
 pub(crate) fn steps(target: &Target) -> Vec<Step> {
-    let rerun = rerun(target).map(|trigger| Step {
+    let rerun = change_trigger(target).map(|trigger| Step {
         name: "rerun",
         down: vec![drop_trigger(target, &trigger.name)],
         up: trigger.create,
@@ -39,7 +39,7 @@ pub(crate) fn add(connection: &mut MysqlConnection, target: &Target) -> QueryRes
     )?;
     bring_up_to_date(
         connection,
-        rerun(target).as_slice(),
+        change_trigger(target).as_slice(),
         |connection| live(connection, target),
         |name| vec![drop_trigger(target, name)],
         |connection, statement| without_blocking(connection, statement).map_err(|error| explained(target, error)),
@@ -57,7 +57,7 @@ pub(crate) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;
-    let mut triggers = compare(target, rerun(target).as_slice(), &live);
+    let mut triggers = compare(target, change_trigger(target).as_slice(), &live);
     for finding in triggers.iter_mut().filter(|_| live.is_empty()) {
         finding.problem += &format!(" (or it is hidden from this user, who may see it after {})", grant(target));
     }
@@ -84,8 +84,8 @@ fn grant(target: &Target) -> String {
 }
 
 /// The trigger: one statement, whose semicolons the server understands; at a console it wants another DELIMITER.
-fn rerun(target: &Target) -> Option<Trigger> {
-    let rerun = target.options.rerun?;
+fn change_trigger(target: &Target) -> Option<Trigger> {
+    let rerun = target.options.rerun_on_change?;
     let table = &target.table;
     let names = target.columns;
     let mut made_of = vec![

@@ -15,7 +15,7 @@ pub(crate) fn quoted(identifier: &str) -> String {
 ///
 /// An enqueue is told of, whoever makes it: a row that is due now, or within the time that the longest poll interval may
 /// take. Most of what an attempt writes is not: success and failure leave a later time or none, beside the time of the
-/// attempt, leases and groups bear their marks. Rows that an attempt makes due at once are told of, and those that it puts
+/// attempt, leases and groups bear their reservations. Rows that an attempt makes due at once are told of, and those that it puts
 /// off for a moment without having tried: for another poller they are work.
 pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
     if !target.options.notifies {

@@ -16,7 +16,7 @@ use diesel::prelude::*;
 
 /// The steps after the index.
 pub(crate) fn steps(target: &Target) -> Vec<Step> {
-    let rerun = rerun(target).map(|trigger| Step {
+    let rerun = change_trigger(target).map(|trigger| Step {
         name: "rerun",
         down: drop_trigger(target, &trigger.name),
         up: trigger.create,
@@ -70,12 +70,12 @@ pub(crate) fn check(connection: &mut PgConnection, target: &Target) -> QueryResu
 }
 
 fn wanted(target: &Target) -> Vec<Trigger> {
-    rerun(target).into_iter().chain(notify(target)).collect()
+    change_trigger(target).into_iter().chain(notify(target)).collect()
 }
 
 /// The trigger, and the function that it runs: BEFORE, so that the row is written once.
-fn rerun(target: &Target) -> Option<Trigger> {
-    let rerun = target.options.rerun?;
+fn change_trigger(target: &Target) -> Option<Trigger> {
+    let rerun = target.options.rerun_on_change?;
     let table = &target.table;
     let names = target.columns;
     let mut made_of = vec![

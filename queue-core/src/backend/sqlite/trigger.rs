@@ -25,7 +25,7 @@ pub(crate) fn steps(target: &Target) -> Vec<Step> {
             in_transaction: true,
         })
     };
-    [step("rerun", rerun(target)), step("created", created(target))].into_iter().flatten().collect()
+    [step("rerun", change_trigger(target)), step("created", created(target))].into_iter().flatten().collect()
 }
 
 pub(crate) fn add(connection: &mut SqliteConnection, target: &Target) -> QueryResult<()> {
@@ -59,7 +59,7 @@ fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Opt
         #[diesel(sql_type = Text)]
         name: String,
     }
-    let Some(rerun) = target.options.rerun else { return Ok(None) };
+    let Some(rerun) = target.options.rerun_on_change else { return Ok(None) };
     let table = &target.table;
     let generated: Vec<Found> = diesel::sql_query("SELECT name FROM pragma_table_xinfo(?, ?) WHERE hidden IN (2, 3)")
         .bind::<Text, _>(&table.name)
@@ -79,12 +79,12 @@ pub(crate) fn drops(target: &Target) -> Vec<String> {
 }
 
 fn wanted(target: &Target) -> Vec<Trigger> {
-    rerun(target).into_iter().chain(created(target)).collect()
+    change_trigger(target).into_iter().chain(created(target)).collect()
 }
 
 /// `OF` the columns, so that what it writes does not set it off again.
-fn rerun(target: &Target) -> Option<Trigger> {
-    let rerun = target.options.rerun?;
+fn change_trigger(target: &Target) -> Option<Trigger> {
+    let rerun = target.options.rerun_on_change?;
     let table = &target.table;
     let names = target.columns;
     let mut made_of = vec![

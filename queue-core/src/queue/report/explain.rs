@@ -166,7 +166,7 @@ where
 
 /// What the row itself says; `None` if it is due.
 fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
-    let (status, tries, error, (is_pending, is_due, guard_holds), (next, last, now), stage) = row;
+    let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage) = row;
     let options: Options = <Q::Queue as QueueTable>::OPTIONS;
     let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
     let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
@@ -191,7 +191,7 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
             _ => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
         });
     }
-    if guard_holds == 0 {
+    if condition_holds == 0 {
         return Some(Explanation::ConditionFalse);
     }
     let is_stage = |stage: &str| options.stages.is_none_or(|stages| stages.names.contains(&stage));

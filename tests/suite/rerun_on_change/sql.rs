@@ -4,8 +4,9 @@ use chrono::DateTime;
 use diesel::query_builder::QueryFragment;
 use diesel::{Queryable, Selectable};
 use queueable::backend::Schema;
+use queueable::internals::{ErrorText, Fence};
 use queueable::statement::{Change, EnqueueIfNewer, Next, QueueOn, ReadDetails, Remove, Settle, SettleMany};
-use queueable::{ErrorText, Fence, Instant, Queueable, Status};
+use queueable::{Instant, Queueable, Status};
 
 use super::documents;
 use crate::db::{Conn, NAME};

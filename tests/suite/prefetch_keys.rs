@@ -1,4 +1,4 @@
-//! Keys that are read ahead: what a worker knows of a row before it is locked decides nothing.
+//! Prefetched keys: what a worker knows of a row before it is locked decides nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -20,7 +20,7 @@ fn a_row_that_was_changed_after_its_key_was_read_is_left_as_it_is() {
     let handled = AtomicUsize::new(0);
     let later = Utc::now() + Duration::from_secs(3600);
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        // Two rows are settled, and the keys of the others were read where they are read ahead.
+        // Two rows are settled, and the keys of the others were read where they are prefetched.
         if handled.fetch_add(1, Ordering::Relaxed) == 2 {
             let connection = message.connection();
             let never = payment_queue::next_attempt_time.eq(None::<Instant>);

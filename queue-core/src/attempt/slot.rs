@@ -15,7 +15,7 @@ pub(crate) struct Slot {
     run: Mutex<Option<Run>>,
     recorder: Recorder,
     /// The worker's number at the process's gate, see [`exclusive_run`](crate::crash::exclusive_run).
-    permit: AtomicU64,
+    gate_number: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,
 }
@@ -29,7 +29,7 @@ struct Run {
     phase: Phase,
     held: Option<ErasedRow>,
     given_up: bool,
-    /// The hold on a leased row, which tells when the handler's time is over.
+    /// The clock of a leased row, which tells when the handler's time is over.
     lease: Option<Arc<LeaseClock>>,
 }
 
@@ -115,13 +115,13 @@ impl Slot {
     }
 
     /// Says by which number the process's gate knows the worker.
-    pub(crate) fn set_permit(&self, permit: u64) {
-        self.permit.store(permit, Ordering::Relaxed);
+    pub(crate) fn set_gate_number(&self, number: u64) {
+        self.gate_number.store(number, Ordering::Relaxed);
     }
 
     /// The number by which the process's gate knows the worker.
-    pub(crate) fn permit(&self) -> u64 {
-        self.permit.load(Ordering::Relaxed)
+    pub(crate) fn gate_number(&self) -> u64 {
+        self.gate_number.load(Ordering::Relaxed)
     }
 
     /// Says that another thread takes the worker's place: it leaves when its handler has returned.

@@ -1,4 +1,4 @@
-//! Rows that are read ahead and locked by the text that ends the message before: nothing that was read counts before its lock.
+//! Prefetched rows and locked by the text that ends the message before: nothing that was read counts before its lock.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -1,0 +1,28 @@
+//! The backends by names that a macro can say wherever it is expanded, also those that are not switched on.
+
+#[cfg(feature = "mysql")]
+pub use diesel::mysql::Mysql;
+#[cfg(feature = "postgres")]
+pub use diesel::pg::Pg;
+#[cfg(feature = "sqlite")]
+pub use diesel::sqlite::Sqlite;
+
+#[cfg(not(feature = "mysql"))]
+pub use self::absent::Mysql;
+#[cfg(not(feature = "postgres"))]
+pub use self::absent::Pg;
+#[cfg(not(feature = "sqlite"))]
+pub use self::absent::Sqlite;
+
+/// What stands for a backend that is not switched on: no condition can be written for it, and nobody asks for one.
+#[allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "hidden, and needed for a backend that is not switched on only"
+)]
+mod absent {
+    pub enum Mysql {}
+    pub enum Pg {}
+    pub enum Sqlite {}
+}
