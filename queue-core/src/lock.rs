@@ -1,4 +1,4 @@
-//! A mutex whose holder has panicked is used on.
+//! Locks that stay usable after their holder has panicked.
 
 use std::sync::{MutexGuard, PoisonError};
 

@@ -136,7 +136,7 @@ where
     C::TransactionManager::commit_transaction(connection)
 }
 
-/// The rest of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
+/// The remainder of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
 pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Remainder
 where
     C: QueueConnection,

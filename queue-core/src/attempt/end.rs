@@ -187,7 +187,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 }
 
-/// The rest of an attempt whose handler took longer than its timeout.
+/// The remainder of an attempt whose handler took longer than its timeout.
 pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
     Remainder::Record(settled, Box::new(change))

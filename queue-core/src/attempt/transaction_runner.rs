@@ -26,7 +26,7 @@ use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, failure_text};
 use crate::statement::{QueueOn, Scope};
 
-/// How often the rest of an attempt is tried on a new session before it is left to the row's next attempt.
+/// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
 pub(crate) const CONCLUSIONS: u32 = 3;
 
 /// An entity, its handler and its settings.
@@ -88,7 +88,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         }
     }
 
-    /// Takes a mark off that was written before the handler ran, so that the rest of the attempt finds the row due.
+    /// Takes a mark off that was written before the handler ran, so that the remainder of the attempt finds the row due.
     fn unmark(
         &self,
         holder: &mut SessionHolder<C>,
@@ -105,7 +105,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         }
     }
 
-    /// Does the rest of an attempt, on a new session if the old one is in doubt.
+    /// Does the remainder of an attempt, on a new session if the old one is in doubt.
     pub(crate) fn conclude(
         &self,
         holder: &mut SessionHolder<C>,

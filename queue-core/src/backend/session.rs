@@ -181,7 +181,7 @@ impl<C: QueueConnection> Session<C> {
         self.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
     }
 
-    /// The name of the statement by which the next row of the queue `T` is locked that was prefetched, if there is one.
+    /// The name of the statement that locks the next prefetched row of the queue `T`, if there is one.
     pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
         self.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
     }

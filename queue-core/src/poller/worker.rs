@@ -71,7 +71,7 @@ impl<C: QueueConnection> Worker<C> {
     fn take_turn(&self, holder: &mut SessionHolder<C>, runner: usize, alone: bool) -> Turn {
         let (shared, slot) = (&*self.shared, &*self.slot);
         // In this order: whoever waits to write is inside already.
-        // A call under a lease may take long, and a crash in it is told by the lease's end: nobody waits for it to be alone.
+        // A call under a lease may take long, and the end of its lease shows a crash in it: nobody waits for it to be alone.
         let _inside = if shared.runners[runner].recorded_as().is_some() {
             if exclusive_run::has_to_wait(alone) {
                 holder.roll_back_idle();
