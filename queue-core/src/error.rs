@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
+use crate::redact::hide_connection_secrets;
+
 /// What can go wrong with a queue outside a handler.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,13 +25,21 @@ pub enum Error {
         expected: &'static str,
     },
 
-    /// No connection could be had from the pool in time.
-    #[error("no connection from the pool")]
-    Connect(#[source] diesel::r2d2::PoolError),
+    /// No connection could be had from the pool in time. What the database or its client library says of the reason stands in the
+    /// text, without passwords.
+    #[error("no connection from the pool: {0}")]
+    Connect(#[source] ConnectFailure),
 
-    /// Rows are held by running attempts or by the application, and stayed so for as long as the operation may wait.
-    /// Nothing was changed; call again, or allow a longer wait.
-    #[error("rows are locked by a running attempt or another transaction, nothing was changed")]
+    /// No connection could be made.
+    #[error("cannot connect to the database: {0}")]
+    Establish(#[source] ConnectFailure),
+
+    /// Rows are held by running attempts or by the application, and stayed so for as long as the operation may wait; or, in a
+    /// transaction of the caller's with a stricter isolation than READ COMMITTED, they were changed by others. Nothing was
+    /// changed; call again, or allow a longer wait.
+    #[error(
+        "rows are locked, or were changed meanwhile, by a running attempt or another transaction, nothing was changed: {0}"
+    )]
     Held(#[source] diesel::result::Error),
 
     /// A call that works in batches came to an error after it had done some of them. Those are committed, unless they
@@ -61,8 +71,19 @@ pub enum Error {
     Database(#[from] diesel::result::Error),
 
     /// A thread could not be started.
-    #[error("cannot start a worker thread")]
+    #[error("cannot start a worker thread: {0}")]
     Thread(#[source] std::io::Error),
+}
+
+/// Why there is no connection, without passwords: a client library quotes what it cannot read of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConnectFailure(String);
+
+impl ConnectFailure {
+    pub(crate) fn new(error: &dyn fmt::Display) -> Self {
+        ConnectFailure(hide_connection_secrets(&error.to_string()))
+    }
 }
 
 /// One thing that is wrong with a live table or its server.

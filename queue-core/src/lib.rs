@@ -25,6 +25,7 @@ mod log;
 mod poller;
 mod queue;
 mod queueable;
+mod redact;
 mod row;
 pub mod statement;
 
@@ -45,21 +46,23 @@ pub use self::entity::{
     ConditionFor, SelectableEntity, UnwritableCondition, WritableCondition, assert_condition, assert_selectable,
     condition_on, unwritable_condition,
 };
-pub use self::error::{Error, Finding};
+pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };
 pub use self::lease::ClaimStyle;
+pub use self::log::PoolErrorLog;
 pub use self::poller::{HandlerFor, Poller, PollerHandle, PollerSettings, Shutdown};
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{
     AllFilters, ArchiveOn, Backlog, BacklogOn, By, ChangeOn, Chosen, DryRun, EnqueueByVersion, EnqueueExisting,
-    ErrorGroup, ErrorReport, ErrorsOn, EveryRow, ExplainOn, Explanation, Filtered, Interval, LoadOn, NoFilter, Part,
-    PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress, Queue, ReadOn, Redriven,
-    RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
+    ErrorGroup, ErrorReport, ErrorsOn, EveryRow, ExplainOn, Explanation, Filtered, Interval, LoadOn, NoFilter,
+    OddTimes, Part, PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress, Queue,
+    ReadOn, Redriven, RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
 };
 pub use self::queueable::{Due, Queueable};
+pub use self::redact::Redact;
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
@@ -71,5 +74,5 @@ pub use self::row::{
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::row::{ErrorText, Fence};
+    pub use crate::row::{DueTime, ErrorText, Fence};
 }

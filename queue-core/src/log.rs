@@ -1,10 +1,14 @@
 //! A rate-limited log: one line per cause and second, then a count.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use diesel::r2d2::HandleError;
+
 use crate::lock::unpoisoned;
+use crate::redact::{Redact, hide_connection_secrets, redacted};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -12,24 +16,47 @@ const PERIOD: Duration = Duration::from_secs(1);
 const CAUSES: usize = 256;
 
 /// Remembers when each cause was last logged.
-#[derive(Default)]
 pub(crate) struct RateLimitedLog {
+    period: Duration,
     causes: Mutex<HashMap<String, (Instant, u64)>>,
+    redact: Option<Redact>,
+}
+
+impl Default for RateLimitedLog {
+    fn default() -> Self {
+        RateLimitedLog { period: PERIOD, causes: Mutex::default(), redact: None }
+    }
 }
 
 impl RateLimitedLog {
-    /// Logs a warning, unless the same cause was logged within the last second.
+    /// A log whose lines are rewritten by this function.
+    pub(crate) fn new(redact: Option<Redact>) -> Self {
+        RateLimitedLog { redact, ..Default::default() }
+    }
+
+    /// Repeats a cause once in such a time.
+    pub(crate) fn every(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Logs a warning, unless the same cause was logged within its period, a second by default.
     pub(crate) fn warn(&self, entity: &str, cause: &str) {
         if let Some(suppressed) = self.admit(cause, Instant::now()) {
-            tracing::warn!(entity, suppressed, "{cause}");
+            tracing::warn!(entity, suppressed, "{}", self.redacted(cause));
         }
+    }
+
+    /// A cause as it may be told.
+    pub(crate) fn redacted(&self, cause: &str) -> String {
+        redacted(cause, self.redact.as_ref())
     }
 
     /// Returns how often the cause was kept back if it may be logged now.
     fn admit(&self, cause: &str, now: Instant) -> Option<u64> {
         let mut causes = unpoisoned(self.causes.lock());
         if let Some((last, suppressed)) = causes.get_mut(cause) {
-            if now.duration_since(*last) < PERIOD {
+            if now.duration_since(*last) < self.period {
                 *suppressed += 1;
                 return None;
             }
@@ -37,13 +64,44 @@ impl RateLimitedLog {
             return Some(std::mem::take(suppressed));
         }
         if causes.len() >= CAUSES {
-            causes.retain(|_, (last, _)| now.duration_since(*last) < PERIOD);
+            causes.retain(|_, (last, _)| now.duration_since(*last) < self.period);
         }
         if causes.len() < CAUSES {
             causes.insert(cause.to_owned(), (now, 0));
             return Some(0);
         }
         None
+    }
+}
+
+/// Tells `tracing` why a pool has no connections: one line for each cause and second, and without passwords.
+///
+/// A pool of r2d2's belongs to the application, and by itself logs each try of each of its threads as an error, with whatever the
+/// client library quotes of the URL. Give this to [`Builder::error_handler`](diesel::r2d2::Builder::error_handler):
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// use queueable::PoolErrorLog;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder()
+///     .error_handler(Box::new(PoolErrorLog::default()))
+///     .build(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+/// # Ok(()) }
+/// ```
+#[derive(Default)]
+pub struct PoolErrorLog(RateLimitedLog);
+
+impl<E: fmt::Display> HandleError<E> for PoolErrorLog {
+    fn handle_error(&self, error: E) {
+        self.0.warn("pool", &format!("a connection failed: {}", hide_connection_secrets(&error.to_string())));
+    }
+}
+
+impl fmt::Debug for PoolErrorLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PoolErrorLog")
     }
 }
 

@@ -61,8 +61,10 @@ pub trait Queueable: Entity {
     /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`). A stopped row takes the version, and waits
     /// to be resumed.
     ///
+    /// A row with stages begins with the first one.
+    ///
     /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
-    /// written. A row that is worked in a transaction is waited for.
+    /// written; of an exclusive entity it is due when that lease would have ended, because the call runs until then. A row that is worked in a transaction is waited for.
     ///
     /// The version is whatever Diesel can compare: a number, a time. The column must store it exactly: a whole number, text,
     /// or a time with all its digits (`DATETIME(6)` on MySQL and MariaDB, whose plain `DATETIME` has whole seconds). In a

@@ -14,13 +14,13 @@ use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
 use super::crash_mark::CrashCheck;
 use super::end::is_failure;
-use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, is_interruption};
+use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
-use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
+use crate::row::{ErrorText, Instant, QueueState, Settlement};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// How an attempt ended, and whether its session may be used on.
@@ -41,7 +41,7 @@ pub(crate) enum End<K> {
     /// The row's new state is committed.
     Settled(K, Settlement),
     /// The message's transaction is gone; the rest is to be done in another one.
-    Unsettled(K, Fence, Remainder),
+    Unsettled(Box<UnsettledRow<K>>, Remainder),
 }
 
 /// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
@@ -54,12 +54,14 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let (Claimed { key, fence, message, details }, is_under_savepoint) = match begin_and_claim::<Q, C>(session, plan) {
-        Ok(Some(claimed)) => claimed,
-        Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
-        Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
-    };
+    let (Claimed { key, mut fence, message, details }, is_under_savepoint) =
+        match begin_and_claim::<Q, C>(session, plan) {
+            Ok(Some(claimed)) => claimed,
+            Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
+            Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
+        };
     let tries = tries_before(fence) + 1;
+    let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point!("claimed");
@@ -69,21 +71,23 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
-    let (message, kept) = match check_crashes(&mut **session, plan, &key, fence, message, &details) {
+    let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
         CrashCheck::Handle(message, kept) => (message, kept),
         unhandled_check => {
             plan.slot.leave();
-            return unhandled(unhandled_check, key, fence);
+            return unhandled(unhandled_check, UnsettledRow { key, fence, due, details });
         }
     };
-    plan.slot.hold(Box::new(HeldRow::<Q> { key: key.clone(), fence, details: details.clone() }));
-    let row = LockedRow { key: &key, fence, before: fence, tries, kept: &kept, details: &details, is_under_savepoint };
+    let unsettled = UnsettledRow { key, fence, due, details };
+    plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone() }));
+    let UnsettledRow { key, details, .. } = &unsettled;
+    let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint };
     let (result, session_is_sound) = settle_claimed(session, plan, row, message);
     let given_up = plan.slot.leave();
     let end = match result {
         _ if given_up => End::GivenUp,
-        Ok(settled) => End::Settled(key, settled),
-        Err(remainder) => End::Unsettled(key, fence, remainder),
+        Ok(settled) => End::Settled(unsettled.key, settled),
+        Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
     };
     Attempted { end, session_is_sound }
 }
@@ -113,12 +117,12 @@ where
 }
 
 /// What an attempt came to whose row was not handled, for what is known of its crashes.
-fn unhandled<Q: Entity>(check: CrashCheck<Q>, key: Q::Key, fence: Fence) -> Attempted<Q::Key> {
+fn unhandled<Q: Entity>(check: CrashCheck<Q>, row: UnsettledRow<Q::Key>) -> Attempted<Q::Key> {
     let (end, session_is_sound) = match check {
         CrashCheck::Handle(..) | CrashCheck::Suspect => (End::Suspect, true),
-        CrashCheck::SetAside => (End::Settled(key, Settlement::Failed), true),
+        CrashCheck::SetAside => (End::Settled(row.key, Settlement::Failed), true),
         CrashCheck::Lost(error) => (End::NotClaimed(error), false),
-        CrashCheck::Unsettled(remainder) => (End::Unsettled(key, fence, remainder), false),
+        CrashCheck::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder), false),
     };
     Attempted { end, session_is_sound }
 }
@@ -241,13 +245,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Undoes what the handler wrote and keeps the lock.
     fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Remainder> {
         if failure.database_error().is_some_and(is_interruption::<C>) {
-            return Err(Remainder::Postpone(failure_text(&*failure.error, self.plan.rules.error_text_limit)));
+            return Err(Remainder::Postpone(self.plan.rules.texts.of(&*failure.error)));
         }
         match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
             Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(error.to_string())),
             Err(_) => {
-                let text = failure_text(&*failure.error, self.plan.rules.error_text_limit);
+                let text = self.plan.rules.texts.of(&*failure.error);
                 failure.error = AttemptError::FailedAndEnded(text).into();
                 Err(self.record(&failure))
             }

@@ -9,6 +9,8 @@ use diesel::result::Error as DieselError;
 pub(crate) enum AttemptError {
     #[error("the row cannot be decoded")]
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the row's key cannot be decoded, which the database writes as {0}: {1}")]
+    UndecodableKey(String, String),
     #[error("a statement of the handler failed and the handler went on as if it had not")]
     SwallowedError(#[source] DieselError),
     #[error(
@@ -35,8 +37,12 @@ pub(crate) enum AttemptError {
     RowChanged,
     #[error("the row's new state cannot be written")]
     NotWritten(#[source] DieselError),
+    #[error("the row cannot be leased")]
+    NotLeased(#[source] DieselError),
     #[error("the commit was refused")]
     CommitRefused(#[source] DieselError),
+    #[error("the attempt was interrupted {0} times in a row, at last by: {1}")]
+    Interrupted(u32, String),
     #[error("the handler took longer than its timeout of {0:?}")]
     TimedOut(Duration),
     #[error(

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use diesel::connection::TransactionManager;
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
-use super::plan::Remainder;
+use super::conclusion::Conclusion;
+use super::in_transaction::in_transaction;
+use super::plan::{Remainder, UnsettledRow};
+use super::refusal::{is_refusal, kept_or_overtaken, note_refusal};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::fault::{fail_point, planted};
 use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
@@ -14,22 +16,10 @@ use crate::statement::{Change, Next, QueueOn};
 /// The text in place of one that the database takes in no form.
 const UNWRITABLE: &str = "the failure's text cannot be stored";
 
-/// What came of an attempt whose transaction was gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Conclusion {
-    /// The row's new state is committed.
-    Settled(Settlement),
-    /// Nothing was recorded; the row is due again, now or a little later.
-    Interrupted,
-    /// Somebody else has changed the row meanwhile, so there was nothing to write.
-    Overtaken,
-}
-
-/// Does the rest for a row. `delay` is how long an interrupted row waits.
+/// Does the rest for a row. `delay` is how long an interrupted row waits, or one that the database refuses to settle.
 pub(crate) fn conclude<Q, C>(
     connection: &mut C,
-    key: &Q::Key,
-    fence: Fence,
+    row: &UnsettledRow<Q::Key>,
     remainder: &Remainder,
     delay: Duration,
 ) -> QueryResult<Conclusion>
@@ -37,24 +27,40 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    match remainder {
-        Remainder::Leave => Ok(Conclusion::Interrupted),
+    let UnsettledRow { key, fence, .. } = row;
+    let fence = *fence;
+    let done = match remainder {
+        Remainder::Leave => return Ok(Conclusion::Interrupted),
         Remainder::Postpone(_) => {
             // The row waits a moment, or it would be claimed again at once and keep the others from their turn.
             let change = Change { next: Some(Next::In(delay)), ..Change::default() };
-            in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))?;
-            Ok(Conclusion::Interrupted)
+            in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))
+                .map(|changed| (changed, Conclusion::Interrupted))
         }
         Remainder::Record(settled, change) => {
-            let changed =
-                record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))?;
-            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+            record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))
+                .map(|changed| (changed, Conclusion::Settled(*settled)))
         }
         Remainder::RecordReserved(settled, change) => {
             let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
-            Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken })
+            return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
         }
-        Remainder::FindOut(settled, reached, _) => find_out::<Q, C>(connection, key, fence, *settled, *reached),
+        Remainder::FindOut(settled, reached, _) => {
+            return find_out::<Q, C>(connection, key, fence, *settled, *reached);
+        }
+    };
+    match done {
+        Ok((1, conclusion)) => Ok(conclusion),
+        Ok(_) => kept_or_overtaken::<Q, C>(connection, row),
+        Err(error) if is_refusal::<C>(&error) => {
+            let text = match remainder {
+                Remainder::Record(_, change) => &change.error,
+                _ => &ErrorText::Keep,
+            };
+            tracing::debug!(%error, "the database refuses to write on a row");
+            note_refusal::<Q, C>(connection, row, text, delay)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -115,24 +121,6 @@ pub(crate) fn record<C: QueueConnection>(
     }
     if matches!(result, Ok(1)) {
         fail_point!("recorded");
-    }
-    result
-}
-
-pub(crate) fn in_transaction<C: QueueConnection, T>(
-    connection: &mut C,
-    work: impl FnOnce(&mut C) -> QueryResult<T>,
-) -> QueryResult<T> {
-    connection.begin()?;
-    let result = work(connection).and_then(|value| {
-        C::TransactionManager::commit_transaction(connection)?;
-        Ok(value)
-    });
-    if let Err(error) = &result
-        && !matches!(error, DieselError::RollbackErrorOnCommit { .. })
-    {
-        // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
-        let _ = C::TransactionManager::rollback_transaction(connection);
     }
     result
 }

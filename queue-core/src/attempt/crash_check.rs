@@ -6,17 +6,18 @@ use diesel::result::QueryResult;
 use super::crash_mark::{CrashCheck, as_it_was, mark_and_commit, write};
 use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
+use super::tell_failed::tell_failed;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashAction, Suspicion};
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, Next, QueueOn};
 
-/// Weighs what is known of the row's crashes, and acts on it.
+/// Weighs what is known of the row's crashes, and acts on it. A mark makes the row due at another time: the fence follows.
 pub(crate) fn check_crashes<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
     key: &Q::Key,
-    fence: Fence,
+    claimed: &mut Fence,
     message: DecodedMessage<Q>,
     details: &Details,
 ) -> CrashCheck<Q>
@@ -24,7 +25,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let recorder = plan.slot.recorder();
+    let (recorder, fence) = (plan.slot.recorder(), *claimed);
     // The one before this has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
@@ -55,8 +56,10 @@ where
                 error: ErrorText::Set(text),
                 ..Change::default()
             };
-            tracing::warn!(entity = Q::ENTITY, ?key, "a row has ended its process too often and is set aside");
             let written = write::<Q, C>(connection, key, fence, &change);
+            if written.is_ok() {
+                tell_failed::<Q>(key, &change);
+            }
             if let Some(suspect) = suspect {
                 recorder.written(suspect, written.is_ok());
             }
@@ -70,7 +73,7 @@ where
             }
         }
         CrashAction::MarkAndHandle(mark) => {
-            mark_and_commit(connection, plan, key, fence, mark, (entity, state, details))
+            mark_and_commit(connection, plan, key, claimed, mark, (entity, state, details))
         }
     };
     if matches!(checked, CrashCheck::Handle(..)) {
@@ -87,6 +90,6 @@ where
 {
     written.err().map(|error| match C::classify(&error) {
         ErrorClass::Other => CrashCheck::Unsettled(Remainder::Leave),
-        ErrorClass::Conflict | ErrorClass::ConnectionLost => CrashCheck::Lost(error),
+        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => CrashCheck::Lost(error),
     })
 }

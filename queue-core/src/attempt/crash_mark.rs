@@ -10,7 +10,7 @@ use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
-use crate::entity::QueueTable;
+use crate::entity::{Entity, QueueTable};
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState};
 use crate::statement::{Change, Claimed, Next, QueueOn};
@@ -20,7 +20,7 @@ pub(crate) fn mark_and_commit<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
     key: &Q::Key,
-    fence: Fence,
+    claimed: &mut Fence,
     text: String,
     (_, state, details): (Q, QueueState, &Details),
 ) -> CrashCheck<Q>
@@ -32,8 +32,9 @@ where
     // waits for that long.
     let change =
         Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let fence = *claimed;
     match write::<Q, C>(connection, key, fence, &change) {
-        Ok(()) => {}
+        Ok(()) => *claimed = fence.at_any_time(),
         Err(error) if C::classify(&error) != ErrorClass::Other => return CrashCheck::Lost(error),
         Err(error) => return CrashCheck::Unsettled(unmarkable(plan, fence, error, details)),
     }
@@ -41,16 +42,17 @@ where
     plan.slot.recorder().set_mark(CrashMark { text: text.clone(), before });
     let retaken =
         connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
-            true => retake::<Q, C>(connection, key, fence, &text),
+            true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
             false => Ok(None),
         });
     match retaken {
         // The entity as it is now: the application may have changed it. The state as it was without the mark.
-        Ok(Some(Claimed { message, .. })) => {
+        Ok(Some(Claimed { message, fence: marked, .. })) => {
+            claimed.due = marked.due;
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
             CrashCheck::Handle(message.map(|(entity, _)| (entity, state)), kept)
         }
-        // Somebody has stopped it, sent it again or removed it: it is theirs.
+        // Somebody has stopped it, sent it again or removed it, or its condition holds no longer: it is theirs.
         Ok(None) => CrashCheck::Unsettled(Remainder::Leave),
         Err(error) => CrashCheck::Unsettled(Remainder::Postpone(error.to_string())),
     }
@@ -63,9 +65,10 @@ where
     Q: QueueOn<C>,
 {
     let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+    let fence = fence.at_any_time();
     connection.begin()?;
-    let result = retake::<Q, C>(connection, key, fence, &mark.text).and_then(|retaken| {
-        if retaken.is_some() {
+    let result = Q::retake(connection, key, fence).and_then(|retaken| {
+        if marked_so(retaken, &mark.text).is_some() {
             Q::settle(connection, key, fence, &change)?;
         }
         C::TransactionManager::commit_transaction(connection)
@@ -91,18 +94,13 @@ where
         && Q::head(connection, stages)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
 }
 
-/// Locks and reads the row if it is as it was marked.
-fn retake<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &str) -> QueryResult<Option<Claimed<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let retaken = Q::retake(connection, key, fence)?;
-    Ok(retaken.filter(|claimed| match &claimed.message {
+/// The row that was retaken, if it is as it was marked.
+fn marked_so<Q: Entity>(retaken: Option<Claimed<Q>>, mark: &str) -> Option<Claimed<Q>> {
+    retaken.filter(|claimed| match &claimed.message {
         Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
         // It was decoded a moment ago, so the application has changed it since, and not the queue.
         Err(_) => true,
-    }))
+    })
 }
 
 /// What came of it.

@@ -10,7 +10,8 @@ use super::begin::next_row;
 use super::plan::{Attempt, Ending, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
-use crate::backend::{ErrorClass, FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
+use super::tell_failed::tell_failed;
+use crate::backend::{FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
 use crate::fault::{fail_point, leaves_out, planted};
@@ -49,6 +50,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let Err(error) = committed else {
             fail_point!("committed");
             tracing::debug!(outcome = ?settled, "settled");
+            tell_failed::<Q>(self.row.key, change);
             return Ok(settled);
         };
         if planted("ignored COMMIT result") {
@@ -60,18 +62,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// How this message is settled, if it can end in one round trip: if nothing but its five columns is to be written, and its
     /// key is beyond doubt as a text where it has to be one.
     pub(crate) fn one_trip_ending(&mut self, outcome: Outcome) -> Option<Ending> {
-        let Fence { status, try_count, began, change_count: None } = self.row.fence else { return None };
+        let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
         if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
             return None;
         }
         if <C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK {
-            let ends_so = began.is_none() && self.session.finish_of::<Q::Queue>().is_some();
+            let ends_so = began.is_none() && due.is_some() && self.session.finish_of::<Q::Queue>().is_some();
             return ends_so.then_some(Ending::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
         Some(Ending::Text(match began {
-            None => format!("{}({arguments})", self.session.finish_of::<Q::Queue>()?),
+            None => format!("{}({arguments}, {})", self.session.finish_of::<Q::Queue>()?, time_literal(due?)),
             Some(began) => {
                 let number = self.session.lease_finish_of::<Q::Queue>()?;
                 format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
@@ -135,7 +137,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// The rest after a COMMIT that was refused, or whose answer was lost.
     pub(crate) fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
-        if leaves_commit_in_doubt::<C>(&error) {
+        if C::leaves_commit_in_doubt(&error) {
             let reached = match settled {
                 Settlement::Deleted => None,
                 _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
@@ -191,13 +193,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
     Remainder::Record(settled, Box::new(change))
-}
-
-/// Whether a transaction may be committed although its COMMIT has ended with this error: the answer was lost, or an operator has
-/// cancelled the beginning of the next transaction, which travels with it. A timeout is the commit's own.
-pub(crate) fn leaves_commit_in_doubt<C: QueueConnection>(error: &DieselError) -> bool {
-    C::classify(error) == ErrorClass::ConnectionLost
-        || error.to_string().contains("canceling statement due to user request")
 }
 
 pub(crate) fn is_failure(settled: Settlement) -> bool {

@@ -11,7 +11,7 @@ use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
-use crate::row::{Details, ErrorText, Fence, QueueState, Settlement};
+use crate::row::{Details, ErrorText, Fence, Instant, QueueState, Settlement};
 use crate::statement::{Change, Scope};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
@@ -53,8 +53,16 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
 
 /// The row that an attempt holds.
 pub(crate) struct HeldRow<Q: Entity> {
-    pub(crate) key: Q::Key,
+    pub(crate) row: UnsettledRow<Q::Key>,
+}
+
+/// A row whose attempt is to be recorded in another transaction than its own.
+#[derive(Debug, Clone)]
+pub(crate) struct UnsettledRow<K> {
+    pub(crate) key: K,
     pub(crate) fence: Fence,
+    /// When it was due, as far as that is known.
+    pub(crate) due: Option<Instant>,
     pub(crate) details: Details,
 }
 

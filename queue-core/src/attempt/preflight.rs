@@ -7,6 +7,9 @@ use crate::entity::QueueTable;
 use crate::error::Finding;
 use crate::statement::QueueOn;
 
+/// What the server says of a statement that took longer than it may.
+const TOO_SLOW: &str = "due to statement timeout";
+
 /// Compares the live table with what a queue needs whose claim passes over rows that others hold.
 pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let mut findings = connection.check(&Q::target()?)?;
@@ -23,10 +26,16 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
     // lock them.
     match Q::try_claim(connection) {
-        Err(error) if C::classify(&error) == ErrorClass::Other => findings.push(finding(
-            format!("its rows cannot be claimed: {error}"),
-            "make the struct and its `table!` say what the table has, or migrate the table",
-        )),
+        Err(error) if C::classify(&error) == ErrorClass::Other => {
+            let problem = format!("its rows cannot be claimed: {error}");
+            let mend = match problem.contains(TOO_SLOW) {
+                true => {
+                    "end the sessions that hold old snapshots (`backend_xmin` in pg_stat_activity), and VACUUM the table"
+                }
+                false => "make the struct and its `table!` say what the table has, or migrate the table",
+            };
+            findings.push(finding(problem, mend));
+        }
         tried => tried?,
     }
     findings.extend(check_stages::<Q, C>(connection)?);

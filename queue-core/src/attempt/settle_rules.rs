@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
-use crate::row::{Details, ErrorText, Fence, Options, Settlement, Status, failure_text};
+use crate::row::{Details, ErrorText, FailureTexts, Fence, Options, Settlement, Status};
 use crate::statement::{Change, Next};
 
 /// By which rules an entity's rows are settled.
@@ -16,7 +16,7 @@ pub(crate) struct SettleRules {
     pub(crate) settings: Settings,
     pub(crate) options: Options,
     pub(crate) retry: Arc<dyn RetryPolicy>,
-    pub(crate) error_text_limit: usize,
+    pub(crate) texts: FailureTexts,
     /// Whether rows are worked under a lease and not under a lock: somebody may have stopped one meanwhile.
     pub(crate) leased: bool,
 }
@@ -138,7 +138,7 @@ impl SettleRules {
 
     /// A failure on its row. Without a delay it is the last one.
     fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
-        let error = failure_text(&*failure.error, self.error_text_limit);
+        let error = self.texts.of(&*failure.error);
         tracing::debug!(error, retry_in = ?delay, "failed");
         Change {
             status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
@@ -146,6 +146,7 @@ impl SettleRules {
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Set(error),
+            redact: self.texts.redact.clone(),
             unless_stopped: self.leased,
             ..Change::of(details)
         }

@@ -198,6 +198,7 @@ mod tests {
 
     use super::*;
     use crate::crash::{CrashAccounting, Crashes};
+    use crate::log::RateLimitedLog;
     use crate::row::Fence;
     use crate::row::Status;
 
@@ -263,8 +264,10 @@ mod tests {
     #[test]
     fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
         let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
-        let crashes =
-            Arc::new(Crashes::open(CrashAccounting::On, &directory, "shop", Vec::new()).expect("the test's own files"));
+        let crashes = Arc::new(
+            Crashes::open(CrashAccounting::On, Some(&directory), "shop", Vec::new(), RateLimitedLog::default())
+                .expect("the test's own files"),
+        );
         let on_record = || {
             let files = fs::read_dir(&directory)
                 .expect("the test's own files")

@@ -7,70 +7,67 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::attempt::{Attempted, End, attempt};
-use super::conclude::{Conclusion, conclude};
+use super::attempt_error::AttemptError;
+use super::conclude::conclude;
+use super::conclusion::Conclusion;
 use super::crash_mark::unmark;
 use super::end::timed_out;
-use super::plan::{HeldRow, Plan, Remainder};
+use super::plan::{HeldRow, Plan, Remainder, UnsettledRow};
 use super::preflight::{channel, check_claim, key_prefix};
+use super::refusal::{KEPT, leave_alone};
 use super::runner::Runner;
 use super::settle_rules::{SettleRules, tries_before};
 use super::slot::{ErasedRow, Slot};
+use super::tell_failed::tell_failed;
 use super::turn::Turn;
+use super::undecodable::set_aside;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
-use crate::claim::{LowWater, LowWaterFloor, PrefetchedKeys, PrefetchedRows, RowBackoff};
+use crate::claim::{DueRows, PickedRows, PrefetchedKeys, PrefetchedRows};
 use crate::crash::CrashMark;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
-use crate::handler::Handler;
+use crate::handler::{Failure, Handler};
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, Fence, failure_text};
-use crate::statement::{QueueOn, Scope};
+use crate::row::{FailureTexts, Fence, failure_text};
+use crate::statement::QueueOn;
 
 /// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
 pub(crate) const CONCLUSIONS: u32 = 3;
+
+/// After how many interruptions in a row, none of which uses a try, one counts as a failure.
+const INTERRUPTIONS: u32 = 20;
 
 /// An entity, its handler and its settings.
 pub(crate) struct TransactionRunner<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,
     pub(crate) rules: SettleRules,
     pub(crate) key_prefix: String,
-    pub(crate) row_backoff: RowBackoff<Q::Key>,
-    pub(crate) low_water: LowWater,
+    pub(crate) due_rows: DueRows<Q::Key>,
     pub(crate) prefetched_keys: PrefetchedKeys<Q::Key>,
     pub(crate) prefetched_rows: PrefetchedRows<Q>,
-    /// The stages that are served, if not all.
-    stages: Option<Vec<&'static str>>,
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
-    pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, error_text_limit: usize) -> Result<Self, Error> {
+    pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, texts: FailureTexts) -> Result<Self, Error> {
         Ok(TransactionRunner {
             handler,
             rules: SettleRules {
                 settings: Q::SETTINGS,
                 options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
-                error_text_limit,
+                texts,
                 leased: false,
             },
             key_prefix: key_prefix::<Q, C>()?,
-            row_backoff: RowBackoff::new(),
-            low_water: LowWater::of::<Q, C>(),
+            due_rows: DueRows::of::<Q, C>(),
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(),
-            stages: None,
         })
     }
 
     /// How its messages are attempted in this slot. `stays`: the worker's next turn is most likely for this runner too.
-    pub(crate) fn plan<'a>(
-        &'a self,
-        slot: &'a Slot,
-        stays: bool,
-        passed_over: &'a [Q::Key],
-        claim_floor: &'a LowWaterFloor<'a>,
-    ) -> Plan<'a, Q, C> {
-        let scope = Scope { except: passed_over, stages: self.stages.as_deref(), claim_floor: Some(claim_floor) };
+    pub(crate) fn plan<'a>(&'a self, slot: &'a Slot, stays: bool, rows: &'a PickedRows<'a, Q::Key>) -> Plan<'a, Q, C> {
+        let scope = rows.scope();
         // Who is alone in the process is so for a row that is due longest.
         let is_alone = slot.recorder().is_alone();
         // A strict account commits its mark before the handler runs, in a transaction of its own.
@@ -82,10 +79,24 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             slot,
             key_prefix: &self.key_prefix,
             scope,
-            claim_floor: Some(claim_floor),
+            claim_floor: Some(&rows.claim_floor),
             prefetched_keys: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
             prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
         }
+    }
+
+    /// Takes the row's mark off, if it bears one. Returns the state in which the row is now.
+    fn unmarked(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        key: &Q::Key,
+        fence: Fence,
+    ) -> Fence {
+        let Some(mark) = slot.recorder().take_mark() else { return fence };
+        self.unmark(holder, log, key, fence, &mark);
+        fence.at_any_time()
     }
 
     /// Takes a mark off that was written before the handler ran, so that the remainder of the attempt finds the row due.
@@ -110,21 +121,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         log: &RateLimitedLog,
-        key: Q::Key,
-        fence: Fence,
+        row: UnsettledRow<Q::Key>,
         remainder: Remainder,
     ) -> Turn {
-        if let Remainder::Postpone(cause) | Remainder::FindOut(_, _, cause) = &remainder {
-            log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
-        }
-        let delay =
-            if matches!(remainder, Remainder::Postpone(_)) { self.row_backoff.pause(&key) } else { Duration::ZERO };
+        let (remainder, delay) = self.count_interruption(log, &row, remainder);
+        let key = &row.key;
         for _ in 0..CONCLUSIONS {
             let concluded =
-                holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &key, fence, &remainder, delay)?));
+                holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
             match concluded {
                 Ok(Conclusion::Settled(settled)) => {
-                    self.row_backoff.end(&key);
+                    self.due_rows.is_written(key);
+                    if let Remainder::Record(_, change) | Remainder::RecordReserved(_, change) = &remainder {
+                        tell_failed::<Q>(key, change);
+                    }
                     tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
                     return Turn::Settled(settled);
                 }
@@ -132,18 +142,22 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot tell what happened: of a handler that has committed, its effects may stay.
                     let untold = match &remainder {
-                        Remainder::Record(_, change) => match &change.error {
-                            ErrorText::Set(text) => format!(": {text}"),
-                            _ => String::new(),
-                        },
-                        _ => String::new(),
+                        Remainder::Record(_, change) => change.error.text().map(|text| format!(": {text}")),
+                        _ => None,
                     };
-                    let what = "was changed by somebody else, or a trigger keeps it from changing";
-                    log.warn(Q::ENTITY, &format!("row {key:?} {what}{untold}"));
-                    // A row that a trigger keeps as it is stays due, and would be claimed again at once.
-                    self.row_backoff.skip_for_a_while(&key);
+                    let untold = untold.unwrap_or_default();
+                    log.warn(Q::ENTITY, &format!("row {key:?} was changed by somebody else{untold}"));
                     return Turn::Interrupted;
                 }
+                Ok(Conclusion::Refused { is_noted }) => {
+                    let cause = match &remainder {
+                        Remainder::Record(_, change) => change.error.text().unwrap_or(KEPT),
+                        Remainder::Postpone(cause) => cause,
+                        _ => KEPT,
+                    };
+                    return leave_alone::<Q>(&self.due_rows.refused_rows, log, &row, cause, is_noted);
+                }
+                Ok(Conclusion::Kept) => return leave_alone::<Q>(&self.due_rows.refused_rows, log, &row, KEPT, false),
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     log.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
@@ -152,8 +166,118 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             }
         }
         // The row is as it was before the attempt, and due.
-        self.row_backoff.skip_for_a_while(&key);
+        self.due_rows.row_backoff.skip_for_a_while(key);
         Turn::Trouble
+    }
+
+    /// Logs an interruption, and makes a failure of it if there were too many: whatever interrupts this row alone must come
+    /// to an end. Returns how long the row waits, if that is all that can be written.
+    fn count_interruption(
+        &self,
+        log: &RateLimitedLog,
+        row: &UnsettledRow<Q::Key>,
+        remainder: Remainder,
+    ) -> (Remainder, Duration) {
+        if let Remainder::Postpone(cause) | Remainder::FindOut(_, _, cause) = &remainder {
+            log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
+        }
+        let Remainder::Postpone(cause) = remainder else {
+            return (remainder, self.due_rows.refused_rows.pause_of(&row.key));
+        };
+        let (delay, times) = self.due_rows.row_backoff.pause(&row.key);
+        if times < INTERRUPTIONS {
+            return (Remainder::Postpone(cause), delay);
+        }
+        let failure = Failure::retry(AttemptError::Interrupted(times, cause));
+        let (settled, change) = self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details);
+        (Remainder::Record(settled, Box::new(change)), delay)
+    }
+
+    /// Picks the rows of which the next turn is for some. `None`: there are none.
+    pub(crate) fn pick_rows(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        limit: u32,
+    ) -> Result<Option<PickedRows<'_, Q::Key>>, Turn> {
+        let picked = self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| {
+            holder.close();
+            if let Error::Database(error) = &error
+                && let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, error)
+            {
+                return turn;
+            }
+            log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(&error, 500)));
+            Turn::Trouble
+        })?;
+        if picked.as_ref().is_some_and(|picked| picked.is_new) {
+            self.prefetched_keys.forget();
+            self.prefetched_rows.forget();
+        }
+        Ok(picked)
+    }
+
+    /// Attempts one of these rows. `None`: there was none among those of which it is known that they were due.
+    fn attempt_one(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+        rows: &PickedRows<'_, Q::Key>,
+    ) -> Option<Turn> {
+        let plan = self.plan(slot, holder.stays(), rows);
+        let Attempted { end, session_is_sound } = match holder.session_as_it_is() {
+            Ok(session) => {
+                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
+                // Of a session in doubt the lock ends with it.
+                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
+            }
+            Err(error) => {
+                log.warn(Q::ENTITY, &failure_text(&error, 500));
+                return Some(Turn::Trouble);
+            }
+        };
+        if !session_is_sound {
+            holder.close();
+        }
+        if plan.prefetched_rows.is_some() {
+            self.prefetched_rows.ends();
+        }
+        Some(match end {
+            End::Idle => {
+                self.prefetched_rows.forget();
+                if let (Some(keys), true) = (&rows.only, session_is_sound) {
+                    // They are held, or not due any more.
+                    self.due_rows.refused_rows.end(keys);
+                    return None;
+                }
+                Turn::Idle
+            }
+            End::NotClaimed(error) => {
+                if let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, &error) {
+                    claimed();
+                    return Some(turn);
+                }
+                log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                Turn::Trouble
+            }
+            End::Settled(key, settled) => {
+                rows.claim_floor.keep();
+                self.due_rows.is_written(&key);
+                Turn::Settled(settled)
+            }
+            End::Suspect => {
+                self.prefetched_keys.forget();
+                self.prefetched_rows.forget();
+                Turn::Suspect
+            }
+            End::GivenUp => Turn::GivenUp,
+            End::Unsettled(mut row, remainder) => {
+                row.fence = self.unmarked(holder, slot, log, &row.key, row.fence);
+                self.conclude(holder, log, *row, remainder)
+            }
+        })
     }
 }
 
@@ -183,11 +307,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.low_water.probe_due::<Q, C>(connection, self.stages.as_deref(), thorough)
+        self.due_rows.probe_due::<Q, C>(connection, thorough)
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.low_water.probe::<Q, C>(connection, self.stages.as_deref())
+        self.due_rows.probe_low_water::<Q, C>(connection)
     }
 
     fn turn(
@@ -197,50 +321,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
         log: &RateLimitedLog,
         claimed: &dyn Fn() -> bool,
     ) -> Turn {
-        let (passed_over, claim_floor) = (self.row_backoff.passed_over(), self.low_water.claim_floor());
-        let plan = self.plan(slot, holder.stays(), &passed_over, &claim_floor);
-        let Attempted { end, session_is_sound } = match holder.session_as_it_is() {
-            Ok(session) => {
-                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
-                // Of a session in doubt the lock ends with it.
-                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
-            }
-            Err(error) => {
-                log.warn(Q::ENTITY, &failure_text(&error, 500));
-                return Turn::Trouble;
-            }
-        };
-        if !session_is_sound {
-            holder.close();
-        }
-        if plan.prefetched_rows.is_some() {
-            self.prefetched_rows.ends();
-        }
-        match end {
-            End::Idle => {
-                self.prefetched_rows.forget();
-                Turn::Idle
-            }
-            End::NotClaimed(error) => {
-                log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
-                Turn::Trouble
-            }
-            End::Settled(key, settled) => {
-                claim_floor.keep();
-                self.row_backoff.end(&key);
-                Turn::Settled(settled)
-            }
-            End::Suspect => {
-                self.prefetched_keys.forget();
-                self.prefetched_rows.forget();
-                Turn::Suspect
-            }
-            End::GivenUp => Turn::GivenUp,
-            End::Unsettled(key, fence, remainder) => {
-                if let Some(mark) = slot.recorder().take_mark() {
-                    self.unmark(holder, log, &key, fence, &mark);
-                }
-                self.conclude(holder, log, key, fence, remainder)
+        loop {
+            let rows = match self.pick_rows(holder, log, 1) {
+                Ok(Some(rows)) => rows,
+                Ok(None) => return Turn::Idle,
+                Err(turn) => return turn,
+            };
+            if let Some(turn) = self.attempt_one(holder, slot, log, claimed, &rows) {
+                return turn;
             }
         }
     }
@@ -252,17 +340,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
         log: &RateLimitedLog,
         row: ErasedRow,
     ) -> Result<Turn, ErasedRow> {
-        let HeldRow::<Q> { key, fence, details } = *row.downcast()?;
-        if let Some(mark) = slot.recorder().take_mark() {
-            self.unmark(holder, log, &key, fence, &mark);
-        }
-        self.prefetched_rows.is_given_up(&key);
-        let remainder = timed_out(&self.rules, tries_before(fence) + 1, self.timeout(), &details);
-        Ok(self.conclude(holder, log, key, fence, remainder))
+        let HeldRow::<Q> { mut row } = *row.downcast()?;
+        row.fence = self.unmarked(holder, slot, log, &row.key, row.fence);
+        self.prefetched_rows.is_given_up(&row.key);
+        let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.timeout(), &row.details);
+        Ok(self.conclude(holder, log, row, remainder))
     }
 
     fn has_interrupted(&self) -> bool {
-        self.row_backoff.any()
+        self.due_rows.row_backoff.any()
     }
 
     fn window(&self) -> Option<&'static str> {
@@ -278,7 +364,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn use_low_water_at_once(&mut self) {
-        self.low_water.use_at_once();
+        self.due_rows.low_water.use_at_once();
     }
 
     fn prefetch_at_once(&mut self) {
@@ -286,6 +372,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.stages = Some(stages);
+        self.due_rows.serve_stages(stages);
     }
 }

@@ -22,6 +22,10 @@ pub struct Tally {
     pub skipped: u64,
     /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
     pub interrupted: u64,
+    /// Attempts whose end the database refused to write on their row, by a constraint or a trigger. Such a row stays due and is
+    /// tried again after pauses that grow to an hour.
+    #[serde(default)]
+    pub refused: u64,
     /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
     pub lost: u64,
 }
@@ -37,6 +41,7 @@ impl Tally {
             Turn::Settled(Settlement::Advanced) => self.advanced += 1,
             Turn::Settled(Settlement::Skipped) => self.skipped += 1,
             Turn::Interrupted => self.interrupted += 1,
+            Turn::Refused => self.refused += 1,
             Turn::Lost => self.lost += 1,
             Turn::Group(rows) => {
                 self.succeeded += rows.succeeded;
@@ -46,6 +51,7 @@ impl Tally {
                 self.advanced += rows.advanced;
                 self.skipped += rows.skipped;
                 self.interrupted += rows.interrupted;
+                self.refused += rows.refused;
                 self.lost += rows.lost;
             }
             Turn::Idle | Turn::Suspect | Turn::GivenUp | Turn::Trouble => {}
@@ -62,6 +68,8 @@ pub(crate) enum Turn {
     Settled(Settlement),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
+    /// The database refused to write on the row that was claimed. It is left alone for a while.
+    Refused,
     /// The row belonged to somebody else when the attempt ended.
     Lost,
     /// Several rows were claimed; this became of them.

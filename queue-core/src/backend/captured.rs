@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use diesel::deserialize::FromSqlRow;
+
 use crate::error::panic_text;
 
 /// A part of a row that may fail to decode without failing the row.
@@ -27,6 +29,13 @@ impl<T> Captured<T> {
     }
 }
 
+/// A key that may fail to decode without failing its row.
+pub(crate) type CapturedKey<K> = Captured<(K,)>;
+
+/// A text as the database has it. Where that is no UTF-8, which only SQLite stores, the rest of it is told.
+#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow)]
+pub struct DatabaseText(pub(crate) String);
+
 /// Loads a [`Captured`] part from one backend's rows.
 ///
 /// One impl per backend, because one for all would overlap with an impl of `Queryable` that another crate might write
@@ -40,6 +49,34 @@ macro_rules! captured_on {
         {
             fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
                 Ok(Self::new(|| T::build_from_row(row)))
+            }
+        }
+
+        impl<T, A> diesel::deserialize::FromSqlRow<(A,), $backend> for $crate::backend::captured::Captured<T>
+        where
+            T: diesel::deserialize::FromSqlRow<(A,), $backend>,
+        {
+            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
+                Ok(Self::new(|| T::build_from_row(row)))
+            }
+        }
+
+        impl<T, A> diesel::deserialize::StaticallySizedRow<(A,), $backend> for $crate::backend::captured::Captured<T>
+        where
+            T: diesel::deserialize::StaticallySizedRow<(A,), $backend>,
+        {
+            const FIELD_COUNT: usize = T::FIELD_COUNT;
+        }
+
+        impl diesel::deserialize::FromSql<diesel::sql_types::Text, $backend>
+            for $crate::backend::captured::DatabaseText
+        {
+            fn from_sql(
+                bytes: <$backend as diesel::backend::Backend>::RawValue<'_>,
+            ) -> diesel::deserialize::Result<Self> {
+                let bytes =
+                    <Vec<u8> as diesel::deserialize::FromSql<diesel::sql_types::Binary, $backend>>::from_sql(bytes)?;
+                Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
             }
         }
     };

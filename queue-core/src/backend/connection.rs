@@ -13,7 +13,8 @@ use super::table_name::{self, TableName};
 use crate::error::{Finding, refused};
 use crate::row::{ColumnNames, Options, TimestampUtc};
 
-/// What the error says by which a handler's COMMIT of its group is refused.
+/// The text that the error quotes by which a handler's COMMIT of its group is refused. Nothing but another text for the row
+/// follows from it.
 pub(crate) const COMMIT_REFUSED: &str = "queueable: a handler cannot commit its group";
 
 /// The SQL that differs between databases.
@@ -38,12 +39,21 @@ pub trait QueueBackend:
     /// What stands before and after a time column to give the microseconds from now until then, as a 64 bit integer.
     const MICROSECONDS_UNTIL: (&'static str, &'static str);
 
-    /// What stands before and after a time to give the microseconds from 1970 until then, as a 64 bit integer; null for
-    /// what is no time between two others, as `infinity`.
-    const MICROSECONDS_SINCE_1970: (&'static str, &'static str);
+    /// What stands around a time, which stands between each two of the parts, to give the microseconds from 1970 until then, as
+    /// a 64 bit integer; null for an odd time, one that cannot be told, as `infinity`.
+    const MICROSECONDS_SINCE_1970: &'static [&'static str];
 
     /// What stands before and after an expression to make it text.
     const AS_TEXT: (&'static str, &'static str);
+
+    /// What stands before and after a column of a primary key, whatever its type, to give a text that no other value has.
+    const KEY_TEXT: (&'static str, &'static str);
+
+    /// Whether that text is hexadecimal: not all that a key holds is text.
+    const KEY_TEXT_IS_HEX: bool;
+
+    /// Whether a key's column of any type can be compared with a text, and its index is walked then.
+    const FINDS_KEY_BY_TEXT: bool;
 
     /// What stands before and after a number to make it a 64 bit integer.
     const AS_INTEGER: (&'static str, &'static str);
@@ -101,6 +111,10 @@ pub trait QueueBackend:
     /// MySQL's ignore blanks at the end, and case unless told otherwise: an unknown status would pass for one of ours,
     /// be claimed, and fail to decode for ever.
     const EXACTLY: (&'static str, &'static str);
+
+    /// What stands before a column and between it and a value, so that they are compared and no index is walked for it: one
+    /// enqueueing of many rows gives all of them the same time, and the row's key knows it better.
+    const WITHOUT_INDEX_IS: (&'static str, &'static str);
 
     /// What stands before and after a text so that it is told from every other and put into an order, however long it is.
     ///
@@ -162,6 +176,8 @@ pub enum ErrorClass {
     /// A conflict with other transactions: deadlock, serialization failure, lock timeout, a changed plan. The same work
     /// may well succeed a moment later, so no try is used.
     Conflict,
+    /// The server has no room left to write: nobody's fault, and it passes when somebody has made room. No try is used.
+    NoRoom,
     /// Anything else.
     Other,
 }
@@ -212,6 +228,11 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
 
     /// Returns a name for the database, by which the processes that work on it know each other's crash records.
     fn database_name(&mut self) -> QueryResult<String>;
+
+    /// Returns what tells the database's file from another one that was put in its place; `None` where it has none of its own.
+    fn file_identity(&mut self) -> QueryResult<Option<(u64, u64)>> {
+        Ok(None)
+    }
 
     /// Ends another session of the same user; its transaction is rolled back by the server.
     fn end_session(&mut self, session: i64) -> QueryResult<()>;
@@ -290,10 +311,24 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     }
 
     /// Says what an error means.
+    ///
+    /// Diesel hands over a kind for a few errors, and the message for all. A message may quote what a user has written, so it
+    /// is compared as a whole, or by what stands at both of its ends, and never searched.
     fn classify(error: &Error) -> ErrorClass;
 
-    /// Whether an error of this text tells that the server has rolled the whole transaction back.
-    fn rolls_back(_error: &str) -> bool {
+    /// Whether this error tells that the server has rolled the whole transaction back.
+    fn rolls_back(_error: &Error) -> bool {
+        false
+    }
+
+    /// Whether a transaction may be committed although its COMMIT has ended with this error: the answer was lost.
+    fn leaves_commit_in_doubt(error: &Error) -> bool {
+        Self::classify(error) == ErrorClass::ConnectionLost
+    }
+
+    /// Whether this is the error by which a COMMIT of a group is refused whose cursor is gone, see
+    /// [`QueueBackend::REFUSES_COMMITS`].
+    fn lacks_group_cursor(_error: &Error) -> bool {
         false
     }
 
@@ -366,8 +401,10 @@ impl<C: QueueConnection> AsQueueConnection for PooledConnection<ConnectionManage
 pub struct SessionLimits {
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
-    /// How long the session may sit idle inside a transaction, and how long one statement may take.
+    /// How long the session may sit idle inside a transaction: as long as a handler may take.
     pub timeout: Duration,
+    /// How long one statement may take.
+    pub statement_timeout: Duration,
     /// Whether attempts run on the session. MySQL's autocommit is off for them and on for the scout, whose probes would
     /// otherwise leave a transaction open.
     pub attempts: bool,

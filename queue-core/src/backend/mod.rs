@@ -8,6 +8,7 @@ mod archive;
 pub mod backends;
 mod captured;
 mod connection;
+mod connections;
 #[cfg(feature = "mysql")]
 mod control;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -33,8 +34,9 @@ pub use self::connection::{
 pub use self::now::{Now, NowPlus};
 pub use self::table_name::TableName;
 
-pub(crate) use self::captured::Captured;
+pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_flag_of};
+pub(crate) use self::connections::Connections;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;

@@ -20,7 +20,7 @@ use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::{Instant, TimestampUtc};
+use crate::row::{DueTime, Instant, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -41,8 +41,11 @@ impl QueueBackend for Mysql {
     // A zero date is due at once: its row fails by itself, where a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
-    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) = ("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")");
+    const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
+    const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
+    const KEY_TEXT_IS_HEX: bool = true;
+    const FINDS_KEY_BY_TEXT: bool = true;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
@@ -56,6 +59,7 @@ impl QueueBackend for Mysql {
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = false;
     const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
+    const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
     const IDENTITY: (&'static str, &'static str) = ("SHA2(CONVERT(", " USING utf8mb4), 256)");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
     const UPDATE_HAS_LIMIT: bool = true;
@@ -93,6 +97,8 @@ impl QueueConnection for MysqlConnection {
             // Errors are told apart by their messages, because Diesel hands over nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
             set_lock_waits(whole_seconds(limits.lock_timeout), whole_seconds(limits.lock_timeout)),
+            // A worker waits for work for as long as there is none, and reads all that it asks for.
+            format!("SET SESSION wait_timeout = {LONGEST_WAIT}, SESSION sql_select_limit = {}", u64::MAX),
             format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
         ] {
             self.batch_execute(&statement)?;
@@ -100,7 +106,7 @@ impl QueueConnection for MysqlConnection {
         let variables: Vec<Variable> = diesel::sql_query(
             "SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'time_zone', 'sql_mode', 'tx_isolation', \
              'transaction_isolation', 'tx_read_only', 'transaction_read_only', 'innodb_lock_wait_timeout', \
-             'lock_wait_timeout')",
+             'lock_wait_timeout', 'wait_timeout', 'sql_select_limit')",
         )
         .load(self)?;
         if planted("autocommit") {
@@ -119,6 +125,8 @@ impl QueueConnection for MysqlConnection {
                 "innodb_lock_wait_timeout" | "lock_wait_timeout" => {
                     value == whole_seconds(limits.lock_timeout).to_string()
                 }
+                "wait_timeout" => value == LONGEST_WAIT.to_string(),
+                "sql_select_limit" => value == u64::MAX.to_string(),
                 _ => value == "READ-COMMITTED",
             };
             if !as_wanted {
@@ -167,7 +175,7 @@ impl QueueConnection for MysqlConnection {
         if PREPARES_CONTROLS.load(Ordering::Relaxed) {
             match ExecuteDsl::execute(Control(statement), self) {
                 // MySQL prepares no savepoints, MariaDB does.
-                Err(Error::DatabaseError(_, information)) if information.message().contains(NOT_PREPARED) => {
+                Err(Error::DatabaseError(_, information)) if information.message() == NOT_PREPARED => {
                     PREPARES_CONTROLS.store(false, Ordering::Relaxed);
                 }
                 done => return done.map(drop),
@@ -178,7 +186,7 @@ impl QueueConnection for MysqlConnection {
 
     fn has_compounds(refused: Option<&Error>) -> bool {
         if let Some(Error::DatabaseError(_, information)) = refused
-            && (information.message().contains(NOT_PREPARED) || information.message().contains(NOT_UNDERSTOOD))
+            && (information.message() == NOT_PREPARED || information.message().starts_with(NOT_UNDERSTOOD))
         {
             HAS_COMPOUNDS.store(false, Ordering::Relaxed);
         }
@@ -194,8 +202,7 @@ impl QueueConnection for MysqlConnection {
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Unfinished::NotCommitted(error);
         }
-        let says =
-            |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message().contains(text));
+        let says = |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message() == text);
         if says(not_one_row) {
             Unfinished::RowChanged(error)
         } else if says(NO_SAVEPOINT) {
@@ -211,8 +218,12 @@ impl QueueConnection for MysqlConnection {
         ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
     }
 
-    fn rolls_back(error: &str) -> bool {
-        error.contains("Deadlock found")
+    fn rolls_back(error: &Error) -> bool {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => information.message() == DEADLOCK,
+            _ => false,
+        }
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -221,7 +232,7 @@ impl QueueConnection for MysqlConnection {
                 ErrorClass::ConnectionLost
             }
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            Error::DatabaseError(_, information) => classify_message(information.message()),
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
@@ -297,47 +308,74 @@ static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
 static HAS_COMPOUNDS: AtomicBool = AtomicBool::new(true);
 
 /// What the servers say of a text that they do not understand (1064).
-const NOT_UNDERSTOOD: &str = "You have an error in your SQL syntax";
+const NOT_UNDERSTOOD: &str = "You have an error in your SQL syntax; check the manual that corresponds to your ";
 
 /// What the servers say when they do not (1295).
-const NOT_PREPARED: &str = "not supported in the prepared statement protocol";
+const NOT_PREPARED: &str = "This command is not supported in the prepared statement protocol yet";
 
 /// What they say when the sentinel is gone (1305).
 const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
 
-/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2002, 2003, 2006, 2013, 4031), or
-/// no new one can be had (1040).
-const LOST: [&str; 9] = [
+/// What the servers say to the victim of a deadlock (1213).
+const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
+
+/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2006, 2013, 4031), or no new one can
+/// be had (1040), as a whole.
+const LOST: [&str; 8] = [
+    "MySQL server has gone away",
     "Server has gone away",
-    "server has gone away",
-    "Lost connection",
+    "Lost connection to MySQL server during query",
+    "Lost connection to server during query",
     "Connection was killed",
     "Server shutdown in progress",
-    "Can't connect to",
-    "disconnected by the server because of inactivity",
+    "The client was disconnected by the server because of inactivity. See wait_timeout and interactive_timeout for \
+     configuring this behavior.",
     "Too many connections",
-    "running with the --read-only option",
 ];
 
-/// What they say of a conflict with others (1020, 1047, 1205, 1213, 1412, 1615).
-const CONFLICTS: [&str; 6] = [
-    "Deadlock found",
-    "Lock wait timeout exceeded",
-    "Record has changed since last read",
-    "WSREP",
-    "Table definition has changed",
+/// The same, by the two ends of a message that names a host, a file or an option between them (1290, 2002, 2003, 2013).
+const LOST_BETWEEN: [(&str, &str); 8] = [
+    ("Lost connection to MySQL server at '", ""),
+    ("Lost connection to server at '", ""),
+    ("Can't connect to MySQL server ", ")"),
+    ("Can't connect to server ", ")"),
+    ("Can't connect to local MySQL server ", ")"),
+    ("Can't connect to local server ", ")"),
+    ("The MySQL server is running with the --", "read-only option so it cannot execute this statement"),
+    ("The MariaDB server is running with the --", "read-only option so it cannot execute this statement"),
+];
+
+/// What they say of a conflict with others (1205, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
+/// and by Galera; a limit on its time, which it would exceed again, says more.
+const CONFLICTS: [&str; 5] = [
+    DEADLOCK,
+    "Lock wait timeout exceeded; try restarting transaction",
+    "Query execution was interrupted",
+    "Table definition has changed, please retry transaction",
     "Prepared statement needs to be re-prepared",
+];
+
+/// The same, by the beginning (1020, 1047).
+const CONFLICTS_FROM: [&str; 3] =
+    ["Record has changed since last read in table '", "WSREP has not yet prepared node", "WSREP detected deadlock"];
+
+/// What they say when the disk is full (1021, 1026, 1030, 1114).
+const FULL_BETWEEN: [(&str, &str); 4] = [
+    ("Disk full (", ""),
+    ("Error writing file '", "\"No space left on device\")"),
+    ("Got error 28 ", ""),
+    ("The table '", "' is full"),
 ];
 
 /// Diesel hands over the message only, not the number.
 fn classify_message(message: &str) -> ErrorClass {
-    let says = |text: &&str| message.contains(*text);
-    // By KILL QUERY, or by Galera (1317), but not by a limit on its time, which it would exceed again.
-    let interrupted = message.contains("Query execution was interrupted") && !message.contains("exceeded");
-    if LOST.iter().any(says) {
+    let is_between = |&(start, end): &(&str, &str)| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
+    if LOST.contains(&message) || LOST_BETWEEN.iter().any(is_between) {
         ErrorClass::ConnectionLost
-    } else if interrupted || CONFLICTS.iter().any(says) {
+    } else if CONFLICTS.contains(&message) || CONFLICTS_FROM.iter().any(|start| message.starts_with(start)) {
         ErrorClass::Conflict
+    } else if FULL_BETWEEN.iter().any(is_between) {
+        ErrorClass::NoRoom
     } else {
         ErrorClass::Other
     }
@@ -370,14 +408,23 @@ fn end_idle_transaction(timeout: Duration) -> String {
     format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(timeout) + 1)
 }
 
+/// The most seconds that a setting takes: a year.
+const LONGEST_WAIT: u64 = 31_536_000;
+
 /// MySQL counts lock waits in whole seconds, at least one.
 fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_millis().div_ceil(1000).clamp(1, 31_536_000) as u64
+    duration.as_millis().div_ceil(1000).clamp(1, LONGEST_WAIT.into()) as u64
 }
 
 impl FromSql<TimestampUtc, Mysql> for Instant {
     fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
         <NaiveDateTime as FromSql<Datetime, Mysql>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl FromSql<TimestampUtc, Mysql> for DueTime {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        <Instant as FromSql<TimestampUtc, Mysql>>::from_sql(value).map(DueTime::exact)
     }
 }
 
@@ -406,6 +453,8 @@ mod tests {
             "Lost connection to server at 'handshake: reading initial communication packet', system error: 104",
             "Can't connect to server on '127.0.0.1' (115)",
             "Connection was killed",
+            "The MariaDB server is running with the --read-only option so it cannot execute this statement",
+            "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
         ] {
             assert_eq!(classify_message(message), ErrorClass::ConnectionLost, "{message}");
         }
@@ -417,6 +466,16 @@ mod tests {
         assert_eq!(classify_message(limit), ErrorClass::Other);
         assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
         assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
+    }
+
+    #[test]
+    fn a_message_that_quotes_another_says_nothing_of_it() {
+        let full = "Disk full (./test/t.MAI); waiting for someone to free some space... (errno: 28)";
+        assert_eq!(classify_message(full), ErrorClass::NoRoom);
+        for message in LOST.iter().chain(&CONFLICTS).chain(&CONFLICTS_FROM).chain(&[full]) {
+            let quoted = format!("Incorrect integer value: '{message}' for column `a`.`b`.`c` at row 1");
+            assert_eq!(classify_message(&quoted), ErrorClass::Other, "{quoted}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 mod ddl;
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgConnection, PgValue};
@@ -19,7 +20,7 @@ use super::connection::{
 use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
 use crate::error::refused;
-use crate::row::{Instant, TimestampUtc};
+use crate::row::{DueTime, Instant, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -44,9 +45,15 @@ impl QueueBackend for Pg {
     // GREATEST, because nothing can be subtracted from `-infinity`.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("CAST(EXTRACT(EPOCH FROM GREATEST(", ", statement_timestamp()) - statement_timestamp()) * 1000000 AS bigint)");
-    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) =
-        ("CAST(NULLIF(NULLIF(EXTRACT(EPOCH FROM ", "), 'infinity'), '-infinity') * 1000000 AS bigint)");
+    // Up to the year 261,800: 64 bits of microseconds and chrono's calendar end behind it, and both before `timestamptz` does.
+    const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
+        "CAST(NULLIF(NULLIF(LEAST(GREATEST(EXTRACT(EPOCH FROM ",
+        "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) * 1000000 AS bigint)",
+    ];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
+    const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
+    const KEY_TEXT_IS_HEX: bool = false;
+    const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
@@ -61,6 +68,7 @@ impl QueueBackend for Pg {
     const NULLS_FIRST: &'static str = " NULLS FIRST";
     const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
     const IDENTITY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
@@ -83,7 +91,7 @@ impl QueueConnection for PgConnection {
         let settings = [
             ("lock_timeout", timeout(limits.lock_timeout)),
             ("idle_in_transaction_session_timeout", timeout(limits.timeout)),
-            ("statement_timeout", timeout(limits.timeout)),
+            ("statement_timeout", timeout(limits.statement_timeout)),
             ("TimeZone", "UTC".to_owned()),
             // Of what is a transaction by itself, as the claim under a lease is. A begin states the same.
             ("default_transaction_isolation", "read committed".to_owned()),
@@ -91,6 +99,13 @@ impl QueueConnection for PgConnection {
         ];
         // Errors are told apart by their English words. Only a superuser may ask for them; the check at start finds out.
         let _ = self.batch_execute("SET lc_messages = 'C'");
+        // A name that the URL, the environment or the role brings along is the operator's.
+        self.batch_execute(
+            "SELECT set_config('application_name', 'queueable', false) WHERE current_setting('application_name') = ''",
+        )?;
+        // From PostgreSQL 14 on. A worker waits for work for as long as there is none.
+        diesel::sql_query("SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'")
+            .execute(self)?;
         for (name, wanted) in &settings {
             let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
             // Times are written in milliseconds and read back in the unit that fits: compare in milliseconds.
@@ -123,9 +138,7 @@ impl QueueConnection for PgConnection {
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
         match AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait)) {
-            Err(Error::DatabaseError(_, information))
-                if information.message().contains(MAY_NOT_END) && ENDS_ITS_SESSION.swap(false, Ordering::Relaxed) =>
-            {
+            Err(error) if is_message(&error, MAY_NOT_END) && ENDS_ITS_SESSION.swap(false, Ordering::Relaxed) => {
                 self.batch_execute("ROLLBACK")?;
                 AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait))
             }
@@ -153,23 +166,23 @@ impl QueueConnection for PgConnection {
         // is evaluated in that case only, and its error bears the text.
         self.batch_execute(&format!(
             "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
-             ELSE CAST('{NOT_ONE_ROW}' || count(*) AS integer) END FROM settled"
+             ELSE CAST('{}' || count(*) AS integer) END FROM settled",
+            marked(NOT_ONE_ROW)
         ))
     }
 
     fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
         self.batch_execute(&format!(
             "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
-             ELSE CAST('{NOT_LOCKED}' || count(*) AS integer) END FROM locked"
+             ELSE CAST('{}' || count(*) AS integer) END FROM locked",
+            marked(NOT_LOCKED)
         ))
     }
 
     fn lock_next(&mut self, lock: &str, savepoint: &str) -> QueryResult<bool> {
         match self.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
             Ok(()) => Ok(true),
-            Err(Error::DatabaseError(_, information)) if information.message().contains(NOT_LOCKED) => {
-                self.batch_execute("ROLLBACK AND CHAIN").map(|()| false)
-            }
+            Err(error) if is_marked(&error, NOT_LOCKED) => self.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
             Err(error) => Err(error),
         }
     }
@@ -190,12 +203,10 @@ impl QueueConnection for PgConnection {
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Err(Unfinished::NotCommitted(error));
         }
-        let says =
-            |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message().contains(text));
-        if says(NOT_ONE_ROW) {
+        if is_marked(&error, NOT_ONE_ROW) {
             return Err(Unfinished::RowChanged(error));
         }
-        if says(NOT_LOCKED) {
+        if is_marked(&error, NOT_LOCKED) {
             // Nothing says so but what follows the commit. If the session is lost by now, its next statement tells.
             let _ = self.batch_execute("ROLLBACK AND CHAIN");
             return Ok(false);
@@ -204,18 +215,24 @@ impl QueueConnection for PgConnection {
             && is_committed(self, savepoint, token).map_err(Unfinished::NotCommitted)?
         {
             // What refuses this lock mostly refuses the claim that follows, which is told.
-            tracing::debug!(%error, "the next row cannot be locked");
+            tracing::debug!("the next row cannot be locked");
             return Ok(false);
         }
         // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
         let probed = self.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
+        let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
         Err(match probed {
             Ok(()) => Unfinished::Savepoint(error),
-            Err(Error::DatabaseError(_, probe)) if probe.message().contains("does not exist") => {
+            Err(probe) if is_message(&probe, &no_savepoint) => {
                 // The transaction is there, without the savepoint: it was released, or the handler has begun another.
-                if says("savepoint") { Unfinished::Savepoint(error) } else { Unfinished::NotWritten(error) }
+                match is_message(&error, &no_savepoint) {
+                    true => Unfinished::Savepoint(error),
+                    false => Unfinished::NotWritten(error),
+                }
             }
-            Err(_) if says("RELEASE SAVEPOINT") => Unfinished::Savepoint(error),
+            Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
+                Unfinished::Savepoint(error)
+            }
             Err(_) => Unfinished::NotCommitted(error),
         })
     }
@@ -225,10 +242,7 @@ impl QueueConnection for PgConnection {
         let Err(error) = AnsiTransactionManager::begin_transaction_sql(self, &text) else { return Ok(true) };
         // Diesel counts no transaction that was not begun.
         self.batch_execute("ROLLBACK")?;
-        match &error {
-            Error::DatabaseError(_, information) if information.message().contains(NOT_ONE_ROW) => Ok(false),
-            _ => Err(error),
-        }
+        if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -239,29 +253,24 @@ impl QueueConnection for PgConnection {
             // The primary has become a standby: a new session finds the new one, where the URL names both.
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            Error::DatabaseError(_, information) => {
-                // Diesel hands over the message only, not the SQLSTATE (40P01, 55P03, 57P01..57P03, 0A000).
-                let message = information.message();
-                let has = |text: &str| message.contains(text);
-                if has("terminating connection")
-                    || has("server closed the connection")
-                    || has("connection to server")
-                    || has("during recovery")
-                {
-                    ErrorClass::ConnectionLost
-                } else if has("deadlock detected")
-                    || has("due to lock timeout")
-                    || has("cached plan must not change result type")
-                    || has("the database system is")
-                {
-                    ErrorClass::Conflict
-                } else {
-                    ErrorClass::Other
-                }
+            // Not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
+            Error::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand, information) => {
+                classify_message(information.message(), information.details(), information.hint())
             }
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
+    }
+
+    fn leaves_commit_in_doubt(error: &Error) -> bool {
+        // An operator may have cancelled the beginning of the next transaction, which travels with the COMMIT. A timeout is
+        // the commit's own.
+        Self::classify(error) == ErrorClass::ConnectionLost
+            || is_message(error, "canceling statement due to user request")
+    }
+
+    fn lacks_group_cursor(error: &Error) -> bool {
+        is_message(error, "cursor \"queueable_group\" does not exist")
     }
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {
@@ -310,7 +319,9 @@ impl QueueConnection for PgConnection {
         wait: Duration,
         change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
-        in_own_transaction(self, "BEGIN", |connection, alone| {
+        // Stated, because under REPEATABLE READ, which may be the database's default, a row that an attempt has settled
+        // meanwhile is an error.
+        in_own_transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED", |connection, alone| {
             // Inside the application's own transaction the setting would outlive this call: put the old one back.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
             let wait = timeout(wait);
@@ -322,8 +333,78 @@ impl QueueConnection for PgConnection {
     }
 }
 
+/// Whether this is the database's whole message.
+fn is_message(error: &Error, text: &str) -> bool {
+    matches!(error, Error::DatabaseError(_, information) if information.message() == text)
+}
+
+/// What a message says without a SQLSTATE. What the server quotes in it is a user's, so nothing is searched for.
+///
+/// A function of the application may raise any message. That of a deadlock comes with a detail and a hint besides; for the
+/// others the row's interruptions are bounded.
+fn classify_message(message: &str, details: Option<&str>, hint: Option<&str>) -> ErrorClass {
+    let is_between = |start: &str, end: &str| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
+    let is_deadlock = message == "deadlock detected"
+        && hint == Some("See server log for query details.")
+        && details.is_some_and(|details| details.starts_with("Process "));
+    let is_full = message.starts_with("could not ")
+        && (message.ends_with(": No space left on device") || hint == Some("Check free disk space."));
+    if LOST.contains(&message)
+        // libpq's own, which no server quotes anything into.
+        || message.starts_with("server closed the connection unexpectedly\n")
+        || message.starts_with("no connection to the server\n")
+        || is_between("cannot execute ", " during recovery")
+    {
+        ErrorClass::ConnectionLost
+    } else if is_deadlock || CONFLICTS.contains(&message) {
+        ErrorClass::Conflict
+    } else if is_full {
+        ErrorClass::NoRoom
+    } else {
+        ErrorClass::Other
+    }
+}
+
+/// What the server says when it ends a session, beside what Diesel recognizes by the end of the connection (57P01, 57P02, 57P05,
+/// 25P03, 25P04).
+const LOST: [&str; 6] = [
+    "terminating connection due to administrator command",
+    "terminating connection because of crash of another server process",
+    "terminating connection due to unexpected postmaster exit",
+    "terminating connection due to idle-session timeout",
+    "terminating connection due to idle-in-transaction timeout",
+    "terminating connection due to transaction timeout",
+];
+
+/// What it says of a conflict with others (55P03, 0A000, 57P03).
+const CONFLICTS: [&str; 8] = [
+    "canceling statement due to lock timeout",
+    "cached plan must not change result type",
+    "the database system is starting up",
+    "the database system is shutting down",
+    "the database system is in recovery mode",
+    "the database system is not accepting connections",
+    "the database system is not yet accepting connections",
+    "the database system is in archive recovery mode",
+];
+
+/// What an error quotes of ours: a text with a token of this process, which stands in no row.
+fn marked(text: &str) -> String {
+    format!("queueable {:016x}: {text}: ", *TOKEN)
+}
+
+static TOKEN: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
+
+/// Whether the error is the failed cast of a text of ours, with a number at its end.
+fn is_marked(error: &Error, text: &str) -> bool {
+    let Error::DatabaseError(_, information) = error else { return false };
+    let quoted = information.message().strip_prefix("invalid input syntax for type integer: \"");
+    let number = quoted.and_then(|quoted| quoted.strip_prefix(&marked(text))?.strip_suffix('"'));
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// What the error says of a settlement that has not changed exactly one row.
-const NOT_ONE_ROW: &str = "queueable: rows changed: ";
+const NOT_ONE_ROW: &str = "rows changed";
 
 /// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
 const COMMITTED: &str = "queueable.committed";
@@ -350,7 +431,7 @@ fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> Q
 }
 
 /// What the error says of a prefetched row that cannot be locked as it was read.
-const NOT_LOCKED: &str = "queueable: rows locked: ";
+const NOT_LOCKED: &str = "rows locked";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
@@ -418,6 +499,14 @@ impl FromSql<TimestampUtc, Pg> for Instant {
     }
 }
 
+impl FromSql<TimestampUtc, Pg> for DueTime {
+    fn from_sql(bytes: PgValue<'_>) -> deserialize::Result<Self> {
+        let time = <Instant as FromSql<TimestampUtc, Pg>>::from_sql(bytes)?;
+        // As a literal, other years read differently.
+        Ok(DueTime { is_exact: (1..=9999).contains(&time.year()), ..DueTime::exact(time) })
+    }
+}
+
 impl ToSql<TimestampUtc, Pg> for Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         <DateTime<Utc> as ToSql<Timestamptz, Pg>>::to_sql(self, out)
@@ -425,3 +514,45 @@ impl ToSql<TimestampUtc, Pg> for Instant {
 }
 
 super::captured::captured_on!(Pg);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(message: &str) -> ErrorClass {
+        classify_message(message, None, None)
+    }
+
+    #[test]
+    fn a_message_is_believed_as_a_whole_only() {
+        for message in LOST {
+            assert_eq!(says(message), ErrorClass::ConnectionLost, "{message}");
+        }
+        for message in CONFLICTS {
+            assert_eq!(says(message), ErrorClass::Conflict, "{message}");
+        }
+        for message in LOST.iter().chain(&CONFLICTS).chain(&["deadlock detected", "cannot execute X during recovery"]) {
+            let quoted = format!("invalid input syntax for type integer: \"{message}\"");
+            assert_eq!(says(&quoted), ErrorClass::Other, "{quoted}");
+        }
+        assert_eq!(says("cannot execute LISTEN during recovery"), ErrorClass::ConnectionLost);
+    }
+
+    #[test]
+    fn a_deadlock_is_known_by_what_comes_with_it() {
+        let details = "Process 7 waits for ShareLock on transaction 8; blocked by process 9.";
+        let found = |details, hint| classify_message("deadlock detected", details, hint);
+        assert_eq!(found(Some(details), Some("See server log for query details.")), ErrorClass::Conflict);
+        assert_eq!(found(Some(details), None), ErrorClass::Other);
+        assert_eq!(found(None, Some("See server log for query details.")), ErrorClass::Other);
+    }
+
+    #[test]
+    fn a_full_disk_is_nobodys_fault() {
+        let full = "could not extend file \"base/16384/16397\": No space left on device";
+        assert_eq!(says(full), ErrorClass::NoRoom);
+        let short = "could not extend file \"base/1/2\": wrote only 4096 of 8192 bytes at block 7";
+        assert_eq!(classify_message(short, None, Some("Check free disk space.")), ErrorClass::NoRoom);
+        assert_eq!(says(&format!("invalid input syntax for type integer: \"{full}\"")), ErrorClass::Other);
+    }
+}

@@ -273,13 +273,32 @@ pub(crate) struct Index {
     /// The step of the migration that makes it.
     pub(crate) step: &'static str,
     pub(crate) name: String,
-    /// The first column's name: an index that begins with another is none of ours.
-    pub(crate) first: String,
     /// All columns, as SQL.
     pub(crate) columns: String,
+    /// Their names, and whether the nulls of each come first, where they do not by themselves.
+    keys: Vec<(String, bool)>,
     /// The column that it is led by, where an index cannot leave out the rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
     pub(crate) pending_flag: Option<String>,
+}
+
+impl Index {
+    /// The first column's name: an index that begins with another is none of ours.
+    pub(crate) fn first(&self) -> &str {
+        &self.keys[0].0
+    }
+
+    /// The columns' names.
+    #[allow(dead_code, reason = "PostgreSQL asks for the order of their nulls too")]
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.keys.iter().map(|(name, _)| &**name).collect()
+    }
+
+    /// The columns, and which of them have their nulls first.
+    #[allow(dead_code, reason = "elsewhere nulls come first by themselves")]
+    pub(crate) fn keys(&self) -> &[(String, bool)] {
+        &self.keys
+    }
 }
 
 /// The index of due times, and the one of the entity's own order: by order and due time, or by order and primary key, where
@@ -290,8 +309,8 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let mut indexes = vec![Index {
         step: "index",
         name: target.index(),
-        first: next.to_owned(),
         columns: table.quoted(next),
+        keys: vec![(next.to_owned(), false)],
         pending_flag: None,
     }];
     let Options { order, exclusive, .. } = target.options;
@@ -302,15 +321,16 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let order = order.map(|order| order.column);
     let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
     let all: Vec<&str> = pending_flag.as_deref().into_iter().chain(order).chain(last).collect();
+    let has_nulls_first = |name: &str| Some(name) == order && !DB::NULLS_FIRST.is_empty();
     let column = |name: &&str| {
-        let nulls = if Some(*name) == order { DB::NULLS_FIRST } else { "" };
+        let nulls = if has_nulls_first(name) { DB::NULLS_FIRST } else { "" };
         table.quoted(name) + nulls
     };
     indexes.push(Index {
         step: "order",
         name: ordered_index_of(table, target.columns, &target.options),
-        first: all[0].to_owned(),
         columns: all.iter().map(column).collect::<Vec<_>>().join(", "),
+        keys: all.iter().map(|name| ((*name).to_owned(), has_nulls_first(name))).collect(),
         pending_flag,
     });
     indexes

@@ -6,16 +6,16 @@ use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
-use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
 use diesel::result::QueryResult;
 
 use super::connection::{AfterFinish, QueueBackend, QueueConnection, SessionLimits, Unfinished};
+use super::connections::{Connection, Connections};
 use crate::error::Error;
 
 /// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the
 /// pool: the application would inherit its settings, and after a panic nobody knows its state.
 pub(crate) struct Session<C: QueueConnection> {
-    connection: PooledConnection<ConnectionManager<C>>,
+    connection: Connection<C>,
     id: Option<i64>,
     lock_timeout: Duration,
     /// What has begun already, with the end of the last transaction.
@@ -58,13 +58,9 @@ enum Begun {
 }
 
 impl<C: QueueConnection> Session<C> {
-    /// Takes a connection from the pool, prepares it and reads every setting back.
-    pub(crate) fn open(
-        pool: &Pool<ConnectionManager<C>>,
-        wait: Duration,
-        limits: SessionLimits,
-    ) -> Result<Self, Error> {
-        let connection = pool.get_timeout(wait).map_err(Error::Connect)?;
+    /// Opens a connection, prepares it and reads every setting back.
+    pub(crate) fn open(connections: &Connections<C>, wait: Duration, limits: SessionLimits) -> Result<Self, Error> {
+        let connection = connections.open(wait)?;
         let mut session = Session {
             connection,
             id: None,
@@ -300,16 +296,6 @@ impl<C: QueueConnection> Deref for Session<C> {
 impl<C: QueueConnection> DerefMut for Session<C> {
     fn deref_mut(&mut self) -> &mut C {
         &mut self.connection
-    }
-}
-
-impl<C: QueueConnection> Drop for Session<C> {
-    fn drop(&mut self) {
-        // r2d2 closes what comes back with an open transaction. A session in doubt mostly has one already; a sound one
-        // gets an empty one. If even that fails, the pool's own test finds the dead connection.
-        if !self.connection.is_broken() {
-            let _ = C::TransactionManager::begin_transaction(&mut self.connection);
-        }
     }
 }
 

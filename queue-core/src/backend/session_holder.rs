@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-use diesel::r2d2::{ConnectionManager, Pool};
-
 use super::connection::{QueueConnection, SessionLimits};
+use super::connections::Connections;
 use super::session::Session;
 use crate::error::Error;
 
 /// A worker's session, which is opened when it is needed and replaced when it is in doubt.
 pub(crate) struct SessionHolder<C: QueueConnection> {
-    pool: Pool<ConnectionManager<C>>,
+    connections: Connections<C>,
     wait: Duration,
     limits: SessionLimits,
     session: Option<Session<C>>,
     stays: bool,
+    /// The file of the database in which the session was opened, counted from the first.
+    file: u64,
 }
 
 impl<C: QueueConnection> SessionHolder<C> {
     /// A holder without a session yet; `wait` bounds how long the pool may take to give one.
-    pub(crate) fn new(pool: Pool<ConnectionManager<C>>, wait: Duration, limits: SessionLimits) -> Self {
-        SessionHolder { pool, wait, limits, session: None, stays: false }
+    pub(crate) fn new(connections: Connections<C>, wait: Duration, limits: SessionLimits) -> Self {
+        SessionHolder { connections, wait, limits, session: None, stays: false, file: 0 }
     }
 
     /// The session, opened now if there is none, in no transaction and as patient as it was.
@@ -40,7 +41,15 @@ impl<C: QueueConnection> SessionHolder<C> {
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
         match &mut self.session {
             Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(&self.pool, self.wait, self.limits)?)),
+            none => Ok(none.insert(Session::open(&self.connections, self.wait, self.limits)?)),
+        }
+    }
+
+    /// Closes a session of another file than this one. It is called between turns, so no transaction is cut short.
+    pub(crate) fn move_to_file(&mut self, file: u64) {
+        if self.file != file {
+            self.file = file;
+            self.close();
         }
     }
 

@@ -1,5 +1,6 @@
 //! SQLite's answers.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits
 use super::own_transaction::in_own_transaction;
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::TimestampUtc;
+use crate::row::{DueTime, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -39,10 +40,19 @@ impl QueueBackend for Sqlite {
     // A text that is no time is due at once: its row fails by itself, where a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
-    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are written.
-    const MICROSECONDS_SINCE_1970: (&'static str, &'static str) =
-        ("(CAST(ROUND((julianday(", ") - 2440587.5) * 86400000.0) AS INTEGER) * 1000)");
+    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are written. SQLite
+    // takes numbers for times too, and the word `now`.
+    const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
+        "(CAST(ROUND((julianday(CASE WHEN typeof(",
+        ") = 'text' AND ",
+        " GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]*' THEN ",
+        " END) - 2440587.5) * 86400000.0) AS INTEGER) * 1000)",
+    ];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
+    // A column holds values of any type, which are quoted each in its own way.
+    const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
+    const KEY_TEXT_IS_HEX: bool = true;
+    const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
     // BEGIN IMMEDIATE holds the only write lock there is.
     const CLAIM_LOCK: &'static str = "";
@@ -57,6 +67,7 @@ impl QueueBackend for Sqlite {
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = true;
     const EXACTLY: (&'static str, &'static str) = ("", "");
+    const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");
     const IDENTITY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
     const UPDATE_HAS_LIMIT: bool = false;
@@ -100,6 +111,11 @@ impl QueueConnection for SqliteConnection {
         diesel::select(diesel::dsl::sql::<Text>(file)).get_result(self)
     }
 
+    fn file_identity(&mut self) -> QueryResult<Option<(u64, u64)>> {
+        // While a file is being replaced there may be none for a moment.
+        self.database_name().map(|file| identity(Path::new(&file)))
+    }
+
     fn end_session(&mut self, _session: i64) -> QueryResult<()> {
         Ok(())
     }
@@ -129,13 +145,7 @@ impl QueueConnection for SqliteConnection {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
                 ErrorClass::ConnectionLost
             }
-            Error::DatabaseError(_, information)
-                if ["database is locked", "database table is locked", "database schema has changed"]
-                    .iter()
-                    .any(|text| information.message().contains(text)) =>
-            {
-                ErrorClass::Conflict
-            }
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
             Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
@@ -167,6 +177,31 @@ impl QueueConnection for SqliteConnection {
     }
 }
 
+/// Diesel hands over the message only, not the code.
+fn classify_message(message: &str) -> ErrorClass {
+    match message {
+        "database is locked" | "database table is locked" | "database schema has changed" => ErrorClass::Conflict,
+        "database or disk is full" => ErrorClass::NoRoom,
+        // Between the connections of one process that share a cache, with the table's name.
+        message if message.starts_with("database table is locked: ") => ErrorClass::Conflict,
+        message if message.starts_with("database schema is locked: ") => ErrorClass::Conflict,
+        _ => ErrorClass::Other,
+    }
+}
+
+#[cfg(unix)]
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+
+    std::fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// An open file cannot be replaced.
+#[cfg(not(unix))]
+fn identity(_file: &Path) -> Option<(u64, u64)> {
+    None
+}
+
 /// Switches the database to WAL, which stays with the file, and returns the journal mode that it has now.
 ///
 /// The switch wants the file for itself for a moment and does not always heed the busy timeout.
@@ -194,6 +229,14 @@ fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
 impl FromSql<TimestampUtc, Sqlite> for crate::row::Instant {
     fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         <NaiveDateTime as FromSql<Timestamp, Sqlite>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl FromSql<TimestampUtc, Sqlite> for DueTime {
+    fn from_sql(mut value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        let text = value.read_text().to_owned();
+        let time = <crate::row::Instant as FromSql<TimestampUtc, Sqlite>>::from_sql(value)?;
+        Ok(DueTime { is_exact: time.format(TIME_FORMAT).to_string() == text, ..DueTime::exact(time) })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use diesel::result::QueryResult;
 
-use super::connection::Target;
+use super::connection::{QueueBackend, Target};
 use super::schema::{finding, until_done};
 use super::table_name::fingerprint;
 use crate::error::Finding;
@@ -52,10 +52,20 @@ pub(crate) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
 
 /// The condition that a row with this text is not held by an attempt. A change of a row that is held is counted only: the
 /// attempt's end judges by the count, and would not find the row in another state.
-pub(crate) fn is_free(text: &str) -> String {
-    // No wildcard stands in the words.
-    format!("COALESCE({text}, '') NOT LIKE '{RESERVING}%' AND COALESCE({text}, '') NOT LIKE '{PRESUMED}%'")
+///
+/// It has no empty text in it: to a server with `EMPTY_STRING_IS_NULL` that is a null, and the condition never true.
+pub(crate) fn is_free<DB: QueueBackend>(text: &str) -> String {
+    // Character by character: LIKE ignores case on some databases, and what a user writes must not hold a row.
+    let (before, after) = DB::EXACTLY;
+    let is_not = |mark: &str| {
+        let length = mark.len();
+        format!("SUBSTR({before}{text}{after}, 1, {length}) <> '{mark}'")
+    };
+    format!("({text} IS NULL OR {})", HOLDING.map(is_not).join(" AND "))
 }
+
+/// What the texts of rows begin with that attempts hold. A trigger is made of them too: others have another trigger.
+pub(crate) const HOLDING: [&str; 2] = [RESERVING, PRESUMED];
 
 /// What is to be done where these triggers of the queue are live; `None`: nothing.
 pub(crate) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
@@ -86,12 +96,27 @@ pub(crate) fn bring_up_to_date<C>(
 }
 
 /// What is wrong with the live triggers. One too many is not: programs of the time before a migration still run beside it.
-pub(crate) fn compare(target: &Target, wanted: &[Trigger], live: &[String]) -> Vec<Finding> {
+/// One that stands in a missing one's place, because another version or another list of columns has made it, is named.
+pub(crate) fn compare(
+    target: &Target,
+    wanted: &[Trigger],
+    live: &[String],
+    drop: impl Fn(&str) -> Vec<String>,
+) -> Vec<Finding> {
     let table = &target.table;
     let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
     let finding = |trigger: &Trigger| {
-        let problem = format!("the table {table} has no trigger {}, without which {}", trigger.name, trigger.purpose);
-        finding(target, problem, trigger.create.join("; "))
+        let mut problem =
+            format!("the table {table} has no trigger {}, without which {}", trigger.name, trigger.purpose);
+        let of_its_kind = trigger.name.rfind('_').map_or(&*trigger.name, |end| &trigger.name[..=end]);
+        let earlier: Vec<_> = live.iter().filter(|name| name.starts_with(of_its_kind)).cloned().collect();
+        if !earlier.is_empty() {
+            let earlier = earlier.join(", ");
+            problem += &format!("; it has {earlier}, of another version of queueable or of other columns");
+        }
+        let drops = earlier.iter().flat_map(|name| drop(name));
+        let mend: Vec<_> = trigger.create.iter().cloned().chain(drops).collect();
+        finding(target, problem, mend.join("; "))
     };
     missing.map(finding).collect()
 }

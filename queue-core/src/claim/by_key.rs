@@ -12,7 +12,7 @@ use diesel::result::QueryResult;
 use super::in_turn::claim_in_turn;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Entity;
-use crate::statement::{Claimed, QueueOn, Scope, is_plain};
+use crate::statement::{Claim, Claimed, QueueOn, Scope, is_plain};
 
 /// How many keys are read at first, at least: others may hold the rows of some.
 const CANDIDATES: u32 = 16;
@@ -26,7 +26,11 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    if !Q::is_claimed_by_key(scope) && scope.except.is_empty() && is_plain::<Q, C::Backend>(scope) {
+    if scope.only.is_none()
+        && !Q::is_claimed_by_key(scope)
+        && scope.except.is_empty()
+        && is_plain::<Q, C::Backend>(scope)
+    {
         return Q::claim(connection, scope);
     }
     Ok(claim_some::<Q, C>(connection, 1, scope)?.pop())
@@ -38,10 +42,30 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
+    if let Some(keys) = scope.only {
+        return claim_only::<Q, C>(connection, true, limit, keys, scope);
+    }
     if Q::is_claimed_by_key(scope) {
         return claim_by_key::<Q, C>(connection, limit, scope, |_| Ok(()));
     }
     let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
+    Q::claimed(connection, scope, rows)
+}
+
+/// Locks and reads up to `limit` of the rows with these keys.
+fn claim_only<Q, C>(
+    connection: &mut C,
+    locks: bool,
+    limit: u32,
+    keys: &[Q::Key],
+    scope: Scope<'_, Q::Key>,
+) -> QueryResult<Vec<Claimed<Q>>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, &[]).only(keys);
+    let rows = Q::pick(connection, if locks { claim } else { claim.without_lock() })?;
     Q::claimed(connection, scope, rows)
 }
 
@@ -51,6 +75,9 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
+    if let Some(keys) = scope.only {
+        return claim_only::<Q, C>(connection, false, limit, keys, scope);
+    }
     let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
     Q::claimed(connection, scope, rows)
 }
@@ -68,9 +95,7 @@ where
     Q: QueueOn<C>,
 {
     let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
-    let number = limit.saturating_mul(2).max(CANDIDATES).saturating_add(left_alone);
-    // Each number is a statement.
-    let mut number = number.checked_next_power_of_two().unwrap_or(u32::MAX);
+    let mut number = limit.saturating_mul(2).max(CANDIDATES).saturating_add(left_alone);
     let mut passed: HashSet<String> = scope.except.iter().map(|key| format!("{key:?}")).collect();
     loop {
         let mut keys = Q::due_keys(connection, number, scope.floor())?;

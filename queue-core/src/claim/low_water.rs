@@ -251,6 +251,13 @@ pub struct LowWaterFloor<'a> {
 }
 
 impl LowWaterFloor<'_> {
+    /// The same claim from this time on, which refused rows have left behind.
+    pub(crate) fn from(self, floor: Option<Instant>) -> Self {
+        let mut claim_floor = self;
+        claim_floor.floor = floor.or(claim_floor.floor);
+        claim_floor
+    }
+
     /// Whether this is the one claim that is to probe below the mark.
     pub(crate) fn probes_below(&self) -> bool {
         self.below.get()

@@ -3,10 +3,12 @@
 //! Along the index, by a key that was read before, or by an update; and which rows a claim passes over for a while.
 
 mod by_key;
+mod due_rows;
 mod in_turn;
 mod low_water;
 mod prefetch_keys;
 mod prefetch_rows;
+mod refused_rows;
 mod row_backoff;
 mod update_then_select;
 
@@ -14,8 +16,9 @@ pub use self::by_key::{claim_one, claim_some};
 pub use self::low_water::{LowWater, LowWaterFloor};
 
 pub(crate) use self::by_key::peek;
+pub(crate) use self::due_rows::{DueRows, PickedRows};
 pub(crate) use self::low_water::PROBE_INTERVAL;
 pub(crate) use self::prefetch_keys::PrefetchedKeys;
 pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};
-pub(crate) use self::row_backoff::RowBackoff;
+pub(crate) use self::refused_rows::RefusedRows;
 pub(crate) use self::update_then_select::update_then_select;

@@ -26,7 +26,7 @@ use crate::statement::{Claimed, QueueOn, Scope};
 /// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
 const KEPT: Duration = Duration::from_millis(250);
 
-/// How many keys are read: as many as the workers have lately consumed in [`AHEAD`]. Each number is a statement.
+/// How many keys are read: as many as the workers have lately consumed in [`AHEAD`].
 const SIZES: [u32; 3] = [16, 64, 256];
 
 const AHEAD: Duration = Duration::from_millis(50);

@@ -23,7 +23,7 @@ use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
 /// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
 const KEPT: Duration = Duration::from_millis(250);
 
-/// How many rows are read: as many as the workers take in [`AHEAD`]. Each number is a statement.
+/// How many rows are read: as many as the workers take in [`AHEAD`].
 const SIZES: [u32; 2] = [16, 128];
 
 const AHEAD: Duration = Duration::from_millis(25);

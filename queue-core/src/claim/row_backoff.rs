@@ -36,8 +36,8 @@ impl<K: Clone + Debug> RowBackoff<K> {
         RowBackoff(Mutex::default())
     }
 
-    /// How long a row waits after this interruption; the caller writes it on the row.
-    pub(crate) fn pause(&self, key: &K) -> Duration {
+    /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth in a row it is.
+    pub(crate) fn pause(&self, key: &K) -> (Duration, u32) {
         self.extend(key, false)
     }
 
@@ -71,7 +71,7 @@ impl<K: Clone + Debug> RowBackoff<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &K, skip_for_a_while: bool) -> Duration {
+    fn extend(&self, key: &K, skip_for_a_while: bool) -> (Duration, u32) {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
@@ -84,7 +84,7 @@ impl<K: Clone + Debug> RowBackoff<K> {
         pause.skip_for_a_while = skip_for_a_while;
         // The database counts the pause from when it is written, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
-        delay
+        (delay, pause.times)
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<String, Backoff<K>>> {
@@ -99,14 +99,15 @@ mod tests {
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
         let backoff = RowBackoff::new();
-        let first = backoff.pause(&1);
-        assert!((FIRST..=FIRST * 2).contains(&first));
+        let (first, times) = backoff.pause(&1);
+        assert!((FIRST..=FIRST * 2).contains(&first) && times == 1);
         assert!(backoff.any());
         assert_eq!(backoff.passed_over(), []);
         backoff.skip_for_a_while(&2);
         assert_eq!(backoff.passed_over(), [2]);
         backoff.end(&2);
         assert_eq!(backoff.passed_over(), []);
-        assert!((0..40).all(|_| backoff.pause(&1) <= LONGEST * 2));
+        assert!((0..40).all(|_| backoff.pause(&1).0 <= LONGEST * 2));
+        assert_eq!(backoff.pause(&1).1, 42);
     }
 }

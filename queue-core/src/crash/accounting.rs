@@ -1,7 +1,4 @@
-//! How crashes are counted: the setting, and its default directory.
-
-use std::env;
-use std::path::PathBuf;
+//! How crashes are counted: the setting.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,9 +35,4 @@ pub enum CrashAccounting {
     Strict,
     /// Crashes are not counted.
     Off,
-}
-
-/// Where pollers keep their records when nothing else is said.
-pub(crate) fn default_directory() -> PathBuf {
-    env::temp_dir().join("queueable")
 }

@@ -10,9 +10,11 @@
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
-use super::accounting::{CrashAccounting, default_directory};
+use super::accounting::CrashAccounting;
 use super::crash_count::Suspicion;
+use super::crash_directory::CrashDirectory;
 use super::exclusive_run::Concurrency;
 use super::in_flight_file::InFlightFile;
 use super::in_flight_record::Entry;
@@ -26,8 +28,11 @@ use crate::row::Fence;
 pub(crate) struct Crashes {
     pub(crate) accounting: CrashAccounting,
     reports: Option<Mutex<CrashReports>>,
-    pub(crate) log: RateLimitedLog,
+    log: RateLimitedLog,
 }
+
+/// How often is told of a trouble with the records that stays: nobody is to be flooded by what does no harm to the work.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
 
 /// What is to be done with a row that was claimed.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,28 +50,44 @@ pub(crate) enum CrashAction {
 }
 
 impl Crashes {
-    /// Opens the accounts of a poller that serves these queues of a database.
+    /// Opens the accounts of a poller that serves these queues of a database, in the directory that was named, or in the
+    /// first of the usual ones that will do, and takes over what dead processes have left there.
+    ///
+    /// # Errors
+    ///
+    /// When the directory that was named cannot be used. What is wrong with the usual ones is no reason to stop a service:
+    /// it is logged, and crashes are not counted if none will do.
     pub(crate) fn open(
         accounting: CrashAccounting,
-        directory: &Path,
+        directory: Option<&Path>,
         database: &str,
         queues: Vec<String>,
+        log: RateLimitedLog,
     ) -> Result<Self, Error> {
-        let reports = match accounting {
-            CrashAccounting::On => Some(open_reports(directory, database, queues).map_err(|error| Error::Setting {
-                setting: "crash_directory",
-                found: format!("{} ({error})", directory.display()),
-                expected: "a directory in which this process can create and lock files; name another one, or set \
-                           crash_accounting to strict, which marks the rows instead, or to off",
-            })?),
-            CrashAccounting::Strict | CrashAccounting::Off => None,
+        let reports = match (accounting, directory) {
+            (CrashAccounting::Strict | CrashAccounting::Off, _) => None,
+            (CrashAccounting::On, Some(named)) => {
+                let reports = CrashReports::open(&CrashDirectory::named(named), database, queues);
+                Some(reports.map_err(|error| Error::Setting {
+                    setting: "crash_directory",
+                    found: format!("{} ({error})", named.display()),
+                    expected: "a directory in which this process can create and lock files, and nobody else replace them; \
+                               name another one, or set crash_accounting to strict, which marks the rows instead, or to off",
+                })?)
+            }
+            (CrashAccounting::On, None) => open_usual(&CrashDirectory::usual(), database, &queues),
         };
-        Ok(Crashes { accounting, reports: reports.map(Mutex::new), log: RateLimitedLog::default() })
+        let crashes = Crashes { accounting, reports: reports.map(Mutex::new), log: log.every(TOLD_EVERY) };
+        if let Some(mut reports) = crashes.reports() {
+            crashes.log_io_error(reports.adopt_all());
+            tracing::info!(entity = "poller", "{}", reports.summary());
+        }
+        Ok(crashes)
     }
 
     /// Accounts of nothing.
     pub(crate) fn off() -> Self {
-        Crashes { accounting: CrashAccounting::Off, reports: None, log: RateLimitedLog::default() }
+        Crashes { accounting: CrashAccounting::Off, reports: None, log: RateLimitedLog::default().every(TOLD_EVERY) }
     }
 
     /// Takes over what dead processes have left.
@@ -153,13 +174,28 @@ impl Crashes {
     }
 }
 
-fn open_reports(directory: &Path, database: &str, queues: Vec<String>) -> io::Result<CrashReports> {
-    CrashReports::open(directory, directory == default_directory(), database, queues)
+/// Opens the reports in the first of these places that will do.
+fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> Option<CrashReports> {
+    let mut troubles = Vec::new();
+    for place in places {
+        match CrashReports::open(place, database, queues.to_vec()) {
+            Ok(reports) => return Some(reports),
+            Err(error) => troubles.push(format!("{} ({error})", place.path().display())),
+        }
+    }
+    let mend = "name a directory by the setting crash_directory, or set crash_accounting to strict or off";
+    tracing::warn!(
+        entity = "poller",
+        "crashes are not counted, there is no place for their records: {}; {mend}",
+        troubles.join(", ")
+    );
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crash::test_directory::TestDirectory;
     use crate::row::Status;
 
     const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
@@ -191,5 +227,17 @@ mod tests {
         let text = Suspicion { crashes: 1, presumed: true }.to_string();
         assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Nobody), mark(2));
         assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Stuck), mark(1));
+    }
+
+    #[test]
+    fn a_place_that_will_not_do_is_passed_over_and_stops_nobody() {
+        let directory = TestDirectory::new();
+        let squatted = directory.path().join("squatted");
+        std::fs::write(&squatted, "mine").expect("the test's own files");
+        let squatted = CrashDirectory::named(&squatted);
+        let places = [squatted.clone(), CrashDirectory::named(&directory.path().join("free"))];
+        let reports = open_usual(&places, "shop", &[]).expect("the second will do");
+        assert!(reports.summary().contains("/free: "), "{}", reports.summary());
+        assert!(open_usual(&[squatted], "shop", &[]).is_none());
     }
 }

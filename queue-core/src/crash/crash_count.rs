@@ -4,12 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::row::PRESUMED;
+use crate::row::{CRASHED, PRESUMED};
 
 /// After how many crashes a row is set aside. One may be somebody else's; two in a row, alone in the process, are not.
 pub(crate) const CRASHES: u32 = 3;
-
-const CRASHED: &str = "the process ended while this message was handled";
 
 /// Stands between what is said of the crashes and the text that the row had before.
 const BEFORE: &str = "; before that: ";
@@ -123,10 +121,12 @@ mod tests {
             "no route",
             &last,
             CRASHED,
-            "the process ended while this message was handled (crash one of 3)",
-            "the process ended while this message was handled (crash 99999999999 of 3)",
-            "the process ended while this message was handled (crash 1 of 3), said the bank",
-            "Error: the process ended while this message was handled (crash 1 of 3)",
+            &format!("{CRASHED} (crash one of 3)"),
+            &format!("{CRASHED} (crash 99999999999 of 3)"),
+            &format!("{CRASHED} (crash 1 of 3), said the bank"),
+            &format!("Error: {CRASHED} (crash 1 of 3)"),
+            // The mark of an earlier release.
+            "the process ended while this message was handled (crash 1 of 3)",
         ] {
             assert_eq!(Suspicion::of(Some(text)), None, "{text}");
             assert_eq!(earlier(Some(text)), Some(text));

@@ -1,12 +1,13 @@
 //! A file of this process that others can read when the process is dead: held under an exclusive lock, which ends with
 //! the process however it ends.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use super::file_owner::private;
+use super::crash_directory::{CrashDirectory, create_private, is_there};
 use super::in_flight_record::{ENDED, Entry, header};
 
 /// How the files are named; what is named otherwise is none of ours.
@@ -15,11 +16,18 @@ pub(crate) const SUFFIX: &str = "flight";
 /// How long a file grows before it is cut back. To append a line is three times cheaper than to cut one off.
 const LONGEST: usize = 64 * 1024;
 
+/// How often is looked whether the file is there still: directories are cleaned, by age or by hand.
+const CHECK: Duration = Duration::from_secs(1);
+
 /// A record file of our own. It is removed with the value.
 #[derive(Debug)]
 pub(crate) struct InFlightFile {
     file: File,
     path: PathBuf,
+    directory: CrashDirectory,
+    database: String,
+    /// When it was seen to be there.
+    seen: Option<Instant>,
     /// The bytes of the first line.
     header: u64,
     /// How many bytes were written after it.
@@ -33,21 +41,21 @@ pub(crate) struct InFlightFile {
 
 impl InFlightFile {
     /// Creates a file in `directory` and locks it.
-    pub(crate) fn create(directory: &Path, database: &str) -> io::Result<Self> {
+    pub(crate) fn create(directory: &CrashDirectory, database: &str) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        directory.create()?;
         let header = header(database);
         // Between the creation and the lock somebody may take the file for a dead one, and remove it.
         for _ in 0..100 {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             // The random part tells apart processes with one id, in containers that share a directory.
             let name = format!("{}-{:016x}-{number}.{SUFFIX}", std::process::id(), fastrand::u64(..));
-            let path = directory.join(name);
-            // Appending: one call writes, wherever the last one ended.
-            let mut file = private(OpenOptions::new().append(true).create_new(true)).open(&path)?;
+            let path = directory.path().join(name);
+            let mut file = create_private(&path)?;
             match file.try_lock() {
-                Ok(()) if path.exists() => {
+                Ok(()) if is_there(&file, &path) => {
                     file.write_all(header.as_bytes())?;
-                    return Ok(InFlightFile::new(file, path, header.len() as u64));
+                    return Ok(InFlightFile::new(file, path, directory, database, header.len() as u64));
                 }
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => {
@@ -59,8 +67,29 @@ impl InFlightFile {
         Err(io::Error::other("every file that is created there is locked by somebody else at once"))
     }
 
-    fn new(file: File, path: PathBuf, header: u64) -> Self {
-        InFlightFile { file, path, header, length: 0, clear: true, broken: false, text: String::new() }
+    fn new(file: File, path: PathBuf, directory: &CrashDirectory, database: &str, header: u64) -> Self {
+        InFlightFile {
+            file,
+            path,
+            directory: directory.clone(),
+            database: database.to_owned(),
+            seen: Some(Instant::now()),
+            header,
+            length: 0,
+            clear: true,
+            broken: false,
+            text: String::new(),
+        }
+    }
+
+    /// Creates the file anew if it was removed, and its directory too. Returns whether it was.
+    pub(crate) fn renew(&mut self) -> io::Result<bool> {
+        self.seen = Some(Instant::now());
+        let is_gone = !is_there(&self.file, &self.path);
+        if is_gone {
+            *self = InFlightFile::create(&self.directory, &self.database)?;
+        }
+        Ok(is_gone)
     }
 
     /// The file's name.
@@ -71,6 +100,9 @@ impl InFlightFile {
     /// Writes these entries in the place of what is there. It is not forced to the disk: what was written outlives the
     /// process in the system's cache.
     pub(crate) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
+        if self.seen.is_none_or(|seen| seen.elapsed() > CHECK) {
+            self.renew()?;
+        }
         self.text.clear();
         if !self.clear {
             self.push_end()?;
@@ -122,7 +154,11 @@ impl Drop for InFlightFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::path::Path;
+
     use super::*;
+    use crate::crash::test_directory::TestDirectory;
     use crate::row::Fence;
     use crate::row::Status;
 
@@ -132,9 +168,9 @@ mod tests {
 
     #[test]
     fn a_record_holds_what_is_in_the_air_and_is_gone_with_its_owner() {
-        let directory = std::env::temp_dir().join(format!("queueable-flight-test-{:x}", fastrand::u64(..)));
-        fs::create_dir(&directory).expect("the test's own files");
-        let mut in_flight_file = InFlightFile::create(&directory, "shop").expect("the test's own files");
+        let directory = TestDirectory::new();
+        let mut in_flight_file =
+            InFlightFile::create(&CrashDirectory::named(directory.path()), "shop").expect("the test's own files");
         let read = |in_flight_file: &InFlightFile| {
             crate::crash::in_flight_record::read(&fs::read(&in_flight_file.path).expect("the test's own files"), "shop")
                 .expect("the test's own files")
@@ -166,14 +202,35 @@ mod tests {
         ));
         drop(in_flight_file);
         // It fails unless it is empty.
-        fs::remove_dir(&directory).expect("the test's own files");
+        fs::remove_dir(directory.path()).expect("the test's own files");
+    }
+
+    #[test]
+    fn a_record_whose_directory_was_cleaned_away_is_created_anew() {
+        let directory = TestDirectory::new();
+        let mut in_flight_file =
+            InFlightFile::create(&CrashDirectory::named(directory.path()), "shop").expect("the test's own files");
+        in_flight_file.write(&[entry("1")]).expect("the test's own files");
+        fs::remove_dir_all(directory.path()).expect("the test's own files");
+        // As if a second had passed.
+        in_flight_file.seen = None;
+        in_flight_file.write(&[entry("2")]).expect("the test's own files");
+        let found = fs::read(&in_flight_file.path).expect("it is there again");
+        assert_eq!(crate::crash::in_flight_record::read(&found, "shop"), Some(vec![entry("2")]));
+        assert!(!in_flight_file.renew().expect("the test's own files"), "it is there");
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_the_record_is_written_again_later() {
         let open = || OpenOptions::new().append(true).open("/dev/full").expect("the test's own files");
-        let mut in_flight_file = InFlightFile::new(open(), PathBuf::from("/nowhere/at/all"), 0);
+        let mut in_flight_file = InFlightFile::new(
+            open(),
+            PathBuf::from("/nowhere/at/all"),
+            &CrashDirectory::named(Path::new("/nowhere")),
+            "shop",
+            0,
+        );
         let error = in_flight_file.write(&[entry("1")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(!in_flight_file.clear && in_flight_file.broken, "half a record may be there");

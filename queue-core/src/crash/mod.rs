@@ -6,16 +6,17 @@
 mod accounting;
 mod accounts;
 mod crash_count;
+mod crash_directory;
 pub(crate) mod exclusive_run;
-mod file_owner;
 mod in_flight_file;
 mod in_flight_record;
 mod recorder;
 mod reports;
+#[cfg(test)]
+mod test_directory;
 
 pub use self::accounting::CrashAccounting;
 
-pub(crate) use self::accounting::default_directory;
 pub(crate) use self::accounts::{CrashAction, Crashes};
 pub(crate) use self::crash_count::{Suspicion, earlier};
 pub(crate) use self::recorder::{CrashMark, Recorder};

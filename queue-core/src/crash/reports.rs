@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, ReadDir};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use super::crash_directory::{CrashDirectory, LARGEST, is_there, open_own};
 use super::in_flight_file::{InFlightFile, SUFFIX};
+use super::in_flight_record;
 use super::in_flight_record::Entry;
-use super::{file_owner, in_flight_record};
 use crate::fault::planted;
 
 /// How many reports are kept; the oldest are forgotten first.
@@ -21,32 +22,46 @@ const TRIES: u32 = 3;
 /// For how long a dead process's record waits for somebody who serves its queue.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How many names one look takes: in a directory with very many files of others the next look goes on behind them.
+const AT_ONCE: usize = 1000;
+
+/// How many files of others are remembered, in which nothing is looked for again.
+const REMEMBERED: usize = 10_000;
+
 /// The reports, in memory and in a file of our own, so that a further crash loses none.
 #[derive(Debug)]
 pub(crate) struct CrashReports {
-    directory: PathBuf,
+    directory: CrashDirectory,
     database: String,
     queues: Vec<String>,
     entries: Vec<Entry>,
     /// Those that a worker is writing on their rows, each with the number of times that it tried. They stay in the file.
     at_work: Vec<(Entry, u32)>,
     file: InFlightFile,
-    /// Files that concern other databases or queues.
+    /// Files that concern other databases, queues or users.
     others: HashSet<OsString>,
+    /// Those of them that the present pass through the directory has met.
+    met: HashSet<OsString>,
+    /// Where the present pass goes on.
+    listing: Option<ReadDir>,
+    /// How many dead processes' records were taken over.
+    adopted: usize,
 }
 
 impl CrashReports {
     /// Opens the reports of a poller that serves these queues.
-    pub(crate) fn open(directory: &Path, shared: bool, database: &str, queues: Vec<String>) -> io::Result<Self> {
-        file_owner::create_directory(directory, shared)?;
+    pub(crate) fn open(directory: &CrashDirectory, database: &str, queues: Vec<String>) -> io::Result<Self> {
         Ok(CrashReports {
             file: InFlightFile::create(directory, database)?,
-            directory: directory.to_owned(),
+            directory: directory.clone(),
             database: database.to_owned(),
             queues,
             entries: Vec::new(),
             at_work: Vec::new(),
             others: HashSet::new(),
+            met: HashSet::new(),
+            listing: None,
+            adopted: 0,
         })
     }
 
@@ -55,42 +70,81 @@ impl CrashReports {
         InFlightFile::create(&self.directory, &self.database)
     }
 
-    /// Takes over what dead processes have left.
+    /// Takes over what dead processes have left, as far as one look shows it.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
-        let own_file = fs::metadata(self.directory.join(self.file.name().unwrap_or_default()))?;
-        let mut names = HashSet::new();
-        for file in fs::read_dir(&self.directory)? {
+        self.look(AT_ONCE)
+    }
+
+    /// Takes over all that dead processes have left.
+    pub(crate) fn adopt_all(&mut self) -> io::Result<()> {
+        self.listing = None;
+        self.look(usize::MAX)
+    }
+
+    /// Says where the records are, and what was found there.
+    pub(crate) fn summary(&self) -> String {
+        let path = self.directory.path().display();
+        let found = match (self.adopted, self.entries.len()) {
+            (0, _) => "there are none of earlier processes".to_owned(),
+            (adopted, suspects) => {
+                format!("those of {adopted} ended processes were there, with {suspects} suspected rows")
+            }
+        };
+        let warning = match self.directory.is_temporary() {
+            true => {
+                "; this directory for temporary files may be gone with the service or its container: a STATE_DIRECTORY or \
+                 the setting crash_directory names one that stays"
+            }
+            false => "",
+        };
+        format!("crash records are kept in {path}: {found}{warning}")
+    }
+
+    fn look(&mut self, most: usize) -> io::Result<()> {
+        if self.file.renew()? {
+            self.listing = None;
+            self.write()?;
+        }
+        let mut listing = match self.listing.take() {
+            Some(listing) => listing,
+            None => fs::read_dir(self.directory.path())?,
+        };
+        for _ in 0..most {
+            let Some(file) = listing.next() else {
+                // Those that are gone are forgotten.
+                self.others = std::mem::take(&mut self.met);
+                return Ok(());
+            };
             let (name, path) = file.map(|file| (file.file_name(), file.path()))?;
             if path.extension().is_none_or(|extension| extension != SUFFIX) || Some(&*name) == self.file.name() {
                 continue;
             }
-            let ours = !self.others.contains(&name) && self.adopt_file(&path, &own_file).unwrap_or(false);
-            if !ours {
-                names.insert(name);
+            // A living process's file is asked again next time; only those of the dead never change.
+            let is_others = self.others.contains(&name) || !self.adopt_file(&path).unwrap_or(true);
+            if is_others && self.met.len() < REMEMBERED {
+                self.met.insert(name);
             }
         }
-        // A living process's file is asked again next time; only those of the dead never change.
-        self.others.retain(|name| names.contains(name));
+        self.listing = Some(listing);
         Ok(())
     }
 
     /// Takes over one file, if it is a dead process's and concerns us. Returns whether it is to be looked at again.
-    fn adopt_file(&mut self, path: &Path, own_file: &fs::Metadata) -> io::Result<bool> {
-        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
-        let metadata = file.metadata()?;
-        if !file_owner::same_user(&metadata, own_file) || file.try_lock().is_err() || !path.exists() {
+    fn adopt_file(&mut self, path: &Path) -> io::Result<bool> {
+        let Some((mut file, metadata)) = open_own(path)? else { return Ok(false) };
+        if file.try_lock().is_err() || !is_there(&file, path) {
             return Ok(true);
         }
         let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
+        (&file).take(LARGEST).read_to_end(&mut text)?;
         let Some(found) = in_flight_record::read(&text, &self.database) else {
             let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
             if age > STALE {
                 fs::remove_file(path)?;
             }
-            self.others.extend(path.file_name().map(OsString::from));
             return Ok(false);
         };
+        self.adopted += 1;
         let (ours, others): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|entry| self.queues.iter().any(|queue| entry.is_of(queue)));
         if !ours.is_empty() {
@@ -103,7 +157,6 @@ impl CrashReports {
             return Ok(true);
         }
         self.leave(&mut file, &others)?;
-        self.others.extend(path.file_name().map(OsString::from));
         Ok(false)
     }
 
@@ -185,39 +238,33 @@ impl CrashReports {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crash::test_directory::TestDirectory;
     use crate::row::Fence;
     use crate::row::Status;
 
     const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
-    struct TestDirectory(PathBuf);
-
     impl TestDirectory {
-        fn new() -> Self {
-            TestDirectory(std::env::temp_dir().join(format!("queueable-crash-reports-test-{:x}", fastrand::u64(..))))
-        }
-
         fn open(&self, queues: &[&str]) -> CrashReports {
             let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
-            CrashReports::open(&self.0, false, "shop", queues).expect("the test's own files")
+            CrashReports::open(&CrashDirectory::named(self.path()), "shop", queues).expect("the test's own files")
         }
 
         /// Leaves a file as a process does that has died.
         fn die_with(&self, entries: &[Entry]) {
-            let mut text = in_flight_record::header("shop");
-            entries.iter().for_each(|entry| entry.push(&mut text));
-            fs::write(self.0.join(format!("{:x}.flight", fastrand::u64(..))), text).expect("the test's own files");
+            let name = format!("{:x}.flight", fastrand::u64(..));
+            fs::write(self.path().join(name), record(entries)).expect("the test's own files");
         }
 
         fn files(&self) -> usize {
-            fs::read_dir(&self.0).expect("the test's own files").count()
+            fs::read_dir(self.path()).expect("the test's own files").count()
         }
     }
 
-    impl Drop for TestDirectory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn record(entries: &[Entry]) -> String {
+        let mut text = in_flight_record::header("shop");
+        entries.iter().for_each(|entry| entry.push(&mut text));
+        text
     }
 
     fn entry(queue: &str, key: &str, alone: bool) -> Entry {
@@ -249,7 +296,7 @@ mod tests {
 
     fn carried(directory: &TestDirectory, reports: &CrashReports) -> Vec<Entry> {
         in_flight_record::read(
-            &fs::read(directory.0.join(reports.file.name().expect("the test's own files")))
+            &fs::read(directory.path().join(reports.file.name().expect("the test's own files")))
                 .expect("the test's own files"),
             "shop",
         )
@@ -285,8 +332,8 @@ mod tests {
         let mut living = reports.in_flight_file().expect("the test's own files");
         living.write(&[entry("a", "1", true)]).expect("the test's own files");
         directory.die_with(&[entry("b", "2", true), entry("a", "3", true)]);
-        fs::write(directory.0.join("garbage.flight"), b"\0\xff").expect("the test's own files");
-        fs::write(directory.0.join("notes.txt"), b"mine").expect("the test's own files");
+        fs::write(directory.path().join("garbage.flight"), b"\0\xff").expect("the test's own files");
+        fs::write(directory.path().join("notes.txt"), b"mine").expect("the test's own files");
         for _ in 0..2 {
             reports.adopt().expect("the test's own files");
             assert_eq!(reports.entries, [entry("a", "3", true)]);
@@ -308,5 +355,77 @@ mod tests {
         }
         assert_eq!(reports.entries.len(), KEPT);
         assert!(reports.take(&entry("a", "0", false)).is_none());
+    }
+
+    #[test]
+    fn very_many_files_of_others_are_looked_at_a_few_at_a_time() {
+        let directory = TestDirectory::new();
+        for number in 0..3 * AT_ONCE {
+            fs::write(directory.path().join(format!("{number}.flight")), "theirs").expect("the test's own files");
+        }
+        directory.die_with(&[entry("a", "1", true)]);
+        let mut reports = directory.open(&["a"]);
+        reports.adopt_all().expect("the test's own files");
+        assert_eq!(reports.entries, [entry("a", "1", true)], "at the start all are looked at");
+        for looks in 1..=3 {
+            reports.adopt().expect("the test's own files");
+            assert!(reports.listing.is_some(), "{looks} thousand of more are looked at");
+        }
+        directory.die_with(&[entry("a", "2", true)]);
+        // What comes while a directory is read may be seen in the pass after it.
+        for _ in 0..8 {
+            reports.adopt().expect("the test's own files");
+        }
+        assert_eq!(reports.entries, [entry("a", "1", true), entry("a", "2", true)]);
+        assert!(reports.others.len() <= REMEMBERED && reports.met.len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn what_was_reported_outlives_the_cleaning_of_its_directory() {
+        let directory = TestDirectory::new();
+        let mut reports = directory.open(&["a"]);
+        directory.die_with(&[entry("a", "1", true)]);
+        reports.adopt().expect("the test's own files");
+        fs::remove_dir_all(directory.path()).expect("the test's own files");
+        reports.adopt().expect("it is created again");
+        assert_eq!(carried(&directory, &reports), [entry("a", "1", true)]);
+        directory.die_with(&[entry("a", "2", true)]);
+        reports.adopt().expect("the test's own files");
+        assert_eq!(reports.entries.len(), 2);
+    }
+
+    #[test]
+    fn the_summary_says_where_the_records_are_and_what_was_found() {
+        let directory = TestDirectory::new();
+        directory.die_with(&[entry("a", "1", true)]);
+        directory.die_with(&[]);
+        let mut reports = directory.open(&["a"]);
+        let path = directory.path().display();
+        assert_eq!(reports.summary(), format!("crash records are kept in {path}: there are none of earlier processes"));
+        reports.adopt_all().expect("the test's own files");
+        let found = "those of 2 ended processes were there, with 1 suspected rows";
+        assert_eq!(reports.summary(), format!("crash records are kept in {path}: {found}"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_text_that_is_reached_by_a_link_a_pipe_or_a_second_name_accuses_nobody() {
+        use std::os::unix::fs::symlink;
+
+        let (directory, uploads) = (TestDirectory::new(), TestDirectory::new());
+        let uploaded = |name: &str| {
+            let path = uploads.path().join(name);
+            fs::write(&path, record(&[entry("a", name, true)])).expect("the test's own files");
+            path
+        };
+        symlink(uploaded("1"), directory.path().join("link.flight")).expect("the test's own files");
+        fs::hard_link(uploaded("2"), directory.path().join("name.flight")).expect("the test's own files");
+        let pipe = directory.path().join("pipe.flight");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, mode, 0).expect("the test's own files");
+        let mut reports = directory.open(&["a"]);
+        reports.adopt_all().expect("the test's own files");
+        assert!(reports.is_empty());
+        assert_eq!((directory.files(), uploads.files()), (4, 2), "what is not ours is left alone");
     }
 }

@@ -42,11 +42,13 @@ impl Recurrence {
     }
 
     /// When a run that was due at this time, as far as that is known, is left out because it comes too late: the time of
-    /// the next one. The last run of a schedule is never left out.
+    /// the next one. The last run of a schedule is never left out, and neither is a row that is due at another time than its
+    /// schedule says: an operator wants it to run, or its content has changed, or its run began in time and goes on.
     pub(crate) fn left_out_for(&self, due: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
         let Missed::Skip(late) = self.missed else { return None };
         let late = TimeDelta::from_std(late).unwrap_or(TimeDelta::MAX);
-        self.next.filter(|_| self.now.signed_duration_since(due.unwrap_or(self.tick)) > late)
+        let is_on_schedule = due.is_none_or(|due| due == self.tick);
+        self.next.filter(|_| is_on_schedule && self.now.signed_duration_since(self.tick) > late)
     }
 }
 
@@ -127,11 +129,17 @@ mod tests {
 
     #[test]
     fn a_run_is_left_out_when_it_comes_later_than_it_may() {
-        let run = Recurrence::of(COLUMNS, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
-        assert_eq!(run.next, at(1020));
-        assert_eq!(run.left_out_for(at(940)), None);
-        assert_eq!(run.left_out_for(at(939)), at(1020));
-        assert_eq!(run.left_out_for(None), None, "the time on the schedule counts, which is 960");
+        let run = |now| {
+            let row = Details { now: at(now), ..row(Some(30), None, None) };
+            Recurrence::of(COLUMNS, &row).expect("it can be read").expect("there is one")
+        };
+        assert_eq!(run(1000).next, at(1020));
+        assert_eq!(run(1020).left_out_for(at(960)), None);
+        assert_eq!(run(1021).left_out_for(at(960)), at(1050));
+        assert_eq!(run(1021).left_out_for(None), at(1050), "the time on the schedule counts, which is 960");
+        for made_due in [0, 959, 961, 1021] {
+            assert_eq!(run(1021).left_out_for(at(made_due)), None, "it was made due at {made_due}");
+        }
         let columns = Periodic { missed: Missed::Once, ..COLUMNS };
         let run = Recurrence::of(columns, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
         assert_eq!(run.left_out_for(at(0)), None);

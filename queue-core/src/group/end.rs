@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use diesel::result::Error as DieselError;
 
-use crate::attempt::{AttemptError, Remainder, SettleRules, tries_before};
+use crate::attempt::{AttemptError, Remainder, SettleRules, UnsettledRow, tries_before};
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Options, QueueState, Settlement};
+use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, Settlement};
 use crate::statement::{Change, Next};
 
 /// How a group ended.
@@ -90,6 +90,7 @@ pub(crate) struct UntouchedRow<K> {
     pub(crate) key: K,
     pub(crate) fence: Fence,
     pub(crate) change: Change,
+    pub(crate) details: Details,
 }
 
 /// What a [reserved](super::reserve) group writes on its rows before any handler runs, in place of the last failure's text,
@@ -97,7 +98,18 @@ pub(crate) struct UntouchedRow<K> {
 /// a COMMIT. Then the rows tell so by the reservation, which is like no other text; and those of the messages before, whose effects
 /// are there to stay, are not due for anybody else before they are settled.
 #[derive(Debug, Clone)]
-pub(crate) struct Reservation(pub(crate) String);
+pub(crate) struct Reservation {
+    pub(crate) text: String,
+    /// When the reserved rows are due.
+    pub(crate) until: Instant,
+}
+
+impl Reservation {
+    /// The state of a reserved row that was claimed in this one.
+    pub(crate) fn fence(&self, claimed: Fence) -> Fence {
+        Fence { due: Some(self.until), ..claimed }
+    }
+}
 
 /// A message of the group without its entity.
 pub(crate) struct GroupRow<K> {
@@ -117,11 +129,29 @@ impl<K: Clone> GroupRow<K> {
             error: self.text(),
             ..Change::default()
         };
-        UntouchedRow { key: self.key.clone(), fence: self.fence, change }
+        UntouchedRow { key: self.key.clone(), fence: self.fence, change, details: self.details.clone() }
     }
 
     pub(crate) fn text(&self) -> ErrorText {
         self.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set)
+    }
+}
+
+impl<K> UntouchedRow<K> {
+    /// The row, for whatever is left to do for it.
+    pub(crate) fn into_unsettled(self) -> UnsettledRow<K> {
+        let due = match self.change.next {
+            Some(Next::At(due)) => Some(due),
+            _ => None,
+        };
+        UnsettledRow { key: self.key, fence: self.fence, due, details: self.details }
+    }
+}
+
+impl<K: Clone> DecidedRow<K> {
+    /// The row, for whatever is left to do for it.
+    pub(crate) fn unsettled(&self) -> UnsettledRow<K> {
+        UnsettledRow { key: self.key.clone(), fence: self.fence, due: None, details: Details::default() }
     }
 }
 

@@ -11,11 +11,11 @@ use std::time::Instant;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, UndoReason, UntouchedRow, WorkedGroup};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::handle::Entities;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
-use crate::attempt::{AttemptError, Plan, leaves_commit_in_doubt, tries_before};
+use crate::attempt::{AttemptError, Plan, tries_before};
 use crate::backend::{QueueBackend, QueueConnection, Session};
 use crate::claim::claim_some;
 use crate::entity::{Entity, QueueTable};
@@ -162,12 +162,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 }
             }
         }
-        // Only now: before, the decided rows are those whose handlers have run.
+        if let Some(reservation) = &self.reservation {
+            self.decided.iter_mut().for_each(|row| row.fence = reservation.fence(row.fence));
+        }
+        // Only now: before, the decided rows are those whose handlers have run, and these are not reserved.
         self.decided.extend(unhandled);
         self.settle()?;
         fail_point!("settled");
-        if self.reservation.is_some() {
-            self.leave(&rows[self.begun..])?;
+        if let Some(reservation) = self.reservation.clone() {
+            self.leave(&rows[self.begun..], &reservation)?;
         }
         self.commit()
     }
@@ -198,7 +201,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                     let rules = self.plan.rules;
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
-                        judged.unwrap_or_else(|text| rules.after_failure(tries, &Failure::retry(text), &details));
+                        judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
                     unhandled.push(DecidedRow { key, fence, settled, change, written: false });
                 }
             }
@@ -214,9 +217,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Makes the rows what they were that the group did not come to.
-    fn leave(&mut self, rows: &[GroupRow<Q::Key>]) -> Result<(), GroupEnd<Q::Key>> {
-        for UntouchedRow { key, fence, change } in rows.iter().map(GroupRow::untouched) {
-            expect_rows::<Q, C>(Q::settle(self.session, &key, fence, &change), 1)?;
+    fn leave(&mut self, rows: &[GroupRow<Q::Key>], reservation: &Reservation) -> Result<(), GroupEnd<Q::Key>> {
+        for UntouchedRow { key, fence, change, .. } in rows.iter().map(GroupRow::untouched) {
+            expect_rows::<Q, C>(Q::settle(self.session, &key, reservation.fence(fence), &change), 1)?;
         }
         Ok(())
     }
@@ -256,10 +259,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             fail_point!("committed");
             return Ok(());
         };
-        if leaves_commit_in_doubt::<C>(&error) {
+        if C::leaves_commit_in_doubt(&error) {
             return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
         }
-        if C::Backend::REFUSES_COMMITS && error.to_string().contains("queueable_group") {
+        if C::lacks_group_cursor(&error) {
             let what = "a handler has closed a cursor that is not its own (by CLOSE ALL or DISCARD ALL), without which its group \
                         is not committed: its messages run one by one";
             self.remark = Some(what.to_owned());

@@ -92,7 +92,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 Err(failure) => {
                     let why = match self.judge(row.tries, failure, &row.details) {
                         Ok(_) => UndoReason::Alone("a message failed".to_owned()),
-                        Err(cause) => UndoReason::Conflict(cause),
+                        Err(by) => UndoReason::Conflict(by.cause),
                     };
                     return Err(self.undo_all(rows, why));
                 }
@@ -210,7 +210,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         for (row, result) in rows.iter().zip(results) {
             match self.plan.rules.accept(result) {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
+                Err(failure) => {
+                    conflict = conflict.or(self.judge(row.tries, failure, &row.details).err().map(|by| by.cause));
+                }
             }
         }
         match conflict {

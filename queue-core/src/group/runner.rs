@@ -11,8 +11,12 @@ use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoRea
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
 use super::size::{GroupResult, GroupSize};
-use crate::attempt::{CONCLUSIONS, ErasedRow, Remainder, Runner, Slot, Tally, TransactionRunner, Turn};
+use crate::attempt::{
+    CONCLUSIONS, ErasedRow, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
+    tell_failed,
+};
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::Finding;
 use crate::lock::unpoisoned;
@@ -54,9 +58,61 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             Turn::Idle => self.learn(GroupResult::Idle),
             Turn::Settled(Settlement::Retried | Settlement::Failed) => self.learn(GroupResult::WithFailure { of: 1 }),
             Turn::Settled(_) => self.learn(GroupResult::Well { claimed: 1, of: 1 }),
-            Turn::Interrupted | Turn::Lost | Turn::Suspect | Turn::GivenUp | Turn::Trouble | Turn::Group(_) => {}
+            Turn::Interrupted
+            | Turn::Refused
+            | Turn::Lost
+            | Turn::Suspect
+            | Turn::GivenUp
+            | Turn::Trouble
+            | Turn::Group(_) => {}
         }
         turn
+    }
+
+    /// Attempts a group of these rows. `None`: there was none among those of which it is known that they were due.
+    fn attempt_several(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+        size: u32,
+        rows: &PickedRows<'_, Q::Key>,
+    ) -> Option<Turn> {
+        let plan = self.runner.plan(slot, false, rows);
+        let grouped = match holder.session_as_it_is() {
+            Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
+            Err(error) => {
+                log.warn(Q::ENTITY, &failure_text(&error, 500));
+                return Some(Turn::Trouble);
+            }
+        };
+        if let (GroupEnd::Idle, Some(keys), true) = (&grouped.end, &rows.only, grouped.session_is_sound) {
+            // They are held, or not due any more.
+            self.runner.due_rows.refused_rows.end(keys);
+            return None;
+        }
+        if !grouped.session_is_sound {
+            holder.close();
+        }
+        if grouped.given_up {
+            return Some(Turn::GivenUp);
+        }
+        if let Some(remark) = &grouped.remark {
+            log.warn(Q::ENTITY, remark);
+        }
+        if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
+            // Its rows run next, one by one.
+            self.runner.prefetched_keys.forget();
+        }
+        // Of a group that was closed early, some rows were given back.
+        if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
+            rows.claim_floor.keep();
+        }
+        if let Some(result) = lesson(&grouped, size) {
+            self.learn(result);
+        }
+        Some(self.conclude(holder, log, grouped.end, grouped.begun))
     }
 
     /// Does what is left after a group, and counts what became of its rows.
@@ -72,6 +128,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         match end {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => {
+                if let Some(turn) = set_aside::<Q, C>(holder, log, &self.runner.rules, &error) {
+                    return turn;
+                }
                 log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
                 return Turn::Trouble;
             }
@@ -82,6 +141,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 tally.interrupted = interrupted;
             }
             GroupEnd::Undone(UndoReason::Alone(cause)) => {
+                let cause = log.redacted(&cause);
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
             GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
@@ -109,8 +169,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
 
     fn count(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>]) {
         for row in rows {
-            self.runner.row_backoff.end(&row.key);
+            self.runner.due_rows.is_written(&row.key);
             tally.count(Turn::Settled(row.settled));
+            tell_failed::<Q>(&row.key, &row.change);
         }
     }
 
@@ -132,13 +193,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(reservation) = reservation else {
             self.count_if_committed(holder, log, before, why_ended(&remainder), tally);
-            tally.count(self.runner.conclude(holder, log, row.key, row.fence, remainder));
+            tally.count(self.runner.conclude(holder, log, row.into_unsettled(), remainder));
             return;
         };
         let committed = self.commit_state(holder, log, &reservation, &before, &left);
+        let mut fence = row.fence;
         let remainder = match (committed, remainder) {
             (Some(CommitState::Committed(settled)), Remainder::Record(state, change)) => {
                 self.count_committed(tally, log, &before, settled);
+                fence = reservation.fence(fence);
                 Remainder::RecordReserved(state, change)
             }
             (Some(CommitState::Committed(settled)), remainder) => {
@@ -150,7 +213,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 remainder
             }
         };
-        tally.count(self.runner.conclude(holder, log, row.key, row.fence, remainder));
+        let row = UnsettledRow { fence, ..row.into_unsettled() };
+        tally.count(self.runner.conclude(holder, log, row, remainder));
     }
 
     /// Counts the rows of a transaction that a handler ended: those that were settled in it are so now, if it was committed.
@@ -201,8 +265,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         settled: Vec<Option<Settlement>>,
     ) {
         for (row, settled) in rows.iter().zip(settled) {
-            self.runner.row_backoff.end(&row.key);
-            if settled.is_none() {
+            self.runner.due_rows.is_written(&row.key);
+            if settled.is_some() {
+                tell_failed::<Q>(&row.key, &row.change);
+            } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
                 log.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
             }
@@ -218,8 +284,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         rows: Vec<DecidedRow<Q::Key>>,
         tally: &mut Tally,
     ) {
-        for DecidedRow { key, fence, settled, change, .. } in rows {
-            tally.count(self.runner.conclude(holder, log, key, fence, Remainder::Record(settled, Box::new(change))));
+        for row in rows {
+            let remainder = Remainder::Record(row.settled, Box::new(row.change.clone()));
+            tally.count(self.runner.conclude(holder, log, row.unsettled(), remainder));
         }
     }
 
@@ -236,7 +303,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let remainder = Remainder::FindOut(row.settled, row.reached(&options), cause);
-            matches!(self.runner.conclude(holder, log, row.key.clone(), row.fence, remainder), Turn::Settled(_))
+            matches!(self.runner.conclude(holder, log, row.unsettled(), remainder), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);
@@ -329,36 +396,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
             return self.turn_alone(holder, slot, log, claimed);
         }
-        let (passed_over, claim_floor) = (self.runner.row_backoff.passed_over(), self.runner.low_water.claim_floor());
-        let plan = self.runner.plan(slot, false, &passed_over, &claim_floor);
-        let grouped = match holder.session_as_it_is() {
-            Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
-            Err(error) => {
-                log.warn(Q::ENTITY, &failure_text(&error, 500));
-                return Turn::Trouble;
+        loop {
+            let rows = match self.runner.pick_rows(holder, log, size) {
+                Ok(Some(rows)) => rows,
+                Ok(None) => return Turn::Idle,
+                Err(turn) => return turn,
+            };
+            if let Some(turn) = self.attempt_several(holder, slot, log, claimed, size, &rows) {
+                return turn;
             }
-        };
-        if !grouped.session_is_sound {
-            holder.close();
         }
-        if grouped.given_up {
-            return Turn::GivenUp;
-        }
-        if let Some(remark) = &grouped.remark {
-            log.warn(Q::ENTITY, remark);
-        }
-        if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
-            // Its rows run next, one by one.
-            self.runner.prefetched_keys.forget();
-        }
-        // Of a group that was closed early, some rows were given back.
-        if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
-            claim_floor.keep();
-        }
-        if let Some(result) = lesson(&grouped, size) {
-            self.learn(result);
-        }
-        self.conclude(holder, log, grouped.end, grouped.begun)
     }
 
     fn give_up(

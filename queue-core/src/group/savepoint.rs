@@ -3,12 +3,12 @@
 use diesel::result::Error as DieselError;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
-use super::work::{Handled, OpenGroup, conflict, undone, write};
+use super::work::{Handled, Interruption, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
-use crate::row::{ErrorText, Settlement, failure_text};
+use crate::row::{ErrorText, Settlement};
 use crate::statement::{Change, QueueOn};
 
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
@@ -79,7 +79,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// What it means that the sentinel could not be released.
     pub(crate) fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError) -> Handled<Q> {
         if is_interruption::<C>(&error) {
-            return Err(self.ended_by(row, Remainder::Postpone(error.to_string())));
+            return Err(self.interrupted(row, Interruption::of::<C>(&error)));
         }
         if self.execute(ROLLBACK_TO).is_ok() {
             // The savepoint is still there, for the next message.
@@ -103,25 +103,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             }
             (Ok((settled, mut change)), Err(error)) if has_ended && is_refusal::<C>(&error) => {
                 if let ErrorText::Set(text) = change.error {
+                    // It may have answered what the database said. Only the row's text hangs on that.
                     let error = match text.contains(COMMIT_REFUSED) {
-                        // It has answered what the database said.
                         true => AttemptError::GroupCommitRefused,
                         false => AttemptError::FailedAndRefused(text),
                     };
-                    change.error = ErrorText::Set(failure_text(&error, self.plan.rules.error_text_limit));
+                    change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
             }
             // The sentinel was there: nobody has ended the transaction, and nothing of it will be committed.
-            (Err(cause), Ok(())) => Err(GroupEnd::Undone(UndoReason::Conflict(cause))),
-            (Err(cause), Err(_)) => Err(self.ended_by(row, Remainder::Postpone(cause))),
+            (Err(by), Ok(())) => Err(GroupEnd::Undone(UndoReason::Conflict(by.cause))),
+            (Err(by), Err(_)) => Err(self.interrupted(row, by)),
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
-                Err(self.ended_by(row, Remainder::Postpone(error.to_string())))
+                Err(self.interrupted(row, Interruption::of::<C>(&error)))
             }
             (Ok((settled, mut change)), Err(_)) => {
                 if let ErrorText::Set(text) = change.error {
                     let error = AttemptError::FailedAndEnded(text);
-                    change.error = ErrorText::Set(failure_text(&error, self.plan.rules.error_text_limit));
+                    change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
             }
@@ -158,8 +158,8 @@ pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     C::Backend::REFUSES_COMMITS && C::classify(error) == ErrorClass::ConnectionLost
 }
 
-/// Whether a compound statement has failed because the sentinel is gone, and not later.
+/// Whether a compound statement, which only MariaDB runs, has failed because the sentinel is gone, and not later.
 fn says_of_savepoint(error: &DieselError) -> bool {
-    let text = error.to_string();
-    text.contains("SAVEPOINT") && text.contains("does not exist")
+    matches!(error, DieselError::DatabaseError(_, information)
+        if information.message() == "SAVEPOINT queueable_handler does not exist")
 }

@@ -11,7 +11,7 @@ use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::leaves_out;
 use crate::handler::{Failure, Outcome, Panicked};
-use crate::row::{Details, Settlement, failure_text};
+use crate::row::{Details, Settlement};
 use crate::statement::{Change, QueueOn};
 
 /// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
@@ -23,6 +23,19 @@ pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration {
     session.lock_timeout().min(LOCK_TIMEOUT)
+}
+
+/// A conflict, or a lost connection, in a group.
+pub(crate) struct Interruption {
+    pub(crate) cause: String,
+    /// Whether the server has rolled the whole transaction back.
+    rolls_back: bool,
+}
+
+impl Interruption {
+    pub(crate) fn of<C: QueueConnection>(error: &DieselError) -> Self {
+        Interruption { cause: error.to_string(), rolls_back: C::rolls_back(error) }
+    }
 }
 
 /// A group in its transaction.
@@ -70,18 +83,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// The end of a group whose transaction may have been ended by the handler of this row.
     pub(crate) fn ended_by(&mut self, row: &GroupRow<Q::Key>, remainder: Remainder) -> GroupEnd<Q::Key> {
-        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
-        if let (None, Remainder::Postpone(cause)) = (&self.reservation, &remainder)
-            && C::rolls_back(cause)
-        {
-            return GroupEnd::Undone(UndoReason::Conflict(cause.clone()));
-        }
         GroupEnd::EndedByHandler {
             reservation: self.reservation.take(),
             before: std::mem::take(&mut self.decided),
             offender: Box::new(Offender { row: row.untouched(), remainder }),
             after: Vec::new(),
         }
+    }
+
+    /// The end of a group after an interruption of this row's that has cost it the savepoint.
+    pub(crate) fn interrupted(&mut self, row: &GroupRow<Q::Key>, by: Interruption) -> GroupEnd<Q::Key> {
+        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
+        if self.reservation.is_none() && by.rolls_back {
+            return GroupEnd::Undone(UndoReason::Conflict(by.cause));
+        }
+        self.ended_by(row, Remainder::Postpone(by.cause))
     }
 
     /// The end of a group whose transaction was ended by one of the handlers that have run.
@@ -92,19 +108,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
-    /// What a failure makes of its row; an error is the text of a conflict. The failure's `source` and `Drop` are the
-    /// user's code.
+    /// What a failure makes of its row; an error is an interruption. The failure's `source` and `Drop` are the user's code.
     pub(crate) fn judge(
         &mut self,
         tries: u32,
         failure: Failure,
         details: &Details,
-    ) -> Result<(Settlement, Change), String> {
+    ) -> Result<(Settlement, Change), Interruption> {
         let rules = self.plan.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
                 Some(error) if is_interruption::<C>(error) => {
-                    Err(failure_text(&*failure.error, rules.error_text_limit))
+                    Err(Interruption { cause: rules.texts.of(&*failure.error), rolls_back: C::rolls_back(error) })
                 }
                 _ => Ok(rules.after_failure(tries, &failure, details)),
             };

@@ -3,8 +3,6 @@
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::panic_text;
-
 /// Holds a value of the user's: a panic while it is dropped is logged, and changes nothing of what was written. Several in a
 /// row would end the process.
 pub(crate) struct PanicSafeDrop<T>(Option<T>);
@@ -38,7 +36,9 @@ impl<T> Drop for PanicSafeDrop<T> {
     fn drop(&mut self) {
         let value = self.0.take();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            tracing::error!(panic = panic_text(panic), "a value panicked when it was dropped");
+            // Its text was printed by the panic already, and is the application's.
+            std::mem::forget(panic);
+            tracing::error!("a value panicked when it was dropped");
         }
     }
 }

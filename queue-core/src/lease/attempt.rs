@@ -12,8 +12,8 @@ use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
 use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{
-    AttemptBody, AttemptError, Conclusion, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out, record,
-    settle_claimed,
+    AttemptBody, AttemptError, Conclusion, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out, in_transaction,
+    is_refusal, record, settle_claimed, tell_failed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::entity::{Retry, RetryPolicy, jittered};
@@ -22,7 +22,7 @@ use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Lease, LeaseEnd, LeaseHandler, Message, PanicSafeDrop, Panicked};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
-use crate::statement::{Change, QueueOn, Scope, literal, time_literal};
+use crate::statement::{Change, Next, QueueOn, Scope, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
@@ -56,6 +56,8 @@ enum Written {
     NotYet(String),
     /// The attempt failed, and that is to be recorded in another transaction.
     Failed(Settlement, Change),
+    /// The database refuses to write that on this row, for the reason that is said.
+    Refused(String),
     /// It took too long, and others have recorded that.
     GivenUp,
 }
@@ -235,12 +237,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         for tries in 1.. {
             let cause = match write() {
                 Ok(Written::Settled(settled)) => {
-                    self.row_backoff.end(&held.key);
+                    self.due_rows.is_written(&held.key);
                     return Turn::Settled(settled);
                 }
                 Ok(Written::Overtaken) => return Turn::Lost,
                 Ok(Written::Revoked) => return Turn::Interrupted,
                 Ok(Written::GivenUp) => return Turn::GivenUp,
+                Ok(Written::Refused(cause)) => {
+                    let what = "the database refuses to write the end of an attempt on row";
+                    log.warn(Q::ENTITY, &format!("{what} {:?}: {cause}", held.key));
+                    return Turn::Refused;
+                }
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
@@ -323,7 +330,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 Ok(match find_out::<Q, C>(session, &held.key, held.fence, settled, reached)? {
                     Conclusion::Settled(settled) => Written::Settled(settled),
                     Conclusion::Overtaken => Written::Overtaken,
-                    Conclusion::Interrupted => Written::NotYet(cause),
+                    Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => Written::NotYet(cause),
                 })
             }
         }
@@ -332,7 +339,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
     /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:
     /// the row is no longer as it was claimed.
     fn hold_at_once(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Option<bool>> {
-        let Fence { status, try_count, began: Some(began), change_count: None } = held.fence else { return Ok(None) };
+        let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
+            return Ok(None);
+        };
         if cfg!(queueable_planted) {
             return Ok(None);
         }
@@ -382,11 +391,35 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             Q::settle(connection, &held.key, held.fence, change)
         };
         match record(&mut **session, change, settle) {
-            Ok(1) => Ok(Written::Settled(settled)),
+            Ok(1) => {
+                tell_failed::<Q>(&held.key, change);
+                Ok(Written::Settled(settled))
+            }
             Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
-            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Written::NotYet(error.to_string())),
+            Err(error) if matches!(C::classify(&error), ErrorClass::Conflict | ErrorClass::NoRoom) => {
+                Ok(Written::NotYet(error.to_string()))
+            }
+            Err(error) if is_refusal::<C>(&error) => {
+                let cause = failure_text(&error, 500);
+                self.note_on_leased(session, held, &change.error)?;
+                Ok(Written::Refused(cause))
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Notes on a row what the database allows after it has refused to settle it: why, and that it waits. If it allows nothing,
+    /// the row becomes due when its lease ends.
+    fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<Q::Key>, text: &ErrorText) -> Result<(), Error> {
+        let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
+        for error in [text.clone(), ErrorText::Keep] {
+            let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
+            match in_transaction(connection, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
+                Err(error) if is_refusal::<C>(&error) => {}
+                noted => return noted.map(drop).map_err(Error::from),
+            }
+        }
+        Ok(try_writing::<Q, C>(connection, &held.key, held.fence)?)
     }
 }
 

@@ -8,7 +8,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::leased_rows::LeasedRow;
-use crate::attempt::{AttemptError, SettleRules, stored, tries_before};
+use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{claim_some, peek, update_then_select};
 use crate::entity::{Entity, QueueTable};
@@ -16,7 +16,7 @@ use crate::error::refused;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, Settlement, Status};
-use crate::statement::{Change, Claimed, Next, QueueOn, Scope};
+use crate::statement::{Change, Claimed, LeasedAtOnce, Next, QueueOn, Scope};
 
 /// How often a claim is begun anew whose token was another's too.
 const DRAWS: u32 = 5;
@@ -53,11 +53,13 @@ pub(crate) struct UncalledRow<Q: Entity> {
 pub(crate) struct ClaimedBatch<Q: Entity> {
     pub(crate) leased: Vec<LeasedMessage<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
-    pub(crate) settled: Vec<(Q::Key, Settlement)>,
+    pub(crate) settled: Vec<(Q::Key, Settlement, Change)>,
     /// Such rows where the claim had written the lease on them before it knew.
     pub(crate) decided: Vec<UncalledRow<Q>>,
+    /// How many rows have failed because their keys cannot be decoded.
+    pub(crate) set_aside: u64,
     /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without.
-    pub(crate) unwritable: Vec<(Q::Key, Option<DieselError>)>,
+    pub(crate) unwritable: Vec<(UnsettledRow<Q::Key>, Option<DieselError>)>,
     /// Whether the one statement was refused for rows that could then be written in steps.
     pub(crate) refuses_one_statement: bool,
 }
@@ -69,7 +71,8 @@ impl<Q: Entity> ClaimedBatch<Q> {
 
     /// How many rows the claim has found.
     pub(crate) fn rows(&self) -> usize {
-        self.leased.len() + self.settled.len() + self.decided.len() + self.unwritable.len()
+        let set_aside = usize::try_from(self.set_aside).unwrap_or(usize::MAX);
+        self.leased.len() + self.settled.len() + self.decided.len() + self.unwritable.len() + set_aside
     }
 }
 
@@ -89,7 +92,7 @@ where
     // run is left out, the time at which the row was due has to be known, which an update overwrites.
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
-    let locks = claim.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
+    let locks = claim.scope.only.is_some() || claim.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
     if claim.at_once {
         match lease_at_once(session, claim) {
             // The rows are leased, and nobody knows which ones.
@@ -99,6 +102,7 @@ where
             claimed => return claimed,
         }
     }
+    // By their keys, those that were surveyed are locked first too.
     match in_one_commit(session, claim, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
         Ok(Some(batch)) => {
             let refuses_one_statement = claim.at_once && batch.unwritable.is_empty() && !batch.is_empty();
@@ -154,6 +158,7 @@ fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
         leased: Vec::new(),
         settled: Vec::new(),
         decided: Vec::new(),
+        set_aside: 0,
         unwritable: Vec::new(),
         refuses_one_statement: false,
     }
@@ -162,10 +167,10 @@ fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
 /// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
 fn not_written<Q: Entity>(
     claim: &LeaseClaim<'_, Q::Key>,
-    key: Q::Key,
+    row: UnsettledRow<Q::Key>,
     written: QueryResult<usize>,
 ) -> QueryResult<Option<ClaimedBatch<Q>>> {
-    Ok((claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(key, written.err())], ..nothing() }))
+    Ok((claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(row, written.err())], ..nothing() }))
 }
 
 /// Whether a write took no effect on one of the rows, and that is the row's own fault.
@@ -188,11 +193,12 @@ where
     }
     let sent = Instant::now();
     let mut batch = nothing();
-    let leased = Q::lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
+    let LeasedAtOnce { rows: leased, undecodable } = Q::lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
     let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
     for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
         if began.is_none() {
-            batch.unwritable.push((key, None));
+            let due = due(&message);
+            batch.unwritable.push((UnsettledRow { key, fence, due, details }, None));
             continue;
         }
         if fence.status == Status::InProgress {
@@ -217,6 +223,11 @@ where
             }
         }
     }
+    // The others are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
+    batch.set_aside = set_leased_aside::<Q, C>(&mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
+        tracing::warn!(entity = Q::ENTITY, %error, "a row whose key cannot be decoded cannot be set aside");
+        0
+    });
     Ok(batch)
 }
 
@@ -247,6 +258,7 @@ where
     }
     let began = Some(Q::present(connection)?);
     for (key, fence, message, details) in rows {
+        let row = UnsettledRow { key: key.clone(), fence, due: due(&message), details: details.clone() };
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         if expired {
@@ -256,7 +268,8 @@ where
             status: Some(Status::InProgress),
             next: Some(Next::In(claim.lease)),
             try_count: Some(stored(before + 1)),
-            error: if expired { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep },
+            // A newer version took the row from its worker before this attempt: that is no failure.
+            error: if expired && before > 0 { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep },
             began,
             ..Change::default()
         };
@@ -264,22 +277,22 @@ where
             Err((settled, change)) => {
                 let written = Q::settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
-                    return not_written(claim, key, written);
+                    return not_written(claim, row, written);
                 }
                 written?;
-                batch.settled.push((key, settled));
+                batch.settled.push((key, settled, change));
             }
             Ok(message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
                 if !is_plain {
                     let written = Q::settle(connection, &key, fence, &leased);
                     if fails::<C>(&written, 1) {
-                        return not_written(claim, key, written);
+                        return not_written(claim, row, written);
                     }
                     written?;
                 }
                 if is_plain {
-                    plain.push((key.clone(), fence));
+                    plain.push(row);
                 }
                 let clock = Arc::new(LeaseClock::new(sent, claim.lease));
                 batch.leased.push(leased_from(key, fence, message, details, began, clock));
@@ -293,10 +306,10 @@ where
         began,
         ..Change::default()
     };
-    let rows: Vec<_> = plain.iter().map(|(key, fence)| (key, *fence)).collect();
+    let rows: Vec<_> = plain.iter().map(|row| (&row.key, row.fence)).collect();
     let written = Q::settle_many(connection, &rows, &change);
-    if let (true, Some((key, _))) = (fails::<C>(&written, rows.len()), plain.pop()) {
-        return not_written(claim, key, written);
+    if let (true, Some(row)) = (fails::<C>(&written, rows.len()), plain.pop()) {
+        return not_written(claim, row, written);
     }
     written?;
     Ok(Some(batch))
@@ -323,6 +336,7 @@ where
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut batch = nothing();
     for (key, fence, message, details) in panic_safe(rows) {
+        let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone() };
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
@@ -343,10 +357,10 @@ where
             Err((settled, change)) => {
                 let written = Q::settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
-                    return not_written(claim, key, written);
+                    return not_written(claim, row, written);
                 }
                 written?;
-                batch.settled.push((key, settled));
+                batch.settled.push((key, settled, change));
             }
             Ok(mut message) => {
                 message.1.next_attempt_time = None;
@@ -375,6 +389,11 @@ type PanicSafeRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
 
 fn panic_safe<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<PanicSafeRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
+}
+
+/// When a row was due, as far as that can be read.
+fn due<Q>(message: &Message<Q>) -> Option<crate::row::Instant> {
+    message.as_ref().ok().and_then(|message| message.1.next_attempt_time).map(Into::into)
 }
 
 /// The message of a row that was claimed in this state, or what becomes of it instead of an attempt.
@@ -408,12 +427,14 @@ fn leased_from<Q: Entity>(
 ) -> LeasedMessage<Q> {
     let before = tries_before(fence);
     let expired = fence.status == Status::InProgress;
+    let is_lost = expired && before > 0;
     let due = message.1.next_attempt_time.map(Into::into);
     let state = &mut message.1;
     state.status = Status::InProgress;
     state.next_attempt_time = None;
+    state.last_attempt_time = began.map(Into::into).or(state.last_attempt_time);
     state.try_count = stored(before + 1);
-    if expired {
+    if is_lost {
         state.last_attempt_error_message = Some(expired_in(before));
     }
     // Given back as it was, it would be one whose lease has expired, once more.
@@ -425,7 +446,7 @@ fn leased_from<Q: Entity>(
 
 /// The state of a claimed row under its lease.
 fn held_as(claimed: Fence, tries: u32, began: Option<crate::row::Instant>) -> Fence {
-    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed }
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed.at_any_time() }
 }
 
 fn expired_in(attempt: u32) -> String {
@@ -440,6 +461,7 @@ fn given_up(rules: &SettleRules, tries: u32, details: &Details) -> (Settlement, 
         try_count: Some(stored(tries)),
         attempted: true,
         error: ErrorText::Set(expired_in(tries)),
+        redact: rules.texts.redact.clone(),
         ..Change::default()
     };
     (Settlement::Failed, rules.failed_on_schedule(change, details))

@@ -12,14 +12,14 @@ use super::claim_style::ClaimStyle;
 use super::leased_rows::{LeasedRow, LeasedRows};
 use crate::attempt::{SettleRules, in_transaction, key_prefix};
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
-use crate::claim::{LowWater, RowBackoff};
+use crate::claim::DueRows;
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::fault::planted;
 use crate::handler::{LeaseEnd, LeaseHandler};
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
-use crate::row::{Settlement, failure_text};
+use crate::row::{FailureTexts, Settlement, failure_text};
 use crate::statement::{Change, Next, QueueOn, Scope};
 
 /// A leased row, for whoever records that its handler is late.
@@ -39,12 +39,9 @@ pub(crate) struct LeaseRunner<Q: Entity, C, H> {
     pub(crate) rules: SettleRules,
     pub(crate) key_prefix: String,
     pub(crate) leased_rows: LeasedRows<Q::Key>,
-    pub(crate) row_backoff: RowBackoff<Q::Key>,
-    pub(crate) low_water: LowWater,
+    pub(crate) due_rows: DueRows<Q::Key>,
     pub(crate) size: ClaimSize,
     pub(crate) style: ClaimStyle,
-    /// The stages that are served, if not all.
-    pub(crate) stages: Option<Vec<&'static str>>,
     pub(crate) skips_locked_rows: AtomicBool,
     pub(crate) can_lock: AtomicBool,
     /// Whether the answer of a claim by one statement could not be read: its rows are leased to nobody then. Or it was refused
@@ -60,7 +57,7 @@ pub(crate) struct LeaseRunner<Q: Entity, C, H> {
 impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
     pub(crate) fn new(
         handler: H,
-        error_text_limit: usize,
+        texts: FailureTexts,
         claim_batch: Option<u32>,
         style: ClaimStyle,
     ) -> Result<Self, Error> {
@@ -70,16 +67,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 settings: Q::SETTINGS,
                 options: Q::Queue::OPTIONS,
                 retry: Q::retry_policy(),
-                error_text_limit,
+                texts,
                 leased: true,
             },
             key_prefix: key_prefix::<Q, C>()?,
             leased_rows: LeasedRows::new(),
-            row_backoff: RowBackoff::new(),
-            low_water: LowWater::of::<Q, C>(),
+            due_rows: DueRows::of::<Q, C>(),
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
             style,
-            stages: None,
             skips_locked_rows: AtomicBool::new(false),
             can_lock: AtomicBool::new(false),
             claims_in_steps: AtomicBool::new(false),
@@ -115,7 +110,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
 
     /// Whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
-        let scope = Scope { stages: self.stages.as_deref(), ..Scope::ALL };
+        let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
         !self.claims_in_steps.load(Ordering::Relaxed)
             && leases_at_once::<Q, C>(self.skips_locked_rows.load(Ordering::Relaxed), scope)
     }
@@ -146,7 +141,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         });
         if let (Ok(_), Some(due)) = (&given, held.due) {
             // It may have been due below the mark.
-            self.low_water.fall(due);
+            self.due_rows.low_water.fall(due);
         }
         if let Err(error) = &given {
             // The row becomes due when its lease ends.

@@ -8,20 +8,24 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claim::{LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
+use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
 use super::claim_style::ClaimStyle;
 use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
-use crate::attempt::{ErasedRow, Runner, Slot, Turn, channel, check_claim, check_stages};
+use crate::attempt::{
+    AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
+    leave_alone, note_refusal, set_aside, tell_failed,
+};
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
 use crate::handler::{LeaseEnd, LeaseHandler};
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
-use crate::row::failure_text;
-use crate::statement::{QueueOn, Scope};
+use crate::row::{ErrorText, Settlement, failure_text};
+use crate::statement::QueueOn;
 
 /// After how many refusals of a claim by one statement none is sent any more.
 const REFUSALS: u32 = 3;
@@ -74,15 +78,35 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             return Ok(ready);
         }
         let limit = if self.is_exclusive() { 1 } else { self.size.next() };
-        let (passed_over, claim_floor) = (self.row_backoff.passed_over(), self.low_water.claim_floor());
+        loop {
+            let picked =
+                self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| self.has_no_claim(holder, log, &error))?;
+            let Some(rows) = picked else { return Err(Turn::Idle) };
+            let batch = self.claim(holder, log, limit, &rows)?;
+            match &rows.only {
+                // They are held, or not due any more.
+                Some(keys) if batch.is_empty() => self.due_rows.refused_rows.end(keys),
+                _ => return self.take_up(holder, log, batch, &rows),
+            }
+        }
+    }
+
+    /// Claims up to `limit` of these rows.
+    fn claim(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        limit: u32,
+        rows: &PickedRows<'_, Q::Key>,
+    ) -> Result<ClaimedBatch<Q>, Turn> {
         let claim = LeaseClaim {
             rules: &self.rules,
             lease: self.length(),
             limit,
             skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
             can_lock: self.can_lock.load(Ordering::Relaxed),
-            at_once: self.claims_at_once(),
-            scope: Scope { except: &passed_over, stages: self.stages.as_deref(), claim_floor: Some(&claim_floor) },
+            at_once: rows.only.is_none() && self.claims_at_once(),
+            scope: rows.scope(),
         };
         let writing = self.turn_to_write();
         let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
@@ -92,38 +116,79 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         {
             std::mem::forget(reads_all);
         }
+        let batch = claimed.map_err(|error| self.has_no_claim(holder, log, &error));
         drop(writing);
-        let batch = claimed.map_err(|error| {
-            log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(&error, 500)));
-            holder.close();
-            Turn::Trouble
-        })?;
+        let batch = batch?;
         self.size.has_claimed(limit, batch.rows());
         if claim.at_once {
             self.is_refused(batch.refuses_one_statement);
         }
+        Ok(batch)
+    }
+
+    /// Nothing was claimed, because the database did not answer as it should.
+    fn has_no_claim(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, error: &Error) -> Turn {
+        holder.close();
+        if let Error::Database(error) = error
+            && let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, error)
+        {
+            return turn;
+        }
+        log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(error, 500)));
+        Turn::Trouble
+    }
+
+    /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
+    fn refuse(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        row: &UnsettledRow<Q::Key>,
+        error: Option<DieselError>,
+    ) -> Turn {
+        let refused_rows = &self.due_rows.refused_rows;
+        let Some(error) = error else { return leave_alone::<Q>(refused_rows, log, row, KEPT, false) };
+        let pause = refused_rows.pause_of(&row.key);
+        let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
+        let _writing = self.turn_to_write();
+        let noted = holder.session().and_then(|session| Ok(note_refusal::<Q, C>(session, row, &text, pause)?));
+        match noted {
+            Ok(Conclusion::Refused { is_noted }) => {
+                leave_alone::<Q>(refused_rows, log, row, text.text().unwrap_or(KEPT), is_noted)
+            }
+            Ok(Conclusion::Kept) => leave_alone::<Q>(refused_rows, log, row, KEPT, false),
+            Ok(_) => Turn::Interrupted,
+            Err(error) => self.has_no_claim(holder, log, &error),
+        }
+    }
+
+    /// Puts the rows that a claim has brought where the workers take them, and takes the first.
+    fn take_up(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        batch: ClaimedBatch<Q>,
+        rows: &PickedRows<'_, Q::Key>,
+    ) -> Result<Ready<Q>, Turn> {
         if batch.is_empty() {
             return Err(Turn::Idle);
         }
         if batch.unwritable.is_empty() {
-            claim_floor.keep();
+            rows.claim_floor.keep();
         }
         fail_point!("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
-        for (key, error) in batch.unwritable {
-            // Whatever refused this row may refuse the others too: the worker waits a little.
-            let cause = error.map(|error| {
-                nothing_left = Turn::Trouble;
-                failure_text(&error, 500)
-            });
-            let cause = cause.as_deref().unwrap_or("a trigger keeps it from changing");
-            log.warn(Q::ENTITY, &format!("row {key:?} cannot be claimed: {cause}"));
-            self.row_backoff.skip_for_a_while(&key);
+        for (row, error) in batch.unwritable {
+            nothing_left = self.refuse(holder, log, &row, error);
         }
         let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
-        for (key, settled) in batch.settled {
+        for (key, settled, change) in batch.settled {
+            tell_failed::<Q>(&key, &change);
             tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled by the claim");
             ready.push_back((now, Ready::Settled(settled)));
+        }
+        for _ in 0..batch.set_aside {
+            ready.push_back((now, Ready::Settled(Settlement::Failed)));
         }
         for decided in batch.decided {
             self.leased_rows.add(decided.held.clone());
@@ -171,11 +236,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.low_water.probe_due::<Q, C>(connection, self.stages.as_deref(), thorough)
+        self.due_rows.probe_due::<Q, C>(connection, thorough)
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.low_water.probe::<Q, C>(connection, self.stages.as_deref())
+        self.due_rows.probe_low_water::<Q, C>(connection)
     }
 
     fn turn(
@@ -218,7 +283,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
     }
 
     fn has_interrupted(&self) -> bool {
-        self.row_backoff.any()
+        self.due_rows.row_backoff.any()
     }
 
     fn has_more_claimed(&self) -> bool {
@@ -238,11 +303,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
     }
 
     fn use_low_water_at_once(&mut self) {
-        self.low_water.use_at_once();
+        self.due_rows.low_water.use_at_once();
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.stages = Some(stages);
+        self.due_rows.serve_stages(stages);
     }
 
     fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {

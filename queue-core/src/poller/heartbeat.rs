@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::shared::{PollerShared, ThreadGuard};
@@ -27,21 +29,26 @@ impl<C: QueueConnection> Heartbeat<C> {
         Some(Heartbeat { shared: shared.clone(), pause: pause.max(SHORTEST) })
     }
 
-    /// Beats until every worker has left, or is left behind.
-    pub(crate) fn run(self) {
+    /// Beats until every worker has left, or is left behind. `has_tried` is dropped when it has tried to open its session.
+    pub(crate) fn run(self, has_tried: Sender<()>) {
         let shared = &*self.shared;
         let _thread_guard = ThreadGuard(shared);
         // A lock that is held for long must not keep the other leases from being extended.
+        let timeout = self.pause.max(Duration::from_secs(1));
         let limits = SessionLimits {
             lock_timeout: shared.limits.lock_timeout.min(self.pause),
-            timeout: self.pause.max(Duration::from_secs(1)),
+            timeout,
+            statement_timeout: timeout,
             attempts: false,
         };
-        let mut holder = SessionHolder::new(shared.pool.clone(), shared.settings.pool_timeout.min(self.pause), limits);
+        let mut holder =
+            SessionHolder::new(shared.connections.clone(), shared.settings.pool_timeout.min(self.pause), limits);
         // At once: later the application may have taken every other connection. A beat tries again, and tells why not.
         let _ = holder.session();
+        drop(has_tried);
         loop {
             let is_stopping = shared.is_stopping();
+            holder.move_to_file(shared.files.load(Ordering::Acquire));
             for_each_runner(shared, &mut holder, |runner, holder| runner.heartbeat(holder, &shared.log, is_stopping));
             if shared.has_revoked() {
                 return for_each_runner(shared, &mut holder, |runner, holder| {

@@ -7,6 +7,7 @@ mod listener;
 mod poll_timer;
 mod poller;
 mod preflight;
+mod reentrance;
 mod replace_stuck;
 mod scout;
 mod serve;

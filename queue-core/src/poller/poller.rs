@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
 use super::preflight::{check_entities, check_pool, check_tables, window_gates};
+use super::reentrance::check_reentrance;
 use super::scout::Scout;
 use super::serve::HandlerFor;
 use super::settings::PollerSettings;
@@ -19,11 +20,13 @@ use super::shared::{PollerShared, spawn};
 use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::{Runner, Tally};
-use crate::backend::{QueueConnection, SessionLimits};
+use crate::backend::{Connections, QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::entity::{Entity, HasStages, Window};
 use crate::error::Error;
 use crate::lease::ClaimStyle;
+use crate::log::RateLimitedLog;
+use crate::redact::Redact;
 use crate::row::Stage;
 use crate::statement::QueueOn;
 
@@ -31,6 +34,10 @@ use crate::statement::QueueOn;
 type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Runner<C>>, Error> + Send>;
+
+/// How long a statement may take at least. A claim and a probe have to walk over all that an old snapshot keeps, however little
+/// time a handler is given; a handler's own statement ends with its session, which the scout ends when its time is over.
+const LEAST_STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
 /// [`run_until_idle`](Poller::run_until_idle).
@@ -54,7 +61,7 @@ type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Runner<C>
 /// ```
 #[must_use = "a poller does nothing until it is started"]
 pub struct Poller<C: QueueConnection> {
-    pub(crate) pool: Pool<ConnectionManager<C>>,
+    pub(crate) connections: Connections<C>,
     pub(crate) settings: PollerSettings,
     served: Vec<ServeLater<C>>,
 }
@@ -66,12 +73,46 @@ impl<C: QueueConnection> Poller<C> {
     /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
     /// own and are closed, not given back.
     ///
+    /// On PostgreSQL the sessions have the `application_name` `queueable`, unless the URL, the environment or the role gives
+    /// another. MySQL and MariaDB take a program's name when it connects, and Diesel's connections give none.
+    ///
+    /// The pool belongs to the application, and r2d2 logs each of its failed tries: see
+    /// [`PoolErrorLog`](crate::PoolErrorLog) for less.
+    ///
     /// A handler that goes on past its timeout loses its session, and its failure is recorded. The thread cannot be ended:
     /// another worker takes its place, with one more connection of the pool, up to
     /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
     /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
-        Poller { pool, settings: PollerSettings::default(), served: Vec::new() }
+        Poller::of(Connections::Pool(pool))
+    }
+
+    /// A poller that serves nothing yet, with connections of its own beside the application's pool: each worker keeps one for
+    /// as long as the poller runs, the poller itself keeps one more, and so do the leases.
+    ///
+    /// After an outage it works again within a second. A pool may take longer, because it tries to connect after pauses that
+    /// grow to half its `connection_timeout`: with r2d2's default of 30 seconds, to 15.
+    ///
+    /// How long a connection attempt may take is a matter of the URL, for example `connect_timeout=2` on PostgreSQL.
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::ConnectionManager;
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn main() -> Result<(), queueable::Error> {
+    /// let manager = ConnectionManager::<SqliteConnection>::new("app.sqlite");
+    /// let handle = Poller::with_own_connections(manager).serve::<Payment>(charge).start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_own_connections(manager: ConnectionManager<C>) -> Self {
+        Poller::of(Connections::Manager(Arc::new(manager)))
+    }
+
+    fn of(connections: Connections<C>) -> Self {
+        Poller { connections, settings: PollerSettings::default(), served: Vec::new() }
     }
 
     /// Serves an entity with a handler, which is what the entity's mode wants: a [`Handler`](crate::Handler) or a closure,
@@ -188,7 +229,30 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
     pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.settings.crash_directory = directory.into();
+        self.settings.crash_directory = Some(directory.into());
+        self
+    }
+
+    /// Rewrites the text of each failure before it is stored on a row or logged at any level, in all modes: what an error says may
+    /// quote what a user has written, and a database quotes values of the row.
+    ///
+    /// Passwords in URLs (`scheme://user:password@host`) and settings (`password=..`) are hidden in any case. If the function
+    /// panics, the text says so and nothing else. What a handler logs by itself, and what a panic prints, is not the poller's.
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let hide_digits = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "#");
+    /// let poller = Poller::new(pool).serve::<Payment>(charge).redact(hide_digits);
+    /// # }
+    /// ```
+    pub fn redact(mut self, redact: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.settings.redact = Some(Redact::new(redact));
         self
     }
 
@@ -207,6 +271,9 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     /// Checks the live tables and the server, then starts the workers.
+    ///
+    /// It tells `tracing` of its start and its stop at INFO, of each row that becomes `FAILED` at WARN, with its key, tries and
+    /// text, and of trouble at WARN, a line for each cause and second.
     ///
     /// # Errors
     ///
@@ -227,7 +294,8 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Poller::start).
+    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end it would wait for: one of the same
+    /// queue, on SQLite of any queue in the same file, except in a call under a lease.
     pub fn run_until_idle(self) -> Result<Tally, Error> {
         let mut handle = self.start_for(Purpose::UntilIdle)?;
         let scout = handle.threads.swap_remove(0);
@@ -237,7 +305,7 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
-        let Poller { pool, settings, served } = self;
+        let Poller { connections, settings, served } = self;
         if served.is_empty() {
             let (setting, found) = ("the number of entities served", "0".to_owned());
             return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
@@ -251,16 +319,29 @@ impl<C: QueueConnection> Poller<C> {
             runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
         }
         check_entities(&runners)?;
-        check_pool(&settings, &runners, pool.max_size())?;
+        check_pool(&settings, &runners, connections.max_size())?;
         let window_gates = window_gates(&runners, &settings)?;
         let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
-        let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, attempts: true };
-        let database = check_tables(&pool, &settings, limits, &runners)?;
+        let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
+        let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true };
+        let database = check_tables(&connections, &settings, limits, &runners)?;
+        if purpose == Purpose::UntilIdle {
+            check_reentrance(&database, &runners)?;
+        }
         let queues = runners.iter().filter_map(|runner| runner.recorded_as()).map(str::to_owned).collect();
-        let crashes = Crashes::open(settings.crash_accounting, &settings.crash_directory, &database, queues)?;
+        let log = RateLimitedLog::new(settings.redact.clone());
+        let directory = settings.crash_directory.as_deref();
         // Before the first claim: this process may be the one that starts in a crashed one's place.
-        crashes.adopt();
-        let shared = Arc::new(PollerShared::new(pool, settings, limits, runners, window_gates, crashes));
+        let crashes = Crashes::open(settings.crash_accounting, directory, &database, queues, log)?;
+        let shared = Arc::new(PollerShared::new(
+            connections,
+            database.clone(),
+            settings,
+            limits,
+            runners,
+            window_gates,
+            crashes,
+        ));
         let wake_signal = WakeSignal::new();
         let mut handle = PollerHandle {
             threads: Vec::new(),
@@ -268,14 +349,27 @@ impl<C: QueueConnection> Poller<C> {
         };
         let scout =
             Scout::new(shared.clone(), wake_signal.clone(), Listener::new(&shared)?, purpose == Purpose::UntilIdle);
-        handle.threads.push(spawn(&shared, "queueable-scout".to_owned(), move || scout.run())?);
+        // Each thread drops its end when it has its session, or has said that it could not have one: later the application may
+        // have taken every other connection. Without the scout and the heartbeat no worker is of any use.
+        let (has_tried, have_tried) = mpsc::channel::<()>();
+        let scouts = has_tried.clone();
+        handle.threads.push(spawn(&shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
         if let Some(heartbeat) = Heartbeat::new(&shared) {
-            handle.threads.push(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run())?);
+            let heartbeats = has_tried.clone();
+            handle.threads.push(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
         }
+        drop(has_tried);
+        while have_tried.recv().is_ok() {}
+        let (has_tried, have_tried) = mpsc::channel::<()>();
         for number in 0..shared.settings.workers {
             let worker = Worker::new(shared.clone(), wake_signal.clone());
-            handle.threads.push(spawn(&shared, format!("queueable-{number}"), move || worker.run())?);
+            let has_tried = Some(has_tried.clone());
+            handle.threads.push(spawn(&shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
         }
+        drop(has_tried);
+        while have_tried.recv().is_ok() {}
+        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.entity()).collect();
+        tracing::info!(?entities, workers = shared.settings.workers, database, "the poller has started");
         Ok(handle)
     }
 }
@@ -342,7 +436,16 @@ impl PollerHandle {
                 let _ = thread.join();
             }
         }
-        Shutdown { tally: self.control.tally(), rolled_back }
+        let tally = self.control.tally();
+        tracing::info!(
+            succeeded = tally.succeeded,
+            retried = tally.retried,
+            failed = tally.failed,
+            rolled_back,
+            left_running = !all_left,
+            "the poller has stopped"
+        );
+        Shutdown { tally, rolled_back }
     }
 }
 

@@ -3,12 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool};
-
 use super::settings::PollerSettings;
 use super::window_gate::WindowGate;
 use crate::attempt::Runner;
-use crate::backend::{ErrorClass, QueueConnection, Session, SessionLimits};
+use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits};
 use crate::entity::jittered;
 use crate::error::Error;
 
@@ -18,11 +16,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) fn check_pool<C: QueueConnection>(
     settings: &PollerSettings,
     runners: &[Box<dyn Runner<C>>],
-    pool_size: u32,
+    pool_size: Option<u32>,
 ) -> Result<(), Error> {
     let has_leases = runners.iter().any(|runner| runner.heartbeat_interval().is_some());
     let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
-    if usize::try_from(pool_size).is_ok_and(|size| size < needed) {
+    if let Some(pool_size) = pool_size
+        && usize::try_from(pool_size).is_ok_and(|size| size < needed)
+    {
         let expected = if has_leases {
             "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
         } else {
@@ -63,14 +63,14 @@ pub(crate) fn window_gates<C: QueueConnection>(
 /// Who meets another writer on SQLite, or a conflict elsewhere, is told that at once now and then, however patient the session
 /// is: nothing was written, so it is asked again, for as long as a lock may be waited for.
 pub(crate) fn check_tables<C: QueueConnection>(
-    pool: &Pool<ConnectionManager<C>>,
+    connections: &Connections<C>,
     settings: &PollerSettings,
     limits: SessionLimits,
     runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
     let begun = Instant::now();
     loop {
-        match check_tables_once(pool, settings, limits, runners) {
+        match check_tables_once(connections, settings, limits, runners) {
             Err(Error::Database(error))
                 if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
             {
@@ -82,12 +82,12 @@ pub(crate) fn check_tables<C: QueueConnection>(
 }
 
 fn check_tables_once<C: QueueConnection>(
-    pool: &Pool<ConnectionManager<C>>,
+    connections: &Connections<C>,
     settings: &PollerSettings,
     limits: SessionLimits,
     runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
-    let mut session = Session::open(pool, settings.pool_timeout, limits)?;
+    let mut session = Session::open(connections, settings.pool_timeout, limits)?;
     let mut findings = Vec::new();
     for runner in runners {
         findings.extend(runner.check(&mut session)?);

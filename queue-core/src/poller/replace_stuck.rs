@@ -44,7 +44,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     }
     slot.replace();
     let worker = Worker::new(shared.clone(), wake_signal.clone());
-    match spawn(shared, "queueable-substitute".to_owned(), move || worker.run()) {
+    match spawn(shared, "queueable-substitute".to_owned(), move || worker.run(None)) {
         Ok(thread) => shared.keep_replacement(thread),
         Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),
     }

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::listener::Listener;
@@ -9,7 +11,7 @@ use super::poll_timer::PollTimer;
 use super::replace_stuck::replace_stuck;
 use super::shared::{PollerShared, ThreadGuard};
 use super::wake::{WakeReasons, WakeSignal};
-use crate::backend::{QueueConnection, SessionHolder};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
 use crate::claim::PROBE_INTERVAL;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
@@ -25,7 +27,7 @@ const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 
 /// How the scout backs off from a database in trouble.
-const BACKOFF: Retry = Retry::exponential(Duration::from_millis(100)).max(Duration::from_secs(2));
+const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duration::from_millis(400));
 
 /// How long the scout rests after a panic of its own.
 const RESTART: Duration = Duration::from_secs(1);
@@ -56,25 +58,33 @@ impl<C: QueueConnection> Scout<C> {
         Scout { shared, wake_signal, listener, until_idle }
     }
 
-    /// Looks until the poller stops, or, if that was asked for, until nothing is due.
-    pub(crate) fn run(mut self) {
+    /// Looks until the poller stops, or, if that was asked for, until nothing is due. `has_tried` is dropped when it has tried to
+    /// open its session.
+    pub(crate) fn run(mut self, has_tried: Sender<()>) {
         let shared = self.shared.clone();
         let _thread_guard = ThreadGuard(&*shared);
         // A panic is ours or the driver's. Without a scout nothing that becomes due would be worked.
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared))) {
+        let mut has_tried = Some(has_tried);
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared, &mut has_tried))) {
             shared.log.warn("poller", &format!("the scout panicked, and begins anew: {}", panic_text(panic)));
             shared.pause(RESTART);
         }
     }
 
-    fn watch(&mut self, shared: &PollerShared<C>) {
+    fn watch(&mut self, shared: &PollerShared<C>, has_tried: &mut Option<Sender<()>>) {
         let now = Instant::now();
         let mut timers: Vec<_> = shared.runners.iter().map(|_| PollTimer::new(now)).collect();
         let mut holder = shared.scouts_session_holder();
+        // What keeps it from opening is told by the first probe.
+        let has_tried = has_tried.take();
+        let _ = holder.session();
+        drop(has_tried);
         let mut next_adoption = now;
+        let mut file = None;
         while !shared.is_stopping() {
             if next_adoption <= Instant::now() {
                 shared.crashes.adopt();
+                self.follow_file(&mut holder, &mut file);
                 next_adoption = Instant::now() + shared.settings.poll_interval.max(SHORTEST_ADOPTION);
             }
             for (runner, timer) in timers.iter_mut().enumerate() {
@@ -103,6 +113,25 @@ impl<C: QueueConnection> Scout<C> {
             }
             let reasons = self.wait(&mut holder, &mut timers);
             self.answer(reasons, &mut timers);
+        }
+    }
+
+    /// Goes on in the file that has taken the place of the database's, as when a backup is restored: a connection that is open
+    /// stays with the old one, which has no name any more.
+    fn follow_file(&self, holder: &mut SessionHolder<C>, file: &mut Option<(u64, u64)>) {
+        let shared = &*self.shared;
+        if !<C::Backend as QueueBackend>::ONE_WRITER {
+            return;
+        }
+        // Trouble with the session is the next probe's to tell.
+        let Ok(Ok(Some(found))) = holder.session().map(|session| session.file_identity()) else { return };
+        if file.replace(found).is_some_and(|before| before != found) {
+            let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
+                        while the queue ran, what was committed to the old one since its copy was made is lost";
+            shared.log.warn("poller", text);
+            shared.connections.close_idle();
+            let files = shared.files.fetch_add(1, Ordering::AcqRel) + 1;
+            holder.move_to_file(files);
         }
     }
 

@@ -34,7 +34,7 @@ where
     H: Handler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?)))
+        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(Box::new(self), settings.failure_texts())?)))
     }
 }
 
@@ -45,7 +45,7 @@ where
     H: Handler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let runner = TransactionRunner::<Q, C>::new(Box::new(self), settings.error_text_limit)?;
+        let runner = TransactionRunner::<Q, C>::new(Box::new(self), settings.failure_texts())?;
         Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
     }
 }
@@ -57,7 +57,12 @@ where
     H: LeaseHandler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let PollerSettings { error_text_limit, claim_batch, claim_style, .. } = *settings;
-        Ok(BoxedRunner(Box::new(LeaseRunner::<Q, C, H>::new(self, error_text_limit, claim_batch, claim_style)?)))
+        let PollerSettings { claim_batch, claim_style, .. } = *settings;
+        Ok(BoxedRunner(Box::new(LeaseRunner::<Q, C, H>::new(
+            self,
+            settings.failure_texts(),
+            claim_batch,
+            claim_style,
+        )?)))
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::crash::{CrashAccounting, default_directory};
+use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
 use crate::lease::ClaimStyle;
-use crate::row::HORIZON;
+use crate::redact::Redact;
+use crate::row::{FailureTexts, HORIZON};
 
 /// The poller's settings, with every default in one place.
 ///
@@ -63,12 +64,23 @@ pub struct PollerSettings {
     /// How rows are found out whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,
     /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. It is created when it is
-    /// not there. Default `queueable` in the system's directory for temporary files, because that is on every machine.
+    /// not there, also when it is cleaned away later.
     ///
-    /// A process finds what a dead one has left in the same directory. Name one that outlives the process, which that of
-    /// a container may not. Several applications may share it: they are told apart by the names of their databases, on
-    /// SQLite by its file. Where databases on several servers have one name and the same tables, give each a directory.
-    pub crash_directory: PathBuf,
+    /// Default none: `queueable` in the state directory of the service (`$STATE_DIRECTORY`, as systemd sets it by
+    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`), else `queueable-<number of the
+    /// user>` in the system's directory for temporary files. A place that cannot be used, or that somebody else has a hand
+    /// in, is passed over. A line at level INFO says at start which one it is, and whether there were records.
+    ///
+    /// A process finds what a dead one has left in the same directory. Name one that outlives the process: that of a
+    /// container may not, nor the directory for temporary files of a service with `PrivateTmp`. Several applications may
+    /// share it, also those of several users if it is sticky (`chmod 1777`): they are told apart by the names of their
+    /// databases, on SQLite by its file. Where databases on several servers have one name and the same tables, give each a
+    /// directory. A directory that is named and cannot be used is refused at start.
+    pub crash_directory: Option<PathBuf>,
+    /// Rewrites the text of each failure before it is stored on a row or logged, see [`Poller::redact`](crate::Poller::redact).
+    /// Default none. It is no part of a configuration file.
+    #[serde(skip)]
+    pub redact: Option<Redact>,
     #[doc(hidden)]
     #[serde(skip)]
     pub low_water_at_once: bool,
@@ -91,7 +103,8 @@ impl Default for PollerSettings {
             window: None,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
-            crash_directory: default_directory(),
+            crash_directory: None,
+            redact: None,
             low_water_at_once: false,
             prefetch_at_once: false,
         }
@@ -99,6 +112,11 @@ impl Default for PollerSettings {
 }
 
 impl PollerSettings {
+    /// How the texts of failures are made.
+    pub(crate) fn failure_texts(&self) -> FailureTexts {
+        FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() }
+    }
+
     /// Checks each setting by itself.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });

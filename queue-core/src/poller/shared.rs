@@ -5,12 +5,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool};
-
 use super::settings::PollerSettings;
 use super::window_gate::WindowGate;
 use crate::attempt::{Runner, Slot, Tally, Turn};
-use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::backend::{Connections, QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
 use crate::lock::unpoisoned;
@@ -19,7 +17,9 @@ use crate::row::failure_text;
 
 /// The shared state of a poller.
 pub(crate) struct PollerShared<C: QueueConnection> {
-    pub(crate) pool: Pool<ConnectionManager<C>>,
+    pub(crate) connections: Connections<C>,
+    /// The name of the database in which the queues are.
+    pub(crate) database: Arc<str>,
     pub(crate) settings: PollerSettings,
     pub(crate) limits: SessionLimits,
     pub(crate) runners: Vec<Box<dyn Runner<C>>>,
@@ -31,6 +31,8 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
     pub(crate) stopping: AtomicBool,
+    /// How often another file has taken the place of the database's.
+    pub(crate) files: AtomicU64,
     board: Mutex<WorkBoard>,
     /// Waited for by workers without work.
     work: Condvar,
@@ -82,7 +84,8 @@ pub(crate) struct TurnPermit {
 
 impl<C: QueueConnection> PollerShared<C> {
     pub(crate) fn new(
-        pool: Pool<ConnectionManager<C>>,
+        connections: Connections<C>,
+        database: String,
         settings: PollerSettings,
         limits: SessionLimits,
         mut runners: Vec<Box<dyn Runner<C>>>,
@@ -109,9 +112,11 @@ impl<C: QueueConnection> PollerShared<C> {
             slots: Mutex::default(),
             replacements: Mutex::default(),
             crashes,
-            log: RateLimitedLog::default(),
+            log: RateLimitedLog::new(settings.redact.clone()),
             stopping: AtomicBool::new(false),
-            pool,
+            files: AtomicU64::new(0),
+            connections,
+            database: database.into(),
             settings,
             limits,
             runners,
@@ -168,13 +173,13 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// A worker's line to the database.
     pub(crate) fn session_holder(&self) -> SessionHolder<C> {
-        SessionHolder::new(self.pool.clone(), self.settings.pool_timeout, self.limits)
+        SessionHolder::new(self.connections.clone(), self.settings.pool_timeout, self.limits)
     }
 
     /// The scout's line to the database.
     pub(crate) fn scouts_session_holder(&self) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        SessionHolder::new(self.pool.clone(), self.settings.pool_timeout, limits)
+        SessionHolder::new(self.connections.clone(), self.settings.pool_timeout, limits)
     }
 
     /// Waits for the process's turn to write, where the database has one writer.
@@ -357,7 +362,7 @@ impl<C: QueueConnection> PollerShared<C> {
         slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
-            match Session::open(&self.pool, self.settings.pool_timeout, self.limits) {
+            match Session::open(&self.connections, self.settings.pool_timeout, self.limits) {
                 Ok(mut killer) => {
                     sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
                 }

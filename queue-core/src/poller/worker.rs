@@ -2,18 +2,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use super::reentrance::InTurn;
 use super::shared::{PollerShared, ThreadGuard, TurnPermit};
 use super::wake::WakeSignal;
 use crate::attempt::{Slot, Turn};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::exclusive_run;
 use crate::entity::{Retry, RetryPolicy, jittered};
+use crate::error::panic_text;
+use crate::row::failure_text;
 
-/// How a worker backs off from a database in trouble: from 50 milliseconds to 2 seconds, so that it is back within
-/// seconds of the database.
-const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duration::from_secs(2));
+/// How a worker backs off from a database in trouble: from 25 to 400 milliseconds, at random up to twice as long, so that it is
+/// back within a second of the database.
+const BACKOFF: Retry = Retry::exponential(Duration::from_millis(25)).max(Duration::from_millis(400));
 
 /// A worker before it starts.
 pub(crate) struct Worker<C: QueueConnection> {
@@ -28,12 +33,15 @@ impl<C: QueueConnection> Worker<C> {
         Worker { shared, wake_signal, slot }
     }
 
-    /// Takes turns until the poller stops, or another thread has taken this one's place.
-    pub(crate) fn run(self) {
+    /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when it has tried
+    /// to open its session.
+    pub(crate) fn run(self, has_tried: Option<Sender<()>>) {
         let shared = &*self.shared;
         // Before the session's holder, so that it outlives it: a thread that has left holds no session.
         let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.session_holder();
+        self.try_to_open(&mut holder);
+        drop(has_tried);
         let mut troubles = 0;
         while let Some(permit) = self.next_turn(&mut holder) {
             let mut turn = self.take_turn(&mut holder, permit.runner, false);
@@ -57,8 +65,27 @@ impl<C: QueueConnection> Worker<C> {
         shared.remove_slot(&self.slot);
     }
 
-    /// Waits for a turn, in no transaction: the next one may have begun with the end of the last message.
+    /// Opens the session, if there is none. Returns whether there is one.
+    fn try_to_open(&self, holder: &mut SessionHolder<C>) -> bool {
+        let opened = catch_unwind(AssertUnwindSafe(|| holder.session_as_it_is().map(drop)));
+        let text = match opened {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => failure_text(&error, 500),
+            Err(panic) => panic_text(panic),
+        };
+        self.shared.log.warn("poller", &format!("a worker has no session, and the others go on: {text}"));
+        false
+    }
+
+    /// Waits for a turn, in no transaction: the next one may have begun with the end of the last message. A worker without a
+    /// session asks for none, so that it keeps no work from those that have one.
     fn next_turn(&self, holder: &mut SessionHolder<C>) -> Option<TurnPermit> {
+        for tries in 1.. {
+            if self.shared.is_stopping() || holder.open_session().is_some() || self.try_to_open(holder) {
+                break;
+            }
+            self.shared.pause(jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64()));
+        }
         let at_once = self.shared.find_work();
         if at_once.is_some() {
             return at_once;
@@ -79,7 +106,8 @@ impl<C: QueueConnection> Worker<C> {
             let Some(permit) = exclusive_run::enter(alone, || shared.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_concurrency(permit.concurrency());
             slot.set_gate_number(permit.number());
-            Some((shared.turn_to_write(), permit))
+            let in_turn = InTurn::of(&shared.database, shared.runners[runner].queue());
+            Some((shared.turn_to_write(), permit, in_turn))
         } else {
             None
         };
@@ -89,6 +117,7 @@ impl<C: QueueConnection> Worker<C> {
         {
             return Turn::Idle;
         }
+        holder.move_to_file(shared.files.load(Ordering::Acquire));
         holder.stay(!alone && shared.is_only_work(runner));
         let claimed = || {
             shared.found_work(runner);

@@ -1,5 +1,8 @@
 //! The calls that change or remove the rows that a filter picks, at once.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use chrono::{DateTime, Utc};
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
@@ -8,7 +11,7 @@ use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
@@ -40,7 +43,8 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::postpone_until(time.into()))
     }
 
-    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay. A row that a
+    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay, except those of
+    /// a finished row that the application's own SQL has made due: it becomes `NOT_ATTEMPTED`, as it is enqueued anew. A row that a
     /// worker holds under a lease is worked to the end of the attempt, and not retried; of an exclusive entity it is left alone.
     /// A row without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
     ///
@@ -69,7 +73,8 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
-    /// `NOT_ATTEMPTED` and the tries start anew. Skipped rows are left alone. A row that is sent again keeps its
+    /// `NOT_ATTEMPTED`, the tries start anew, and a row with stages begins with the first one. Skipped rows are left alone. A
+    /// row that is sent again keeps its
     /// [idempotency key](crate::Message::idempotency_key).
     ///
     /// # Errors
@@ -79,12 +84,13 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::rerun())
+        self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
     }
 
     /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from
-    /// it, and what its call answers is not written. Rows with `SUCCESS` are left alone; rows that were
-    /// never enqueued are skipped too, which keeps them out of later bulk operations.
+    /// it, and what its call answers is not written; of an exclusive entity it is left alone. Rows with `SUCCESS` are left
+    /// alone, unless they are pending, as for the next run on their schedule; rows that were never enqueued are skipped too,
+    /// which keeps them out of later bulk operations.
     ///
     /// # Errors
     ///
@@ -93,10 +99,11 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        self.change(connection, &operation::skip())
+        self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
     }
 
-    /// Deletes the rows themselves, whatever their state.
+    /// Deletes the rows themselves, whatever their state. Only a row of an exclusive entity that a worker holds under a lease is
+    /// left alone.
     ///
     /// # Errors
     ///
@@ -105,13 +112,10 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     where
         Self: ChangeOn<C::Connection>,
     {
-        let operation = operation::delete();
-        held_on_conflict::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(
-            self.wait,
-            |connection, _| {
-                operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
-            },
-        ))
+        let operation = operation::delete(&Q::Queue::OPTIONS);
+        in_transaction(connection.as_queue_connection(), self.wait, |connection, _| {
+            operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
+        })
     }
 
     /// Changes the rows in one transaction.
@@ -124,13 +128,45 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         Self: ChangeOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
-        let rows = held_on_conflict::<C::Connection, _>(connection.with_lock_wait(self.wait, |connection, alone| {
+        let rows = in_transaction(connection, self.wait, |connection, alone| {
             let mut kinds = operation.0.iter();
             kinds.try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
-        }))?;
+        })?;
         wake::announce::<Q::Queue>();
         Ok(rows)
     }
+}
+
+/// How often an operation is tried anew that lost against other transactions.
+const TRIES: u32 = 5;
+
+/// How long is waited before that; up to twice as long.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs `change` in a transaction in which no statement waits longer than `wait` for a lock. One of its own is tried anew after
+/// a conflict, as a deadlock with an attempt is, for as long as a lock may be waited for; what the caller has done in a
+/// transaction nobody else can repeat.
+pub(crate) fn in_transaction<C: QueueConnection, T>(
+    connection: &mut C,
+    wait: Duration,
+    mut change: impl FnMut(&mut C, bool) -> QueryResult<T>,
+) -> Result<T, Error> {
+    let begun = Instant::now();
+    for _ in 1..TRIES {
+        let mut is_own = false;
+        let changed = connection.with_lock_wait(wait.saturating_sub(begun.elapsed()), |connection, alone| {
+            is_own = alone;
+            change(connection, alone)
+        });
+        match changed {
+            // Whoever has waited for a lock has done so for the whole time.
+            Err(error) if is_own && C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < wait => {
+                thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
+            }
+            changed => return held_on_conflict::<C, _>(changed),
+        }
+    }
+    held_on_conflict::<C, _>(connection.with_lock_wait(wait.saturating_sub(begun.elapsed()), change))
 }
 
 pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) -> Result<T, Error> {

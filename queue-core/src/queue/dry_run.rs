@@ -50,7 +50,7 @@ pub struct Preview<Q> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PreviewedRow<Q> {
-    /// The primary key, as `Debug` writes it.
+    /// The primary key, as `Debug` writes it, if it can be decoded.
     pub key: String,
     /// The status, also one that is none of ours.
     pub status: String,
@@ -121,9 +121,9 @@ dry_runs! {
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
     stop() = operation::stop(&Q::Queue::OPTIONS);
     resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
-    rerun() = operation::rerun();
-    skip() = operation::skip();
-    delete() = operation::delete();
+    rerun() = operation::rerun(&Q::Queue::OPTIONS);
+    skip() = operation::skip(&Q::Queue::OPTIONS);
+    delete() = operation::delete(&Q::Queue::OPTIONS);
     purge(older_than: Duration) = operation::purge(older_than);
     enqueue_existing() = operation::enqueue_existing();
 }
@@ -217,7 +217,7 @@ impl<Q: Entity> From<SampleRow<Q>> for PreviewedRow<Q> {
             None => (None, None, None, None),
         };
         PreviewedRow {
-            key: format!("{key:?}"),
+            key: key.ok().map_or_else(|| "(cannot be decoded)".to_owned(), |(key,)| format!("{key:?}")),
             status,
             try_count,
             next_attempt_time: next.map(Into::into),

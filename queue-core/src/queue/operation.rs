@@ -46,14 +46,31 @@ pub(crate) fn postpone_until(time: Instant) -> Operation<Change> {
 
 pub(crate) fn stop(options: &Options) -> Operation<Change> {
     let stop = Change { next: Some(Next::Never), ..Change::default() };
-    let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..stop.clone() };
-    let mut pending = vec![StateCondition::Pending];
-    if options.exclusive {
-        // A row without a lease's end would not keep the next one from being worked beside it.
-        pending.push(StateCondition::NotLeased);
+    // A finished row that is pending was made due by the application's own SQL: it is enqueued anew, and would look finished
+    // once it has no time. A row that waits for the next run on its schedule has the status of the last one.
+    let finished: &[_] = match options.periodic {
+        Some(_) => &[Status::Failed, Status::Skipped],
+        None => &[Status::Success, Status::Failed, Status::Skipped],
+    };
+    let stop_anew = Change { status: Some(Status::NotAttempted), try_count: Some(0), ..stop.clone() };
+    // A row without a lease's end would not keep the next one from being worked beside it.
+    let pending = of_free_rows(options, StateCondition::Pending);
+    let kinds =
+        [(vec![StateCondition::In(finished)], stop_anew), (Vec::new(), stop)].into_iter().flat_map(|(of, change)| {
+            let kind = [&pending[..], &of].concat();
+            let mark = Change { error: ErrorText::Set(STOPPED.to_owned()), ..change.clone() };
+            [([&kind[..], &[StateCondition::WithoutErrorText]].concat(), mark), (kind, change)]
+        });
+    Operation(kinds.collect())
+}
+
+/// Rows in this state, but, where one message is worked at a time, none that a worker holds under a lease: the next one would
+/// be worked beside it.
+fn of_free_rows(options: &Options, state: StateCondition) -> Vec<StateCondition> {
+    match options.exclusive {
+        true => vec![state, StateCondition::NotLeased],
+        false => vec![state],
     }
-    let unmarked = [&pending[..], &[StateCondition::WithoutErrorText]].concat();
-    Operation(vec![(unmarked, mark), (pending, stop)])
 }
 
 pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
@@ -67,13 +84,21 @@ pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
     Operation(vec![(stopped(waiting), due(DUE_NOW)), (stopped(&[Status::InProgress]), due(Next::In(lease)))])
 }
 
-pub(crate) fn rerun() -> Operation<Change> {
-    Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], anew())])
+pub(crate) fn rerun(options: &Options) -> Operation<Change> {
+    Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], from_first_stage(options))])
 }
 
-pub(crate) fn skip() -> Operation<Change> {
-    let skip = Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
-    Operation(vec![(vec![StateCondition::NotIn(&[Status::Success, Status::Skipped])], skip)])
+pub(crate) fn skip(options: &Options) -> Operation<Change> {
+    let skip = || Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
+    let mut kinds = vec![(of_free_rows(options, StateCondition::NotIn(&[Status::Success, Status::Skipped])), skip())];
+    // What is done but pending is to be done again: by its schedule, or by the application's own SQL.
+    kinds.push((vec![StateCondition::In(&[Status::Success, Status::Skipped]), StateCondition::Pending], skip()));
+    if options.periodic.is_some() {
+        let stopped =
+            [StateCondition::In(&[Status::Success]), StateCondition::NotPending, StateCondition::WithErrorText];
+        kinds.push((stopped.to_vec(), skip()));
+    }
+    Operation(kinds)
 }
 
 /// Skipped rows are left as they are, as by every other change.
@@ -81,8 +106,9 @@ pub(crate) fn set_priority(priority: i32) -> Operation<i32> {
     Operation(vec![(vec![StateCondition::NotIn(&[Status::Skipped])], priority)])
 }
 
-pub(crate) fn delete() -> Operation<Removal> {
-    Operation(vec![(Vec::new(), Removal)])
+pub(crate) fn delete(options: &Options) -> Operation<Removal> {
+    let states = if options.exclusive { vec![StateCondition::NotLeased] } else { Vec::new() };
+    Operation(vec![(states, Removal)])
 }
 
 pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
@@ -113,6 +139,14 @@ pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
         }
     }
     Operation(kinds)
+}
+
+/// A new enqueueing that begins with the first stage again.
+fn from_first_stage(options: &Options) -> Change {
+    match options.stages.and_then(|stages| stages.names.first().copied()) {
+        Some(first) => Change { next: Some(Next::InStage(first)), ..anew() },
+        None => anew(),
+    }
 }
 
 /// The rows are those of an archive; this is what they become in the queue.

@@ -3,7 +3,7 @@
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
-use super::change::held_on_conflict;
+use super::change::in_transaction;
 use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
 use super::queue::Queue;
@@ -51,14 +51,11 @@ where
         Self: PrioritizeOn<C::Connection>,
     {
         let operation = operation::set_priority(priority);
-        held_on_conflict::<C::Connection, _>(connection.as_queue_connection().with_lock_wait(
-            self.wait,
-            |connection, alone| {
-                operation.0.iter().try_fold(0, |rows, (states, priority)| {
-                    Ok(rows + self.prioritize_rows(connection, states, *priority, alone)?)
-                })
-            },
-        ))
+        in_transaction(connection.as_queue_connection(), self.wait, |connection, alone| {
+            operation.0.iter().try_fold(0, |rows, (states, priority)| {
+                Ok(rows + self.prioritize_rows(connection, states, *priority, alone)?)
+            })
+        })
     }
 }
 

@@ -56,6 +56,9 @@ const DEFAULT_BATCH: u32 = 1_000;
 /// # }
 /// ```
 ///
+/// Rows whose keys cannot be decoded are changed like all others by calls that need no keys; those that work in batches pass
+/// over them, and say in the log how many they are.
+///
 /// A changing call waits for rows that a worker holds, because they may be about to fail, but no longer than
 /// [`wait`](Queue::wait) allows; then it changes nothing and answers [`Error::Held`]. It runs in a transaction of its own,
 /// or in the caller's.

@@ -9,13 +9,13 @@ use diesel::RunQueryDsl;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::change::held_on_conflict;
+use super::change::{held_on_conflict, in_transaction};
 use super::queue::Queue;
 use super::selection::Selection;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Entity;
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, StateCondition};
+use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, KeyRow, Keys, RemoveKeys, StateCondition};
 
 /// How many keys are read at a time: enough that a million rows are looked through a hundred times and no more, and little
 /// enough for the memory.
@@ -90,7 +90,10 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         // What was refused is tried once more whenever the rows are looked through anew.
         let now_refused = RefCell::new(Refused::default());
+        // A batch that is tried anew counts once.
+        let refused_in_batch = RefCell::new(Refused::default());
         let each = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
+            refused_in_batch.take();
             match undone_on_error(connection, |connection| work(queue, connection, keys)) {
                 Err(error) if is_refusal(&error) => {}
                 worked => return worked,
@@ -98,15 +101,18 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
             let mut worked = 0;
             for key in keys {
                 match undone_on_error(connection, |connection| work(queue, connection, std::slice::from_ref(key))) {
-                    Err(error) if is_refusal(&error) => now_refused.borrow_mut().add(1, Some(error)),
+                    Err(error) if is_refusal(&error) => refused_in_batch.borrow_mut().add(1, Some(error)),
                     one => worked += one?,
                 }
             }
             Ok(worked)
         };
-        let done = self.sweep(connection, sweep, each, |moment| {
-            if let Moment::Anew = moment {
-                now_refused.take();
+        let done = self.sweep(connection, sweep, each, |moment| match moment {
+            Moment::Anew => drop(now_refused.take()),
+            Moment::Begins => drop(refused_in_batch.take()),
+            Moment::Done(_) => {
+                let Refused { rows, first } = refused_in_batch.take();
+                now_refused.borrow_mut().add(rows, first);
             }
         })?;
         let Refused { rows, first } = now_refused.into_inner();
@@ -131,15 +137,25 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
             // The rows that stay come first in the next chunk: they are passed over by their number.
             let (mut taken, mut left) = (0, 0);
             loop {
-                let keys =
+                let read =
                     held_on_conflict::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
-                let is_last = keys.len() < CHUNK;
+                let is_last = read.len() < CHUNK;
+                let rows = read.len();
+                let keys: Vec<_> = read.into_iter().flatten().collect();
+                if keys.len() < rows {
+                    tracing::warn!(
+                        entity = Q::ENTITY,
+                        rows = rows - keys.len(),
+                        "rows whose keys cannot be decoded stay"
+                    );
+                    left += rows - keys.len();
+                }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
                     at(Moment::Begins);
-                    let rows = held_on_conflict::<C, _>(connection.with_lock_wait(self.wait, |connection, _| {
+                    let rows = in_transaction(connection, self.wait, |connection, _| {
                         let locked = self.lock_keys(connection, sweep.states, sweep.archive, batch, passes_over)?;
                         if locked.is_empty() { Ok(0) } else { work(self, connection, &locked) }
-                    }))?;
+                    })?;
                     if rows < batch.len() {
                         let stay = self.count_among(connection, sweep.states, sweep.archive, batch);
                         left += held_on_conflict::<C, _>(stay)?;
@@ -235,7 +251,7 @@ pub trait SweepOn<C> {
         archive: Option<&Archive>,
         limit: usize,
         offset: usize,
-    ) -> QueryResult<Vec<Self::Key>>;
+    ) -> QueryResult<Vec<Option<Self::Key>>>;
     #[doc(hidden)]
     fn lock_keys(
         &self,
@@ -264,7 +280,7 @@ where
     Q: Entity,
     F: Selection,
     C: QueueConnection,
-    for<'a> Keys<'a, Q, F::Filter>: LoadQuery<'a, C, Q::Key>,
+    for<'a> Keys<'a, Q, F::Filter>: LoadQuery<'a, C, KeyRow<Q::Key>>,
     for<'a> CountAmong<'a, Q, F::Filter>: LoadQuery<'a, C, i64>,
     for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
     for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
@@ -278,10 +294,11 @@ where
         archive: Option<&Archive>,
         limit: usize,
         offset: usize,
-    ) -> QueryResult<Vec<Q::Key>> {
+    ) -> QueryResult<Vec<Option<Q::Key>>> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        Keys::<Q, _>::some(condition, limit, offset).load(connection)
+        let keys: Vec<KeyRow<Q::Key>> = Keys::<Q, _>::some(condition, limit, offset).load(connection)?;
+        Ok(keys.into_iter().map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
     fn lock_keys(
@@ -294,7 +311,8 @@ where
     ) -> QueryResult<Vec<Q::Key>> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        Keys::<Q, _>::lock(condition, keys, passes_over).load(connection)
+        let keys: Vec<KeyRow<Q::Key>> = Keys::<Q, _>::lock(condition, keys, passes_over).load(connection)?;
+        Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
     fn count_among(

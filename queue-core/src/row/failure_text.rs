@@ -4,14 +4,41 @@ use std::error::Error;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::reserved_text::before_failure;
 use crate::fault::planted;
+use crate::redact::{Redact, hide_passwords};
 
 /// Stands at the end of a text that was cut.
 const CUT: &str = " [...]";
 
-/// Writes an error and its sources into at most `limit` bytes. It is safe when an error's `Display` panics, never ends
-/// or fails.
+/// How much more of a text is made than is stored, so that a redaction sees whole what the end cuts.
+const MARGIN: usize = 4096;
+
+/// How the texts of failures are made that are stored on rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FailureTexts {
+    /// How many bytes are stored.
+    pub(crate) limit: usize,
+    /// The application's redaction.
+    pub(crate) redact: Option<Redact>,
+}
+
+impl FailureTexts {
+    /// Makes the text of a failure.
+    pub(crate) fn of(&self, error: &(dyn Error + 'static)) -> String {
+        let Some(redact) = &self.redact else { return failure_text(error, self.limit) };
+        let text = redact.apply(&failure_text(error, self.limit + MARGIN));
+        as_no_mark(bounded(&text, self.limit), self.limit)
+    }
+}
+
+/// Writes an error and its sources into at most `limit` bytes, without passwords. It is safe when an error's `Display` panics,
+/// never ends or fails.
 pub(crate) fn failure_text(error: &(dyn Error + 'static), limit: usize) -> String {
+    as_no_mark(bounded(&hide_passwords(&whole_text(error, limit)), limit), limit)
+}
+
+fn whole_text(error: &(dyn Error + 'static), limit: usize) -> String {
     let mut text = Bounded { text: String::new(), limit, cut: false };
     let written = catch_unwind(AssertUnwindSafe(|| {
         write!(text, "{error}")?;
@@ -39,6 +66,20 @@ pub(crate) fn failure_text(error: &(dyn Error + 'static), limit: usize) -> Strin
         }
     }
     text.finish()
+}
+
+fn bounded(text: &str, limit: usize) -> String {
+    let mut bounded = Bounded { text: String::new(), limit, cut: false };
+    let _ = bounded.write_str(text);
+    bounded.finish()
+}
+
+/// Writes a failure's text so that none of the library's own marks is read in it.
+fn as_no_mark(text: String, limit: usize) -> String {
+    match before_failure(&text) {
+        "" => text,
+        before => bounded(&format!("{before}{text}"), limit),
+    }
 }
 
 /// Replaces what is not printable ASCII, for a database whose encoding cannot take the text.
@@ -133,6 +174,13 @@ mod tests {
     }
 
     #[test]
+    fn no_failure_reads_as_a_mark() {
+        let text = |limit| failure_text(&Prints(|f| f.write_str("queueable: stopped")), limit);
+        assert_eq!(text(100), "failure: queueable: stopped");
+        assert!((0..30).all(|limit| text(limit).len() <= limit && !text(limit).starts_with("queueable: ")));
+    }
+
+    #[test]
     fn the_sources_of_an_error_are_told_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot charge")]
@@ -152,4 +200,14 @@ pub enum ErrorText {
     Clear,
     /// It is replaced.
     Set(String),
+}
+
+impl ErrorText {
+    /// The new text, if it is replaced.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            ErrorText::Set(text) => Some(text),
+            ErrorText::Keep | ErrorText::Clear => None,
+        }
+    }
 }

@@ -64,6 +64,26 @@ impl std::ops::Deref for Instant {
     }
 }
 
+/// A due time as it was read, and whether it is written again as it stands in its column.
+#[derive(Debug, Clone, Copy, FromSqlRow)]
+pub struct DueTime {
+    pub(crate) time: Instant,
+    pub(crate) is_exact: bool,
+}
+
+impl DueTime {
+    /// A time as the database compares it.
+    pub(crate) fn exact(time: Instant) -> Self {
+        DueTime { time, is_exact: true }
+    }
+}
+
+impl From<DueTime> for DateTime<Utc> {
+    fn from(due: DueTime) -> Self {
+        due.time.0
+    }
+}
+
 /// The longest delay that is written: 100 years.
 ///
 /// Every database can add it to the present without leaving its range (MySQL's `DATETIME` and SQLite's text end with

@@ -16,13 +16,13 @@ mod status;
 pub use self::details::Details;
 pub use self::failure_text::ErrorText;
 pub use self::fence::Fence;
-pub use self::instant::{Instant, MAX_DELAY, TimestampUtc};
+pub use self::instant::{DueTime, Instant, MAX_DELAY, TimestampUtc};
 pub use self::options::{ColumnNames, Missed, OnFinish, Options, Order, Periodic, RerunOnChange, Stages, Timestamps};
 pub use self::stage::{Stage, stage_named};
 pub use self::state::QueueState;
 pub use self::status::{Status, UnknownStatus};
 
-pub(crate) use self::failure_text::{ascii_only, failure_text};
+pub(crate) use self::failure_text::{FailureTexts, ascii_only, failure_text};
 pub(crate) use self::instant::{HORIZON, microseconds};
-pub(crate) use self::reserved_text::{LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED};
+pub(crate) use self::reserved_text::{CRASHED, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED};
 pub(crate) use self::settlement::Settlement;

@@ -246,6 +246,8 @@ impl Options {
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
         say("wake", self.notifies.then_some("notify"));
+        // What the triggers know of the marks: a trigger of another time is replaced.
+        say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));
         words
     }
 

@@ -5,6 +5,7 @@ use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::condition::push_keys;
+use super::limit::is_keys;
 use crate::backend::{QueueBackend, TableName};
 use crate::entity::{Entity, QueueTable};
 
@@ -119,8 +120,4 @@ where
 impl<Q: Entity> QueryId for RemoveKeys<'_, Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-pub(crate) fn is_keys<Q: Entity>(keys: &[Q::Key]) -> Vec<Q::IsKey> {
-    keys.iter().cloned().map(Q::is_key).collect()
 }

@@ -4,9 +4,12 @@ use diesel::RunQueryDsl;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, push_column};
+use super::odd_time::push_microseconds;
+use super::scope::push_stages;
 use super::split::Split;
 use super::walk::push_index_hint;
 use crate::backend::QueueBackend;
@@ -34,9 +37,10 @@ impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
         CountPending { condition, split: Split(split), claim_if: Q::Queue::claim_condition(), limit }
     }
 
-    /// Writes that the row's time has come, and that its condition holds.
+    /// Writes that the row's time has come, that its condition holds, and that its stage is one of the entity's.
     fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
+        str: ToSql<Text, DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     {
         push_has_come::<Q::Queue, DB>(out, " <= ")?;
@@ -45,7 +49,7 @@ impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
             claim_if.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        Ok(())
+        push_stages::<Q::Queue, DB>(out, None)
     }
 }
 
@@ -69,6 +73,7 @@ where
     DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
     S: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT MIN(");
@@ -84,18 +89,16 @@ where
         out.push_sql(" = '");
         out.push_sql(Status::InProgress.as_str());
         out.push_sql("' THEN 1 END), ");
-        let (before, after) = DB::MICROSECONDS_SINCE_1970;
-        out.push_sql(before);
-        out.push_sql(DB::STATEMENT_TIME);
-        out.push_sql(after);
-        out.push_sql(" - ");
-        out.push_sql(before);
-        out.push_sql("MIN(CASE WHEN ");
+        push_microseconds(&mut out, &|out| {
+            out.push_sql(DB::STATEMENT_TIME);
+            Ok(())
+        })?;
+        // Of the microseconds and not of the times: what is due since ever has not been due for any time.
+        out.push_sql(" - MIN(CASE WHEN ");
         self.push_is_due(&mut out)?;
         out.push_sql(" THEN ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        push_microseconds(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
         out.push_sql(" END)");
-        out.push_sql(after);
         push_count_of_values(&self.split, &mut out);
         out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;

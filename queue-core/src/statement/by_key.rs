@@ -9,13 +9,13 @@ use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
+use diesel::sql_types::{BigInt, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::archive::is_keys;
 use super::claim::Claim;
 use super::condition::push_keys;
 use super::due::{push_due, push_due_rows};
+use super::limit::{Limit, is_keys};
 use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
 use crate::backend::QueueBackend;
@@ -25,15 +25,15 @@ use crate::row::{Instant, TimestampUtc};
 
 /// The keys of the rows of `Q` that are due longest.
 pub struct DueKeys<Q> {
-    limit: u32,
+    limit: Limit,
     floor: Option<Instant>,
     entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q: Entity> DueKeys<Q> {
-    /// Reads at most `limit` keys. Each number is a statement of its own.
+    /// Reads at most `limit` keys.
     pub fn new(limit: u32) -> Self {
-        DueKeys { limit, floor: None, entity: PhantomData }
+        DueKeys { limit: Limit::of(limit), floor: None, entity: PhantomData }
     }
 
     /// Reads none that is due earlier than this.
@@ -55,23 +55,23 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
     }
 }
 
-/// The claim of several rows of `Q` that are known by their keys, those of them that are still due. Each number of keys is a
-/// statement of its own.
+/// The claim of several rows of `Q` that are known by their keys, those of them that are still due.
 pub struct ClaimKeys<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     keys: Vec<Q::IsKey>,
-    limit: Option<u32>,
+    number: usize,
+    limit: Option<Limit>,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     /// Claims the rows with these keys, in no order.
     pub fn new(keys: &[Q::Key]) -> Self {
-        ClaimKeys { claim: Claim::new(), keys: is_keys::<Q>(keys), limit: None }
+        ClaimKeys { claim: Claim::new(), keys: is_keys::<Q>(keys), number: keys.len(), limit: None }
     }
 
     /// Claims so many of them, and leaves the others unlocked.
     pub fn at_most(self, limit: u32) -> Self {
-        ClaimKeys { limit: Some(limit).filter(|limit| self.keys.len() > *limit as usize), ..self }
+        ClaimKeys { limit: Some(limit).filter(|limit| self.number > *limit as usize).map(Limit::of), ..self }
     }
 }
 
@@ -84,6 +84,7 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -92,7 +93,7 @@ where
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
         }
-        push_oldest::<Q::Queue, DB>(&mut out, None, self.limit)
+        push_oldest::<Q::Queue, DB>(&mut out, None, &self.limit)
     }
 }
 
@@ -129,6 +130,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
@@ -140,9 +142,8 @@ where
         push_keys(&self.keys, &mut out)?;
         out.push_sql(" AND ");
         push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
-        if let Some(limit) = self.limit {
-            out.push_sql(" LIMIT ");
-            out.push_sql(&limit.to_string());
+        if let Some(limit) = &self.limit {
+            limit.push(&mut out)?;
         }
         out.push_sql(claim_lock(DB::CLAIM_LOCK));
         Ok(())

@@ -10,6 +10,7 @@ use diesel::sql_types::{Integer, Text};
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueTable;
 use crate::fault::planted;
+use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Periodic, Status, TimestampUtc};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
@@ -31,11 +32,15 @@ pub struct Change {
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
+    /// How the application rewrites what may come to be said besides.
+    pub redact: Option<Redact>,
     /// When the attempt that ends now began, for entities that keep it.
     pub begin: Option<Instant>,
     /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
     /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
     pub of_content: bool,
+    /// Whether a row whose work ends with it stays in its table, whatever the entity asks for.
+    pub stays: bool,
 }
 
 /// When a row is due next.
@@ -49,6 +54,8 @@ pub enum Next {
     At(Instant),
     /// At the next time on its schedule.
     Scheduled(Instant),
+    /// Now, ahead of the next time on its schedule, which is this one.
+    AheadOf(Instant),
     /// Now, in another stage.
     InStage(&'static str),
 }
@@ -63,7 +70,11 @@ impl Change {
     pub(crate) fn after_new_content(&self) -> Self {
         Change {
             status: Some(Status::NotAttempted),
-            next: Some(Next::In(Duration::ZERO)),
+            next: Some(match self.next {
+                // The time on its schedule was this attempt's, which has ended: the next attempt does not bear it too.
+                Some(Next::Scheduled(next)) => Next::AheadOf(next),
+                _ => Next::In(Duration::ZERO),
+            }),
             try_count: Some(0),
             another_try: false,
             of_content: false,
@@ -103,7 +114,7 @@ impl Change {
         if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
             column(&mut out, periodic.scheduled_time)?;
             match next {
-                Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::Scheduled(time) | Next::AheadOf(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
                 _ => push_begun_schedule(periodic, names, &mut out)?,
             }
         }
@@ -127,7 +138,7 @@ impl Change {
                     out.unsafe_to_cache_prepared();
                     push_now_plus(&mut out, *delay);
                 }
-                Next::InStage(_) => out.push_sql(DB::NOW),
+                Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
                 Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
             }
             if unless_stopped {

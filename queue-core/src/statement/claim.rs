@@ -9,11 +9,12 @@ use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::push_column;
 use super::due::{push_due_rows, time_ago};
+use super::limit::{Limit, is_keys, keep_if_few};
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, QueueBackend};
@@ -21,12 +22,12 @@ use crate::entity::{
     ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
 };
 use crate::fault::claim_lock;
-use crate::row::{Details, Fence, Instant, QueueState, Status, TimestampUtc};
+use crate::row::{Details, DueTime, Fence, Instant, QueueState, Status, TimestampUtc};
 
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
-    claim_if: Option<ClaimCondition<DB>>,
+    pub(crate) claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
@@ -45,11 +46,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 
     /// The claim of up to `limit` rows with none of these keys.
     pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
-        let excepted = except.iter().cloned().map(Q::is_key).collect();
         ClaimSome {
             claim: self,
-            limit,
-            excepted,
+            limit: Limit::of(limit),
+            excepted: is_keys::<Q>(except),
             locks: true,
             walk: Walk::of::<Q::Queue>(),
             age: None,
@@ -68,7 +68,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 /// the plain claim is prepared once and for all.
 pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
-    pub(crate) limit: u32,
+    pub(crate) limit: Limit,
     excepted: Vec<Q::IsKey>,
     locks: bool,
     walk: Walk,
@@ -98,8 +98,7 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     where
         Q::Key: 'k,
     {
-        let only = keys.into_iter().cloned().map(Q::is_key).collect();
-        ClaimSome { walk: self.walk.by_key(), only, ..self }
+        ClaimSome { walk: self.walk.by_key(), only: is_keys::<Q>(keys), ..self }
     }
 }
 
@@ -117,10 +116,12 @@ pub struct Claimed<Q: Entity> {
 
 /// A claimed row as it is loaded: the key and the fence always, the rest if it can be decoded.
 pub type ClaimedRow<Q> =
-    (<Q as Entity>::Key, Status, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+    (<Q as Entity>::Key, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
 
 impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
     fn from((key, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
+        let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
+        let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
             let state = QueueState {
                 status,
@@ -131,7 +132,7 @@ impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
             };
             (entity, state)
         });
-        Claimed { key, fence: Fence::new(status, try_count), message, details: Details::default() }
+        Claimed { key, fence, message, details: Details::default() }
     }
 }
 
@@ -144,11 +145,12 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let walk = Walk::of::<Q::Queue>();
         self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
-        walk.push_order::<Q::Queue, DB>(&mut out, 1)?;
+        walk.push_order::<Q::Queue, DB>(&mut out, const { &Limit::ONE })?;
         out.push_sql(claim_lock(DB::CLAIM_LOCK));
         Ok(())
     }
@@ -165,8 +167,10 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        keep_if_few(&mut out, self.only.len() + self.excepted.len());
         let until = self.age.map(time_ago::<DB>);
         self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
         if let Some(floor) = &self.floor {
@@ -185,7 +189,7 @@ where
             is_key.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        self.walk.push_order::<Q::Queue, DB>(&mut out, self.limit)?;
+        self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
         if self.locks {
             out.push_sql(claim_lock(DB::CLAIM_LOCK));
         }
@@ -230,6 +234,19 @@ where
         self.selection.walk_ast(out)
     }
 }
+
+/// The SQL type of a claim whose rows may have keys that cannot be decoded.
+pub(crate) type CapturedKeyClaim<Q, DB> = (
+    (KeyType<Q>,),
+    Text,
+    Integer,
+    (
+        Nullable<TimestampUtc>,
+        Nullable<TimestampUtc>,
+        Nullable<Text>,
+        SqlTypeOf<<Q as Selectable<DB>>::SelectExpression>,
+    ),
+);
 
 type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
 

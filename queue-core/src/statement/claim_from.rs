@@ -6,10 +6,11 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
+use diesel::sql_types::{BigInt, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::Claim;
+use super::limit::Limit;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
@@ -41,11 +42,12 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_select(Walk::Oldest, DB::STATEMENT_TIME, out.reborrow())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
-        Walk::Oldest.push_order::<Q::Queue, DB>(&mut out, 1)?;
+        Walk::Oldest.push_order::<Q::Queue, DB>(&mut out, const { &Limit::ONE })?;
         out.push_sql(claim_lock(DB::CLAIM_LOCK));
         Ok(())
     }

@@ -10,6 +10,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::archive_table::Archive;
+use super::limit::keep_if_few;
 use crate::backend::QueueBackend;
 use crate::entity::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueTable, StatusText,
@@ -39,7 +40,7 @@ where
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
 
-/// Writes ` AND status = .. AND try_count = ..`, and, under a lease, when the attempt began.
+/// Writes ` AND status = .. AND try_count = ..`, when the row was due, and, under a lease, when the attempt began.
 pub(crate) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: QueueTable,
@@ -69,6 +70,25 @@ where
         out.push_sql(" = ");
         out.push_bind_param::<TimestampUtc, _>(began)?;
     }
+    if let Some(due) = &fence.due {
+        out.push_sql(" AND ");
+        push_is_due_at::<T, DB>(&mut out)?;
+        out.push_bind_param::<TimestampUtc, _>(due)?;
+    }
+    Ok(())
+}
+
+/// Writes `next_attempt_time = `, in a form for which no index is walked.
+pub(crate) fn push_is_due_at<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    let (before, is) = DB::WITHOUT_INDEX_IS;
+    out.push_sql(before);
+    push_column::<T, NextAttemptTime, DB>(out)?;
+    out.push_sql(is);
     Ok(())
 }
 
@@ -144,6 +164,7 @@ impl StateCondition {
             StateCondition::Due => push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME]),
             StateCondition::Scheduled => push_test::<T, NextAttemptTime, DB>(out, &[" > ", DB::STATEMENT_TIME]),
             StateCondition::AttemptedBefore(ago) => {
+                out.unsafe_to_cache_prepared();
                 let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
                 let ago = (-microseconds(ago)).to_string();
                 push_test::<T, LastAttemptTime, DB>(out, &[" <= ", before, &ago, after])
@@ -151,17 +172,13 @@ impl StateCondition {
             StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
             StateCondition::WithFailure => {
-                // Null is unequal to nothing, so that rows without a text are left out.
-                out.push_sql(DB::EXACTLY.0);
-                push_column::<T, LastAttemptErrorMessage, DB>(out)?;
-                out.push_sql(DB::EXACTLY.1);
+                // Null is unequal to nothing, so that rows without a text are left out. LIKE would ignore case on some databases.
+                push_exactly::<T, LastAttemptErrorMessage, DB>(out)?;
                 out.push_sql(" <> '");
                 out.push_sql(STOPPED);
-                out.push_sql("' AND ");
-                push_column::<T, LastAttemptErrorMessage, DB>(out)?;
-                out.push_sql(" NOT LIKE '");
-                out.push_sql(PRESUMED);
-                out.push_sql("%'");
+                out.push_sql("' AND SUBSTR(");
+                push_exactly::<T, LastAttemptErrorMessage, DB>(out)?;
+                out.push_sql(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()));
                 Ok(())
             }
             StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),
@@ -175,9 +192,7 @@ where
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
 {
-    out.push_sql(DB::EXACTLY.0);
-    push_column::<T, StatusText, DB>(out)?;
-    out.push_sql(DB::EXACTLY.1);
+    push_exactly::<T, StatusText, DB>(out)?;
     out.push_sql(is);
     for (i, status) in statuses.iter().enumerate() {
         out.push_sql(if i == 0 { "'" } else { ", '" });
@@ -185,6 +200,20 @@ where
         out.push_sql("'");
     }
     out.push_sql(")");
+    Ok(())
+}
+
+/// Writes a column of text whose comparison is exact.
+fn push_exactly<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    K: ColumnKind<T>,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql(DB::EXACTLY.0);
+    push_column::<T, K, DB>(out)?;
+    out.push_sql(DB::EXACTLY.1);
     Ok(())
 }
 
@@ -303,9 +332,10 @@ impl<'a, T, F> Condition<'a, T, F> {
 pub(crate) fn push_keys<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     K: QueryFragment<DB>,
-    DB: Backend,
+    DB: QueueBackend,
 {
     const GROUP: usize = 50;
+    keep_if_few(out, keys.len());
     for (i, group) in keys.chunks(GROUP).enumerate() {
         out.push_sql(if i == 0 { "((" } else { " OR (" });
         for (i, is_key) in group.iter().enumerate() {

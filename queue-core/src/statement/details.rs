@@ -124,7 +124,7 @@ where
 {
     if let Some(claim_floor) = scope.claim_floor {
         // In no order: by their keys they come as they may.
-        let due = || rows.iter().filter_map(|row| row.3.read().and_then(|(next_attempt_time, ..)| *next_attempt_time));
+        let due = || rows.iter().filter_map(|row| row.3.read().and_then(|(due, ..)| due.map(|due| due.time)));
         claim_floor.is_answered();
         claim_floor.has_claimed(due().min(), due().max());
     }

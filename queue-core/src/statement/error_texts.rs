@@ -8,11 +8,12 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::condition::{Condition, push_column};
+use super::condition::{Condition, StateCondition, push_column};
+use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
-use crate::backend::QueueBackend;
+use crate::backend::{CapturedKey, DatabaseText, QueueBackend};
 use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText};
-use crate::row::{Instant, Status, TimestampUtc};
+use crate::row::Status;
 
 /// By how many characters texts are told apart.
 const CHARACTERS: u32 = 1000;
@@ -26,9 +27,23 @@ pub struct ErrorTexts<'a, Q: Entity, F, S> {
     limit: u32,
 }
 
-/// A text as it is loaded: a key, the text, the value of the split; how many rows there are, with `ERROR`, and with `FAILED`;
-/// when the first and the last of them failed; how many rows there are of all texts; and `1`.
-pub type ErrorTextRow<K> = (K, String, Option<String>, i64, i64, i64, Option<Instant>, Option<Instant>, i64, i64);
+/// A text as it is loaded: the text, the value of the split; how many rows there are, with `ERROR`, and with `FAILED`; when the
+/// first and the last of them failed, in microseconds since 1970; how many of them failed at odd times, and the text of one of
+/// those; how many rows there are of all texts; `1`; and a key, if it can be decoded.
+pub type ErrorTextRow<K> = (
+    String,
+    Option<String>,
+    i64,
+    i64,
+    i64,
+    Option<i64>,
+    Option<i64>,
+    i64,
+    Option<DatabaseText>,
+    i64,
+    i64,
+    CapturedKey<K>,
+);
 
 impl<'a, Q: Entity, F, S> ErrorTexts<'a, Q, F, S> {
     /// Reads at most `limit` of the texts, told apart by their first 1,000 characters.
@@ -49,8 +64,6 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The places are counted inside, because nothing else gives one row of each text whatever its key is made of.
         out.push_sql("SELECT * FROM (SELECT ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
         push_text::<Q::Queue, DB>(&mut out)?;
         out.push_sql(" AS queueable_text, ");
         self.split.push_value(&mut out)?;
@@ -61,12 +74,23 @@ where
             push_column::<Q::Queue, StatusText, DB>(&mut out)?;
             out.push_sql(" = '");
             out.push_sql(status.as_str());
-            out.push_sql("' THEN 1 END)");
+            out.push_sql("'");
+            if status == Status::Error {
+                out.push_sql(" AND ");
+                StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?;
+            }
+            out.push_sql(" THEN 1 END)");
             self.push_over(&mut out, name)?;
         }
         for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
             out.push_sql(function);
-            push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+            push_microseconds(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+            out.push_sql(")");
+            self.push_over(&mut out, name)?;
+        }
+        for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
+            out.push_sql(function);
+            push_odd_text(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
             out.push_sql(")");
             self.push_over(&mut out, name)?;
         }
@@ -74,7 +98,9 @@ where
         self.push_partition(&mut out)?;
         out.push_sql(" ORDER BY ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(") AS queueable_place FROM ");
+        out.push_sql(") AS queueable_place, ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(
@@ -178,6 +204,8 @@ where
     str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        // As many as there are.
+        out.unsafe_to_cache_prepared();
         push_exact_text::<T, DB>(&mut out)?;
         let mut separator = " IN (";
         for text in self.texts {
@@ -245,16 +273,18 @@ where
     Q::KeyColumns: Expression,
 {
     type SqlType = (
-        SqlTypeOf<Q::KeyColumns>,
         Text,
         Nullable<Text>,
         BigInt,
         BigInt,
         BigInt,
-        Nullable<TimestampUtc>,
-        Nullable<TimestampUtc>,
+        Nullable<BigInt>,
+        Nullable<BigInt>,
+        BigInt,
+        Nullable<Text>,
         BigInt,
         BigInt,
+        (SqlTypeOf<Q::KeyColumns>,),
     );
 }
 

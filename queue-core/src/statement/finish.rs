@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::condition::{push_column, push_is_due_at};
 use super::literal::has_literals;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, TryCount};
 
 /// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
-/// status and the tries as claimed, and under a lease `$6` when the attempt began. It returns the rows that it has changed.
+/// status and the tries as claimed, `$6` when the row was due, or under a lease when the attempt began. It returns the rows that it has changed.
 pub struct Finish<Q> {
     leased: bool,
     entity: PhantomData<fn() -> Q>,
@@ -72,13 +72,14 @@ where
         push_column::<Q::Queue, StatusText, DB>(&mut out)?;
         out.push_sql(" = $4 AND ");
         push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" = $5");
+        out.push_sql(" = $5 AND ");
         if self.leased {
-            out.push_sql(" AND ");
             push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-            out.push_sql(" = $6");
+            out.push_sql(" = ");
+        } else {
+            push_is_due_at::<Q::Queue, DB>(&mut out)?;
         }
-        out.push_sql(" RETURNING 1");
+        out.push_sql("$6 RETURNING 1");
         Ok(())
     }
 }

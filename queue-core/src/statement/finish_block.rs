@@ -24,7 +24,7 @@ impl<Q: Entity> FinishBlock<Q> {
     /// What the server says when there is not exactly one row in the fence's state.
     pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
 
-    /// Settles the row with this key. The fence must be one without a lease.
+    /// Settles the row with this key. The fence must be one without a lease, that says when the row was due.
     pub fn new(key: &Q::Key, fence: Fence, tries: i32) -> Self {
         FinishBlock { is_key: Q::is_key(key.clone()), fence, tries }
     }
@@ -73,6 +73,6 @@ where
 impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
     type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
 
-    // A message whose fence has a lease does not end so.
+    // A message whose fence has a lease, or no due time, does not end so.
     const HAS_STATIC_QUERY_ID: bool = true;
 }

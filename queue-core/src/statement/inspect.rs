@@ -7,7 +7,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::condition::push_column;
-use crate::backend::{QueueBackend, TableName};
+use super::odd_time::{push_microseconds, push_odd_text};
+use crate::backend::{DatabaseText, QueueBackend, TableName};
 use crate::entity::{
     ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
 };
@@ -19,9 +20,17 @@ pub struct Inspect<Q: Entity, DB: Backend> {
 }
 
 /// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its condition
-/// true; its next and its last attempt's time and the present, in microseconds since 1970; and its stage.
-pub type InspectedRow =
-    (String, i32, Option<String>, (i64, i64, i64), (Option<i64>, Option<i64>, Option<i64>), Option<String>);
+/// true; its next and its last attempt's time and the present, in microseconds since 1970; its stage; and the texts of the two
+/// times that are odd.
+pub type InspectedRow = (
+    String,
+    i32,
+    Option<String>,
+    (i64, i64, i64),
+    (Option<i64>, Option<i64>, Option<i64>),
+    Option<String>,
+    (Option<DatabaseText>, Option<DatabaseText>),
+);
 
 impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     /// Inspects the row with this key.
@@ -62,19 +71,15 @@ where
                 Ok(())
             }
         })?;
-        let (before, after) = DB::MICROSECONDS_SINCE_1970;
         out.push_sql(", ");
-        out.push_sql(before);
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(after);
+        push_microseconds(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
         out.push_sql(", ");
-        out.push_sql(before);
-        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(after);
+        push_microseconds(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
         out.push_sql(", ");
-        out.push_sql(before);
-        out.push_sql(DB::STATEMENT_TIME);
-        out.push_sql(after);
+        push_microseconds(&mut out, &|out| {
+            out.push_sql(DB::STATEMENT_TIME);
+            Ok(())
+        })?;
         out.push_sql(", ");
         match <Q::Queue as QueueTable>::OPTIONS.stages {
             Some(stages) => out.push_identifier(stages.column)?,
@@ -84,6 +89,10 @@ where
                 out.push_sql(DB::AS_TEXT.1);
             }
         }
+        out.push_sql(", ");
+        push_odd_text(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        out.push_sql(", ");
+        push_odd_text(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
         out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" WHERE ");
@@ -175,6 +184,7 @@ impl<Q: Entity, DB: Backend> Query for Inspect<Q, DB> {
         (BigInt, BigInt, BigInt),
         (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
         Nullable<Text>,
+        (Nullable<Text>, Nullable<Text>),
     );
 }
 

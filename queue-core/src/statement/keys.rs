@@ -9,31 +9,38 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer, Text};
 
-use super::archive::is_keys;
 use super::change::Change;
 use super::condition::{Condition, push_keys};
-use crate::backend::QueueBackend;
+use super::limit::is_keys;
+use crate::backend::{CapturedKey, QueueBackend};
 use crate::entity::{Entity, QueueTable};
 use crate::row::{Instant, Status, TimestampUtc};
+
+/// A key as it is loaded, if it can be decoded.
+pub type KeyRow<K> = (CapturedKey<K>,);
 
 /// The keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {
     condition: Condition<'a, Q::Queue, F>,
     among: Option<Vec<Q::IsKey>>,
-    limit: Option<(usize, usize)>,
+    limit: Option<(i64, i64)>,
     lock: Option<bool>,
 }
 
 impl<'a, Q: Entity, F> Keys<'a, Q, F> {
     /// Reads at most `limit` keys, after the first `offset` of them.
     pub fn some(condition: Condition<'a, Q::Queue, F>, limit: usize, offset: usize) -> Self {
-        Keys { condition, among: None, limit: Some((limit, offset)), lock: None }
+        Keys { condition, among: None, limit: Some((bound(limit), bound(offset))), lock: None }
     }
 
     /// Locks those of these rows that the condition picks. It passes over rows that others hold, or waits for them.
     pub fn lock(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key], passes_over: bool) -> Self {
         Keys { condition, among: Some(is_keys::<Q>(keys)), limit: None, lock: Some(passes_over) }
     }
+}
+
+fn bound(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl<Q, F, DB> QueryFragment<DB> for Keys<'_, Q, F>
@@ -44,6 +51,7 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -56,11 +64,11 @@ where
         }
         out.push_sql(" ORDER BY ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        if let Some((limit, offset)) = self.limit {
+        if let Some((limit, offset)) = &self.limit {
             out.push_sql(" LIMIT ");
-            out.push_sql(&limit.to_string());
+            out.push_bind_param::<BigInt, _>(limit)?;
             out.push_sql(" OFFSET ");
-            out.push_sql(&offset.to_string());
+            out.push_bind_param::<BigInt, _>(offset)?;
         }
         match self.lock {
             Some(true) => out.push_sql(DB::CLAIM_LOCK),
@@ -75,7 +83,7 @@ impl<Q: Entity, F> Query for Keys<'_, Q, F>
 where
     Q::KeyColumns: Expression,
 {
-    type SqlType = SqlTypeOf<Q::KeyColumns>;
+    type SqlType = ((SqlTypeOf<Q::KeyColumns>,),);
 }
 
 impl<Q: Entity, F> QueryId for Keys<'_, Q, F> {

@@ -7,20 +7,21 @@
 use std::time::Duration;
 
 use diesel::backend::Backend;
+use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Claim, ClaimSome, ClaimedRow};
+use super::claim::{CapturedKeyClaim, ClaimSome, Claimed};
 use super::condition::{StateCondition, push_column};
 use super::take::FINISHED;
-use crate::backend::{QueueBackend, column_names, push_now_plus};
+use crate::backend::{Captured, CapturedKey, QueueBackend, column_names, push_now_plus};
 use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, TryCount};
-use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
+use crate::row::{DueTime, Instant, LEASE_EXPIRED, Status, TimestampUtc};
 
-/// The lease of the rows that a claim finds. Each number of rows is a statement of its own.
+/// The lease of the rows that a claim finds.
 pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: ClaimSome<Q, DB>,
     lease: Duration,
@@ -33,8 +34,20 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     }
 }
 
+/// The rows that one statement has leased.
+pub struct LeasedAtOnce<Q: Entity> {
+    /// They are as they were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
+    pub rows: Vec<(Claimed<Q>, Option<Instant>)>,
+    /// When the attempts of those began whose keys cannot be decoded.
+    pub undecodable: Vec<Instant>,
+}
+
 /// A row as it was claimed, and when its attempt under the lease began, as the row says now. `None`: it was not written.
-pub type LeaseDueRow<Q> = (ClaimedRow<Q>, Option<Instant>);
+pub type LeaseDueRow<Q> = (LeasedRow<Q>, Option<Instant>);
+
+/// A row as it was claimed. It is leased already when its key turns out not to be decodable.
+pub(super) type LeasedRow<Q> =
+    (CapturedKey<<Q as Entity>::Key>, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
 
 impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
 where
@@ -47,6 +60,7 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The first columns get names of ours. Those of the entity behind them keep theirs, which nothing refers to.
@@ -136,9 +150,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> Query for LeaseDue<Q, DB>
 where
-    Claim<Q, DB>: Query,
+    Q::KeyColumns: Expression,
+    Q::SelectExpression: Expression,
 {
-    type SqlType = (<Claim<Q, DB> as Query>::SqlType, Nullable<TimestampUtc>);
+    type SqlType = (CapturedKeyClaim<Q, DB>, Nullable<TimestampUtc>);
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for LeaseDue<Q, DB> {

@@ -3,6 +3,8 @@
 use diesel::Column;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Text;
 
 use super::change::push_begun_schedule;
 use super::condition::StateCondition;
@@ -40,6 +42,7 @@ where
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     V: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (names, options) = (<Q::Queue as QueueTable>::COLUMNS, <Q::Queue as QueueTable>::OPTIONS);
@@ -69,13 +72,32 @@ where
             out.push_sql(if number == 0 { "" } else { " AND " });
             state.push::<Q::Queue, DB>(&mut out)?;
         }
-        out.push_sql(" THEN NULL ELSE ");
+        out.push_sql(" THEN NULL");
+        if options.exclusive {
+            push_when_leased::<Q::Queue, DB>(&mut out)?;
+            out.push_identifier(names.next_attempt_time)?;
+        }
+        out.push_sql(" ELSE ");
         out.push_sql(DB::NOW);
         out.push_sql(" END, ");
         out.push_identifier(names.status)?;
-        out.push_sql(" = '");
+        out.push_sql(" = ");
+        if options.exclusive {
+            out.push_sql("CASE");
+            push_when_leased::<Q::Queue, DB>(&mut out)?;
+            out.push_identifier(names.status)?;
+            out.push_sql(" ELSE ");
+        }
+        out.push_sql("'");
         out.push_sql(Status::NotAttempted.as_str());
-        out.push_sql("', ");
+        out.push_sql(if options.exclusive { "' END, " } else { "', " });
+        if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
+            out.push_identifier(stages.column)?;
+            out.push_sql(" = ");
+            out.push_bind_param::<Text, str>(first)?;
+            out.push_sql(", ");
+        }
+        // The tries are part of the fence: a worker that holds the row has lost it.
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
         if let Some(updated) = options.timestamps.updated {
@@ -95,6 +117,22 @@ where
         out.push_sql(") AND ");
         StateCondition::NotIn(&[Status::Skipped]).push::<Q::Queue, DB>(&mut out)
     }
+}
+
+/// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. Where one message is worked at a time, it keeps the
+/// others out until its lease ends, because the call runs still.
+fn push_when_leased<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: QueueTable,
+    DB: QueueBackend,
+    T::Table: QueryFragment<DB>,
+{
+    out.push_sql(" WHEN ");
+    StateCondition::In(&[Status::InProgress]).push::<T, DB>(out)?;
+    out.push_sql(" AND ");
+    StateCondition::Scheduled.push::<T, DB>(out)?;
+    out.push_sql(" THEN ");
+    Ok(())
 }
 
 impl<Q: Entity, V> QueryId for EnqueueIfNewer<Q, V> {

@@ -14,6 +14,7 @@ use super::settle::{Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName};
 use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
+use crate::redact::redacted;
 use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
 
 /// How much of the reason why a row could not be moved is written on it, in bytes.
@@ -22,6 +23,9 @@ const REASON: usize = 500;
 impl Change {
     /// What becomes of a row with this change.
     pub(crate) fn on_finish(&self, options: &Options) -> OnFinish {
+        if self.stays {
+            return OnFinish::Keep;
+        }
         match (self.status, self.next) {
             (Some(Status::Success), Some(Next::Never)) => options.on_success,
             (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
@@ -93,7 +97,7 @@ where
         Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
-            let reason = failure_text(&error, REASON);
+            let reason = redacted(&failure_text(&error, REASON), change.redact.as_ref());
             tracing::error!(entity = Q::ENTITY, reason, "a row that has failed cannot leave the table");
             let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
             let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");

@@ -7,12 +7,13 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
+use diesel::sql_types::{BigInt, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::{Claim, ClaimedRow};
 use super::condition::{push_claimable, push_column};
 use super::due::push_due;
+use super::limit::Limit;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::QueueBackend;
@@ -24,14 +25,14 @@ use crate::row::{Instant, TimestampUtc};
 /// The rows of `Q` that are due longest, each with its version.
 pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
-    limit: u32,
+    limit: Limit,
     floor: Option<Instant>,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
-    /// Reads at most `limit` rows, and none that is due earlier than `floor`. Each number is a statement of its own.
+    /// Reads at most `limit` rows, and none that is due earlier than `floor`.
     pub fn new(limit: u32, floor: Option<Instant>) -> Self {
-        PrefetchRows { claim: Claim::new(), limit, floor }
+        PrefetchRows { claim: Claim::new(), limit: Limit::of(limit), floor }
     }
 }
 
@@ -85,6 +86,7 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
@@ -98,7 +100,7 @@ where
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
         }
-        push_oldest::<Q::Queue, DB>(&mut out, None, self.limit)
+        push_oldest::<Q::Queue, DB>(&mut out, None, &self.limit)
     }
 }
 

@@ -13,6 +13,7 @@ use diesel::sql_types::{BigInt, Text};
 use super::condition::push_column;
 use super::due::push_due;
 use super::head::push_due_head;
+use super::limit::Limit;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::QueueBackend;
@@ -62,6 +63,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let horizon = horizon::<Q, DB>();
@@ -71,7 +73,7 @@ where
         }
         push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref())?;
-        push_oldest::<Q::Queue, DB>(&mut out, None, 1)
+        push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
     }
 }
 
@@ -102,13 +104,14 @@ where
     DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
     Instant: ToSql<TimestampUtc, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let ProbeDue { claim_if, stages, .. } = &self.look;
         push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
         push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
-        push_oldest::<Q::Queue, DB>(&mut out, None, 1)
+        push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
     }
 }
 

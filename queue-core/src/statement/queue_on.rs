@@ -1,5 +1,6 @@
 //! [`QueueOn`]: runs the statements of an entity's queue on a connection.
 
+use std::any::TypeId;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -18,7 +19,7 @@ use super::finish::{Finish, LockLeased, ends_at_once, text_of};
 use super::finish_block::FinishBlock;
 use super::head::{AnotherIsLeased, Head};
 use super::keys::ChangeKeys;
-use super::lease_due::{LeaseDue, LeaseDueRow};
+use super::lease_due::{LeaseDue, LeaseDueRow, LeasedAtOnce};
 use super::on_finish;
 use super::pass_on::PassOn;
 use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion, VersionedRow};
@@ -31,9 +32,10 @@ use super::scope::Scope;
 use super::settle::{Settle, SettleMany};
 use super::take::{Present, Take, Taken};
 use super::turn::{due_time_alone_decides, first};
+use super::undecodable::{KeyTextRow, KeyTexts, SetAside, UndecodableRow};
 use super::unknown_stages::UnknownStages;
 use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished};
-use crate::entity::{Entity, QueueTable, target_of};
+use crate::entity::{Entity, LeaseMode, QueueTable, target_of};
 use crate::error::refused;
 use crate::fault::planted;
 use crate::row::{Fence, Instant, OnFinish};
@@ -51,7 +53,7 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     fn target() -> QueryResult<Target>;
 
     /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
-    /// none within [`ProbeDue::HORIZON`].
+    /// none within [`ProbeDue::HORIZON`], or, where one is called at a time, a lease keeps the others from being claimed.
     fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
     /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
@@ -114,18 +116,29 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     /// Reads what an attempt has to know of the rows beyond the five columns.
     fn with_details(connection: &mut C, rows: Vec<ClaimedRow<Self>>) -> QueryResult<Vec<Claimed<Self>>>;
 
-    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction. They are returned as they
-    /// were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
+    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction.
     fn lease_at_once(
         connection: &mut C,
         lease: Duration,
         limit: u32,
         scope: Scope<'_, Self::Key>,
-    ) -> QueryResult<Vec<(Claimed<Self>, Option<Instant>)>>;
+    ) -> QueryResult<LeasedAtOnce<Self>>;
 
     /// Whether the rows of this scope are leased by one statement: where the due time alone decides whose turn it is, and nothing
     /// more has to be known of a row than a claim reads.
     fn is_leased_at_once(scope: Scope<'_, Self::Key>) -> bool;
+
+    /// Reads the rows whose keys cannot be decoded, without a lock: among the first `limit` that a claim would find, or among
+    /// those whose lease began then. Tells too whether those were all.
+    fn undecodable(connection: &mut C, leased: Option<Instant>, limit: u32)
+    -> QueryResult<(Vec<UndecodableRow>, bool)>;
+
+    /// Changes such a row if it is still as it was found, and returns how many rows that was.
+    ///
+    /// # Errors
+    ///
+    /// Also when it were several: what tells one key from another has failed.
+    fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize>;
 
     /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
@@ -161,6 +174,9 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
 
     /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
     fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// The same, if the condition of its claim holds still.
+    fn retake_if_claimable(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 
     /// Locks the row, waiting for whoever holds it, and tells whether it is exactly in this state.
     fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
@@ -219,6 +235,8 @@ where
     RecallReservation<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
     UnknownStages<Q>: for<'q> LoadQuery<'q, C, String>,
+    KeyTexts<Q, C::Backend>: for<'q> LoadQuery<'q, C, KeyTextRow<Q>>,
+    for<'a> SetAside<'a, Q>: ExecuteDsl<C>,
     Retake<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     FinishBlock<Q>: ExecuteDsl<C>,
     for<'a> Settle<'a, Q>: ExecuteDsl<C>,
@@ -238,6 +256,10 @@ where
     }
 
     fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+        if Q::Queue::OPTIONS.exclusive && is_leased && Self::another_is_leased(connection, None)? {
+            return Ok(None);
+        }
         Ok(first(ProbeDue::<Q, C::Backend>::new().in_stages(stages).load(connection)?).map(time_until))
     }
 
@@ -327,11 +349,42 @@ where
         lease: Duration,
         limit: u32,
         scope: Scope<'_, Q::Key>,
-    ) -> QueryResult<Vec<(Claimed<Q>, Option<Instant>)>> {
+    ) -> QueryResult<LeasedAtOnce<Q>> {
         let due = Claim::<Q, C::Backend>::new().some(limit, scope.except).not_below(scope.floor());
         let leased: Vec<LeaseDueRow<Q>> = due.leased(lease).load(connection)?;
-        let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
-        Ok(claimed_within(connection, scope, rows)?.into_iter().zip(began).collect())
+        let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
+        for ((key, status, try_count, rest), began_at) in leased {
+            match key.ok() {
+                Some((key,)) => {
+                    rows.push((key, status, try_count, rest));
+                    began.push(began_at);
+                }
+                None => undecodable.extend(began_at),
+            }
+        }
+        let rows = claimed_within(connection, scope, rows)?.into_iter().zip(began).collect();
+        Ok(LeasedAtOnce { rows, undecodable })
+    }
+
+    fn undecodable(
+        connection: &mut C,
+        leased: Option<Instant>,
+        limit: u32,
+    ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
+        let texts = match leased {
+            Some(began) => KeyTexts::<Q, C::Backend>::leased(began, limit),
+            None => KeyTexts::<Q, C::Backend>::due(limit),
+        };
+        let rows: Vec<KeyTextRow<Q>> = texts.load(connection)?;
+        let are_all = rows.len() < limit as usize;
+        Ok((rows.into_iter().filter_map(UndecodableRow::of::<Q>).collect(), are_all))
+    }
+
+    fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize> {
+        match ExecuteDsl::execute(SetAside::<Q>::new(row, change), connection)? {
+            rows @ (0 | 1) => Ok(rows),
+            rows => Err(refused(format!("{rows} rows have the key {}", row.key::<C::Backend>()))),
+        }
     }
 
     fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
@@ -390,6 +443,12 @@ where
 
     fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = Retake::<Q, C::Backend>::new(key, fence).load(connection)?;
+        Ok(with_details(connection, rows)?.pop())
+    }
+
+    fn retake_if_claimable(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
+        let rows: Vec<ClaimedRow<Q>> =
+            Retake::<Q, C::Backend>::new(key, fence).if_condition_holds().load(connection)?;
         Ok(with_details(connection, rows)?.pop())
     }
 

@@ -9,6 +9,7 @@ use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::Claim;
 use super::condition::push_fence;
+use super::due::push_claim_condition;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
 use crate::row::{Fence, Instant, Status, TimestampUtc};
@@ -18,12 +19,18 @@ pub struct Retake<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     is_key: Q::IsKey,
     fence: Fence,
+    judges: bool,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     /// Retakes the row with this key.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
-        Retake { claim: Claim::new(), is_key: Q::is_key(key.clone()), fence }
+        Retake { claim: Claim::new(), is_key: Q::is_key(key.clone()), fence, judges: false }
+    }
+
+    /// Retakes it only if the condition of its claim holds still.
+    pub fn if_condition_holds(self) -> Self {
+        Retake { judges: true, ..self }
     }
 }
 
@@ -47,6 +54,9 @@ where
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        if self.judges {
+            push_claim_condition(&mut out, self.claim.claim_if.as_ref())?;
+        }
         out.push_sql(DB::ROW_LOCK);
         Ok(())
     }

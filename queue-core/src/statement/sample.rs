@@ -1,13 +1,14 @@
 //! Reads some rows for a look: the key and the state of each as they are, and the entity if it can be decoded.
 
 use diesel::backend::Backend;
+use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::Claim;
+use super::claim::{CapturedKeyClaim, Claim};
 use super::condition::Condition;
-use crate::backend::{Captured, QueueBackend};
+use crate::backend::{Captured, CapturedKey, QueueBackend};
 use crate::entity::{Entity, QueueTable};
 use crate::row::Instant;
 
@@ -20,7 +21,7 @@ pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
 
 /// A row as it is loaded. Unlike a claimed one, it may bear any status.
 pub type SampleRow<Q> =
-    (<Q as Entity>::Key, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+    (CapturedKey<<Q as Entity>::Key>, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
 
 impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     /// Reads at most `limit` rows.
@@ -54,9 +55,10 @@ impl<Q, F, DB> Query for Sample<'_, Q, F, DB>
 where
     Q: Entity + Selectable<DB>,
     DB: Backend,
-    Claim<Q, DB>: Query,
+    Q::KeyColumns: Expression,
+    Q::SelectExpression: Expression,
 {
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
+    type SqlType = CapturedKeyClaim<Q, DB>;
 }
 
 impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Sample<'_, Q, F, DB> {

@@ -25,12 +25,14 @@ pub trait ClaimFloor: std::fmt::Debug {
     fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>);
 }
 
-/// Which of the due rows a worker claims: none with these keys, only those in these stages, and none below the low-water
-/// mark.
+/// Which of the due rows a worker claims: none with these keys, or only those with these, only those in these stages, and
+/// none below the low-water mark.
 #[derive(Debug)]
 pub struct Scope<'a, K> {
     /// The keys of rows that are left alone.
     pub except: &'a [K],
+    /// The keys of the only rows that are claimed, if it is known which ones those are.
+    pub only: Option<&'a [K]>,
     /// The texts of the stages, if not all that the entity has.
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and what is told of the rows that it finds.
@@ -39,7 +41,7 @@ pub struct Scope<'a, K> {
 
 impl<K> Scope<'_, K> {
     /// All rows.
-    pub const ALL: Self = Scope { except: &[], stages: None, claim_floor: None };
+    pub const ALL: Self = Scope { except: &[], only: None, stages: None, claim_floor: None };
 
     /// The earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {

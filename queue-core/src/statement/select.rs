@@ -5,6 +5,7 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Text};
 use diesel::{RunQueryDsl, Selectable};
 
@@ -73,6 +74,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -84,9 +86,9 @@ where
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        if let Some(limit) = self.limit {
+        if let Some(limit) = &self.limit {
             out.push_sql(" LIMIT ");
-            out.push_sql(&limit.to_string());
+            out.push_bind_param::<BigInt, _>(limit)?;
         }
         Ok(())
     }

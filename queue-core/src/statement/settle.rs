@@ -7,6 +7,7 @@ use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
+use super::limit::{keep_if_few, padded};
 use super::walk::push_index_hint;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
@@ -80,6 +81,7 @@ impl<'a, Q: Entity> SettleMany<'a, Q> {
     where
         Q::Key: 'k,
     {
+        let rows = padded(rows.into_iter().collect());
         let rows = rows.into_iter().map(|(key, fence)| (Q::is_key(key.clone()), fence)).collect();
         SettleMany { rows, change }
     }
@@ -102,6 +104,7 @@ where
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        keep_if_few(&mut out, self.rows.len());
         let mut separator = " WHERE (";
         for (is_key, fence) in &self.rows {
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));

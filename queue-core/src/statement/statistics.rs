@@ -6,8 +6,9 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, push_column};
+use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
-use crate::backend::QueueBackend;
+use crate::backend::{DatabaseText, QueueBackend};
 use crate::entity::{LastAttemptTime, QueueTable, StatusText};
 use crate::row::Status;
 
@@ -22,9 +23,10 @@ pub struct CountFinished<'a, T, F, S> {
 }
 
 /// A period as it is loaded: its start in microseconds since 1970, the value of the split; the rows with `SUCCESS` and with
-/// `FAILED`; how many durations there are, their sum, median and 95th percentile in microseconds; and how many periods
-/// there are.
-pub type FinishedRow = (i64, Option<String>, i64, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64);
+/// `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and how many periods there are.
+/// One without a start holds the rows that ended at odd times, and the text of one of those.
+pub type FinishedRow =
+    (Option<i64>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64, Option<DatabaseText>);
 
 impl<'a, T, F, S> CountFinished<'a, T, F, S> {
     /// Counts by periods of so many seconds; of more than `limit` the latest. The condition must pick finished rows.
@@ -34,15 +36,10 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
 
     /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null where one of the times is missing.
     fn push_duration<DB: QueueBackend>((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-        let (before, after) = DB::MICROSECONDS_SINCE_1970;
         out.push_sql(", ");
-        out.push_sql(before);
-        out.push_identifier(end)?;
-        out.push_sql(after);
+        push_microseconds(out, &|out| out.push_identifier(end))?;
         out.push_sql(" - ");
-        out.push_sql(before);
-        out.push_identifier(begin)?;
-        out.push_sql(after);
+        push_microseconds(out, &|out| out.push_identifier(begin))?;
         out.push_sql(" AS queueable_duration");
         Ok(())
     }
@@ -57,12 +54,11 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         F: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
-        let (before, after) = DB::MICROSECONDS_SINCE_1970;
         out.push_sql("SELECT ");
-        out.push_sql(before);
-        push_column::<T, LastAttemptTime, DB>(out)?;
-        out.push_sql(after);
+        push_microseconds(out, &push_column::<T, LastAttemptTime, DB>)?;
         out.push_sql(" AS queueable_end, ");
+        push_odd_text(out, &push_column::<T, LastAttemptTime, DB>)?;
+        out.push_sql(" AS queueable_odd_end, ");
         self.split.push_value(out)?;
         out.push_sql(" AS queueable_value, ");
         push_column::<T, StatusText, DB>(out)?;
@@ -119,9 +115,10 @@ where
             out.push_sql("' THEN 1 END)");
         }
         if has_durations {
-            out.push_sql(", COUNT(queueable_duration), ");
+            // Not the sum: that of odd times does not fit into 64 bits.
+            out.push_sql(", ");
             out.push_sql(DB::AS_INTEGER.0);
-            out.push_sql("SUM(queueable_duration)");
+            out.push_sql("AVG(queueable_duration)");
             out.push_sql(DB::AS_INTEGER.1);
             // The nearest rank: the first place at or behind which this part of all lies.
             for percent in ["50", "95"] {
@@ -130,16 +127,18 @@ where
                 out.push_sql(" THEN queueable_duration END)");
             }
         } else {
-            for value in ["0", "NULL", "NULL", "NULL"] {
+            for value in ["NULL"; 3] {
                 out.push_sql(", ");
                 out.push_sql(DB::AS_INTEGER.0);
                 out.push_sql(value);
                 out.push_sql(DB::AS_INTEGER.1);
             }
         }
-        out.push_sql(", COUNT(*) OVER () FROM (");
+        out.push_sql(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (");
         if has_durations {
-            out.push_sql("SELECT queueable_end, queueable_value, queueable_status, queueable_duration");
+            out.push_sql(
+                "SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration",
+            );
             out.push_sql(", COUNT(queueable_duration) OVER (PARTITION BY ");
             self.push_group(&mut out);
             out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ");
@@ -153,9 +152,12 @@ where
             self.push_rows(&mut out)?;
         }
         // A row that was never attempted belongs to no period.
-        out.push_sql(") AS queueable_finished WHERE queueable_end IS NOT NULL GROUP BY ");
+        out.push_sql(
+            ") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ",
+        );
         self.push_group(&mut out);
-        out.push_sql(" ORDER BY ");
+        // The odd ones first, so that the limit cuts none of them.
+        out.push_sql(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ");
         self.push_start(&mut out);
         out.push_sql(" DESC, MIN(queueable_value) LIMIT ");
         out.push_sql(&self.limit.to_string());
@@ -164,8 +166,17 @@ where
 }
 
 impl<T, F, S> Query for CountFinished<'_, T, F, S> {
-    type SqlType =
-        (BigInt, Nullable<Text>, BigInt, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>, BigInt);
+    type SqlType = (
+        Nullable<BigInt>,
+        Nullable<Text>,
+        BigInt,
+        BigInt,
+        Nullable<BigInt>,
+        Nullable<BigInt>,
+        Nullable<BigInt>,
+        BigInt,
+        Nullable<Text>,
+    );
 }
 
 impl<T, F, S> QueryId for CountFinished<'_, T, F, S> {

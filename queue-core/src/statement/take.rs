@@ -12,13 +12,14 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{RunQueryDsl, Selectable};
 
 use super::change::push_begun_schedule;
 use super::claim::Claim;
 use super::condition::{StateCondition, push_column};
 use super::due::{push_due_rows, time_ago};
+use super::limit::{Limit, is_keys, keep_if_few};
 use super::walk::Walk;
 use crate::backend::QueueBackend;
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
@@ -36,7 +37,7 @@ pub struct Take<Q: Entity, DB: Backend> {
     stages: Option<Vec<&'static str>>,
     began: Instant,
     token: Instant,
-    pub(crate) limit: u32,
+    pub(crate) limit: Limit,
     excepted: Vec<Q::IsKey>,
     walk: Walk,
     age: Option<Duration>,
@@ -50,8 +51,8 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
             stages: None,
             began,
             token,
-            limit,
-            excepted: except.iter().cloned().map(Q::is_key).collect(),
+            limit: Limit::of(limit),
+            excepted: is_keys::<Q>(except),
             walk: Walk::of::<Q::Queue>(),
             age: None,
         }
@@ -99,6 +100,7 @@ where
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     Instant: ToSql<TimestampUtc, DB>,
     str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
@@ -198,7 +200,9 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
         Q::IsKey: QueryFragment<DB>,
         <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         str: ToSql<Text, DB>,
+        i64: ToSql<BigInt, DB>,
     {
+        keep_if_few(&mut out, self.excepted.len());
         let until = self.age.map(time_ago::<DB>);
         let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
         push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())?;
@@ -207,7 +211,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
             is_key.walk_ast(out.reborrow())?;
             out.push_sql(")");
         }
-        self.walk.push_order::<Q::Queue, DB>(&mut out, self.limit)
+        self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)
     }
 }
 

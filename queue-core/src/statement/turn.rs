@@ -14,7 +14,7 @@ pub(crate) fn is_plain<Q: Entity, DB: QueueBackend>(scope: Scope<'_, Q::Key>) ->
 /// Whether the due time alone decides whose turn it is.
 pub(crate) fn due_time_alone_decides<Q: Entity>(scope: Scope<'_, Q::Key>) -> bool {
     let Options { order, conditional, exclusive, .. } = Q::Queue::OPTIONS;
-    order.is_none() && !conditional && !exclusive && scope.stages.is_none()
+    order.is_none() && !conditional && !exclusive && scope.stages.is_none() && scope.only.is_none()
 }
 
 /// Whether a claim may pass rows that it does not want, and would keep their locks.

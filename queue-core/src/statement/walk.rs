@@ -2,8 +2,11 @@
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::BigInt;
 
 use super::condition::push_column;
+use super::limit::Limit;
 use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
 use crate::entity::{NextAttemptTime, QueueTable};
 use crate::row::Order;
@@ -80,11 +83,12 @@ impl Walk {
     }
 
     /// Writes ` ORDER BY .. LIMIT limit`.
-    pub(crate) fn push_order<T, DB>(self, out: &mut AstPass<'_, '_, DB>, limit: u32) -> QueryResult<()>
+    pub(crate) fn push_order<'b, T, DB>(self, out: &mut AstPass<'_, 'b, DB>, limit: &'b Limit) -> QueryResult<()>
     where
         T: QueueTable,
         DB: QueueBackend,
         T::Table: QueryFragment<DB>,
+        i64: ToSql<BigInt, DB>,
     {
         let before = match self {
             Walk::InOrder(order) | Walk::ByKey(Some(order)) => Some(order.column),
@@ -143,11 +147,16 @@ where
 }
 
 /// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
-pub(crate) fn push_oldest<T, DB>(out: &mut AstPass<'_, '_, DB>, first: Option<&str>, limit: u32) -> QueryResult<()>
+pub(crate) fn push_oldest<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    first: Option<&str>,
+    limit: &'b Limit,
+) -> QueryResult<()>
 where
     T: QueueTable,
     DB: QueueBackend,
     T::Table: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
 {
     out.push_sql(" ORDER BY ");
     if let Some(column) = first {
@@ -156,9 +165,7 @@ where
         out.push_sql(", ");
     }
     push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" LIMIT ");
-    out.push_sql(&limit.to_string());
-    Ok(())
+    limit.push(out)
 }
 
 /// Writes a hint that names the queue's index, where the database wants one.

@@ -16,10 +16,10 @@ impl ArchiveSchema for MysqlConnection {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
-             CAST(CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME), '')) AS CHAR) AS sql_type, \
+             CAST(COALESCE(CONCAT(COLUMN_TYPE, ' CHARACTER SET ', CHARACTER_SET_NAME), COLUMN_TYPE) AS CHAR) AS sql_type, \
              IS_NULLABLE = 'YES' AS nullable, \
              COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' AS has_default, \
-             COALESCE(GENERATION_EXPRESSION, '') <> '' AS computed \
+             COALESCE(LENGTH(GENERATION_EXPRESSION), 0) > 0 AS computed \
              FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? \
              ORDER BY ORDINAL_POSITION",
         )

@@ -132,6 +132,7 @@ impl Schema for MysqlConnection {
         if findings.is_empty() {
             findings = trigger::check(self, target)?;
         }
+        findings.extend(binary_log(self, target)?);
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
@@ -200,6 +201,13 @@ fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> 
         .iter()
         .filter(|pending_flag| find(&live, pending_flag).is_none())
         .map(|pending_flag| add_pending_flag(target, pending_flag));
+    if usable.is_none()
+        && let Some(other) = same_index(connection, target, index)?
+    {
+        // Under its own name, because a claim names it.
+        let (table, name) = (&target.table, target.table.quoted(&index.name));
+        return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
+    }
     let drop = usable.map(|_| drop_index(target, index));
     Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
 }
@@ -215,12 +223,43 @@ fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &In
         "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
-    .bind::<Text, _>(&index.first)
+    .bind::<Text, _>(index.first())
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)
     .get_result(connection)?;
     Ok(found.usable.map(|usable| usable != 0))
+}
+
+/// A binary log of statements: InnoDB refuses every write in READ COMMITTED where the server keeps one (1665).
+fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Finding>> {
+    let is_of_statements = "CAST(@@GLOBAL.log_bin = 1 AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
+    let is_of_statements: i64 = diesel::select(diesel::dsl::sql::<BigInt>(is_of_statements)).get_result(connection)?;
+    let problem =
+        "the server's binlog_format is STATEMENT, with which it refuses every write of a transaction in READ COMMITTED";
+    let mend = "SET GLOBAL binlog_format = 'ROW'";
+    Ok((is_of_statements != 0).then(|| finding(target, problem.to_owned(), mend.to_owned())))
+}
+
+/// An index under another name on the same columns, as a copy of a table has it.
+fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<String>> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let found: Option<Found> = diesel::sql_query(
+        "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_TYPE = 'BTREE' \
+         GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \
+         AND SUM(SUB_PART IS NOT NULL OR COLLATION <> 'A') = 0 LIMIT 1",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(index.names().join("\n"))
+    .get_result(connection)
+    .optional()?;
+    Ok(found.map(|found| found.name))
 }
 
 fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<String>> {

@@ -1,7 +1,7 @@
 //! The trigger by which MySQL and MariaDB notice a change of content.
 
 use diesel::deserialize::QueryableByName;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
@@ -9,7 +9,7 @@ use super::ddl::{live_columns, without_blocking};
 use crate::backend::connection::{Step, Target};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
+use crate::backend::trigger::{HOLDING, Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
@@ -57,7 +57,8 @@ pub(crate) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
     let columns = live_columns(connection, target)?;
     let created = without_default(target, &columns).map(|name| no_default(target, name, set_default(target, name)));
     let live = live(connection, target)?;
-    let mut triggers = compare(target, change_trigger(target).as_slice(), &live);
+    let mut triggers =
+        compare(target, change_trigger(target).as_slice(), &live, |name| vec![drop_trigger(target, name)]);
     for finding in triggers.iter_mut().filter(|_| live.is_empty()) {
         finding.problem += &format!(" (or it is hidden from this user, who may see it after {})", grant(target));
     }
@@ -67,11 +68,13 @@ pub(crate) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
 /// What the server's refusals to create a trigger mean (1142, 1227, 1419).
 fn explained(target: &Target, error: Error) -> Error {
     let text = error.to_string();
-    let mend = if text.contains("log_bin_trust_function_creators") || text.contains("SUPER") {
+    let mend = if text.starts_with("You do not have the SUPER privilege")
+        || text.starts_with("Access denied; you need ")
+    {
         "SET GLOBAL log_bin_trust_function_creators = 1, or run the migration as a user who may: the server keeps a binary \
          log, and lets nobody else create triggers"
             .to_owned()
-    } else if text.contains("TRIGGER command denied") {
+    } else if text.starts_with("TRIGGER command denied to user ") {
         grant(target)
     } else {
         return error;
@@ -100,6 +103,9 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
         made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
     }
     made_of.extend(rerun.columns);
+    made_of.extend(HOLDING);
+    // A trigger of before is deaf where its sql_mode has EMPTY_STRING_IS_NULL.
+    made_of.push("IS NULL OR");
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
     // The bytes, because a collation may ignore case and blanks; and the values, because a FLOAT's text is shorter than it.
@@ -110,7 +116,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let same: Vec<_> = rerun.columns.iter().map(same).collect();
     let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
     let text = quoted(names.last_attempt_error_message);
-    let free = is_free(&format!("NEW.{text}"));
+    let free = is_free::<Mysql>(&format!("NEW.{text}"));
     let change_count = quoted(rerun.change_count);
     let updated = target.options.timestamps.updated.map(&quoted);
     let updated = updated.map(|updated| format!("SET NEW.{updated} = UTC_TIMESTAMP(6); ")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The triggers by which PostgreSQL tells the pollers of every process that a row has become due.
 
 use crate::backend::connection::Target;
-use crate::backend::trigger::{Trigger, is_free, name};
+use crate::backend::trigger::{HOLDING, Trigger, is_free, name};
 use crate::row::HORIZON;
 
 /// An identifier, quoted.
@@ -34,12 +34,13 @@ pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
         new(next),
         column("OLD", next),
         new(status),
-        is_free(&new(text)),
+        is_free::<diesel::pg::Pg>(&new(text)),
         new(next),
         new(attempted),
         column("OLD", attempted),
     );
-    let made_of = [next, status, text, attempted];
+    let [reserving, presumed] = HOLDING;
+    let made_of = [next, status, text, attempted, reserving, presumed];
     let trigger = |kind: &str, event: &str, condition: &str| {
         let name = name(target, kind, &made_of);
         let function = table.sibling(&name);

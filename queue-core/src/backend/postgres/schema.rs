@@ -44,12 +44,23 @@ impl Schema for PgConnection {
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let alone = !in_transaction(self);
+        if alone && is_partitioned(self, target)? {
+            let by_hand = left_by_hand(self, target)?;
+            if !by_hand.is_empty() {
+                return Err(refused(format!(
+                    "the table {} is partitioned, and PostgreSQL builds no index on such a table while others write: nothing \
+                     was changed. Run this while writers may wait, and then the migration again: {}",
+                    target.table,
+                    by_hand.join("; ")
+                )));
+            }
+        }
         until_done(
             self,
             |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
             |connection, missing| without_blocking(connection, &add_columns(target, missing)),
         )?;
-        let alone = !in_transaction(self);
         indexes::<Pg>(target).iter().try_for_each(|index| match alone {
             true => build_index_alone(self, target, index),
             false => build_index(self, target, index, ""),
@@ -60,7 +71,7 @@ impl Schema for PgConnection {
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
         trigger::remove(self, target)?;
-        let concurrently = if in_transaction(self) { "" } else { "CONCURRENTLY " };
+        let concurrently = if in_transaction(self) { "" } else { concurrently(self, target)? };
         for index in indexes::<Pg>(target) {
             self.batch_execute(&drop_index(target, &index, concurrently))?;
         }
@@ -75,11 +86,12 @@ impl Schema for PgConnection {
         let live = live_columns(self, target)?;
         let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
         let complete = findings.is_empty();
+        let concurrently = concurrently(self, target)?;
         for index in indexes::<Pg>(target).iter().filter(|_| complete) {
             let valid = index_is_valid(self, target, index)?;
             if valid != Some(true) {
-                let drop = valid.is_some().then(|| drop_index(target, index, "CONCURRENTLY "));
-                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index, "CONCURRENTLY ")]).collect();
+                let drop = valid.is_some().then(|| drop_index(target, index, concurrently));
+                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index, concurrently)]).collect();
                 findings.push(no_index(target, index, &mend));
             }
         }
@@ -155,6 +167,36 @@ fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
     )
 }
 
+/// What stands in the DDL of an index so that nobody has to wait for it: nothing where the server refuses that.
+fn concurrently(connection: &mut PgConnection, target: &Target) -> QueryResult<&'static str> {
+    Ok(if is_partitioned(connection, target)? { "" } else { "CONCURRENTLY " })
+}
+
+fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult<bool> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Bool)]
+        partitioned: bool,
+    }
+    let query = "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass($1) AND relkind = 'p') AS partitioned";
+    let query = diesel::sql_query(query).bind::<Text, _>(target.table.to_string());
+    query.get_result::<Found>(connection).map(|found| found.partitioned)
+}
+
+/// What is missing of the columns and the indexes of a partitioned table, as statements.
+fn left_by_hand(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<String>> {
+    let missing = missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?)?;
+    let mut statements: Vec<_> = missing.iter().map(|columns| add_columns(target, columns)).collect();
+    for index in indexes::<Pg>(target) {
+        let valid = index_is_valid(connection, target, &index)?;
+        if valid != Some(true) {
+            statements.extend(valid.is_some().then(|| drop_index(target, &index, "")));
+            statements.push(create_index(target, &index, ""));
+        }
+    }
+    Ok(statements)
+}
+
 fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
     until_done(
         connection,
@@ -195,7 +237,7 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&index.name))
 }
 
-/// `None`: there is no index of that name that begins with the right column.
+/// `None`: there is no index of that name that begins with the right column, and none that serves as well.
 fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
@@ -210,10 +252,42 @@ fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index)
     )
     .bind::<Text, _>(target.table.to_string())
     .bind::<Text, _>(&index.name)
-    .bind::<Text, _>(&index.first)
+    .bind::<Text, _>(index.first())
     .get_result(connection)
     .optional()?;
-    Ok(found.map(|found| found.valid))
+    match found {
+        Some(found) => Ok(Some(found.valid)),
+        None => Ok(has_same_index(connection, target, index)?.then_some(true)),
+    }
+}
+
+/// Whether there is an index under another name that serves as well, as a copy of a table has it: with the same columns in the
+/// same order, and of pending rows: one of all rows, as the primary key's, would be walked over what is settled.
+fn has_same_index(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<bool> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Bool)]
+        same: bool,
+    }
+    // The options: 0 for an ascending column, and 2 for one whose nulls come first.
+    let keys: Vec<_> =
+        index.keys().iter().map(|(name, nulls_first)| format!("{name} {}", u8::from(*nulls_first) * 2)).collect();
+    let found: Found = diesel::sql_query(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \
+         JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam \
+         WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid AND m.amname = 'btree' \
+         AND pg_catalog.pg_get_expr(i.indpred, i.indrelid) = pg_catalog.format('(%I IS NOT NULL)', $2) \
+         AND (SELECT pg_catalog.string_agg(a.attname || ' ' || i.indoption[k], E'\\n' ORDER BY k) \
+         FROM pg_catalog.generate_series(0, i.indnkeyatts - 1) AS k \
+         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k] \
+         AND a.attcollation = i.indcollation[k] \
+         JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[k] AND o.opcdefault) = $3) AS same",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .bind::<Text, _>(target.columns.next_attempt_time)
+    .bind::<Text, _>(keys.join("\n"))
+    .get_result(connection)?;
+    Ok(found.same)
 }
 
 #[cfg(test)]

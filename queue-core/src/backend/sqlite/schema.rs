@@ -188,9 +188,39 @@ fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &I
     }
     let found: Found =
         diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
-            .bind::<Text, _>(&index.first)
+            .bind::<Text, _>(index.first())
             .bind::<Text, _>(&index.name)
             .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
             .get_result(connection)?;
-    Ok(found.usable.map(|usable| usable != 0))
+    match found.usable {
+        Some(usable) => Ok(Some(usable != 0)),
+        None => Ok(has_same_index(connection, target, index)?.then_some(true)),
+    }
+}
+
+/// Whether there is an index under another name that serves as well: on the same columns, of pending rows or of all. A claim in
+/// an order of the entity's own names its index, so there none does.
+fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<bool> {
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = BigInt)]
+        same: i64,
+    }
+    if index.step != "index" {
+        return Ok(false);
+    }
+    // The index of an expression has no column's name, and what a partial one leaves out stands in its statement only.
+    let found: Found = diesel::sql_query(
+        "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1, ?2) AS l \
+         LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = l.name \
+         WHERE (SELECT group_concat(name || ' ' || \"desc\" || ' ' || upper(coll), char(10)) \
+         FROM pragma_index_xinfo(l.name, ?2) WHERE \"key\" = 1) = ?3 \
+         AND (l.partial = 0 OR substr(replace(replace(m.sql, '`', ''), '\"', ''), -length(?4)) = ?4 COLLATE NOCASE)) AS same",
+    )
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+    .bind::<Text, _>(format!("{} 0 BINARY", index.names().join(",")))
+    .bind::<Text, _>(format!(" WHERE {} IS NOT NULL", target.columns.next_attempt_time))
+    .get_result(connection)?;
+    Ok(found.same != 0)
 }

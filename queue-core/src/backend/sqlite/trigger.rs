@@ -8,7 +8,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::connection::{QueueBackend, Step, Target};
 use crate::backend::schema::finding;
-use crate::backend::trigger::{Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
+use crate::backend::trigger::{HOLDING, Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
@@ -48,7 +48,8 @@ pub(crate) fn remove(connection: &mut SqliteConnection, target: &Target) -> Quer
 pub(crate) fn check(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<Finding>> {
     let unseen = unseen(connection, target)?.map(|(problem, mend)| finding(target, problem, mend));
     let live = live(connection, target)?;
-    Ok(unseen.into_iter().chain(compare(target, &wanted(target), &live)).collect())
+    let triggers = compare(target, &wanted(target), &live, |name| vec![drop_trigger(target, name)]);
+    Ok(unseen.into_iter().chain(triggers).collect())
 }
 
 /// A generated column whose changes are asked for, as a problem with its mend: it stands in no update's list of columns, so
@@ -99,6 +100,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
         made_of.extend([periodic.period, periodic.cron, periodic.scheduled_time]);
     }
     made_of.extend(rerun.columns);
+    made_of.extend(HOLDING);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
     let columns: Vec<_> = rerun.columns.iter().map(|column| quoted(column)).collect();
@@ -106,7 +108,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let differs: Vec<_> = columns.iter().map(differs).collect();
     let (status, next, tries) = (quoted(names.status), quoted(names.next_attempt_time), quoted(names.try_count));
     let text = quoted(names.last_attempt_error_message);
-    let free = is_free(&text);
+    let free = is_free::<Sqlite>(&text);
     let change_count = quoted(rerun.change_count);
     // The old row's time, because a writer may set another in the same statement: then that holds.
     let begins_anew = format!(

@@ -48,7 +48,8 @@ pub struct Backlog {
     pub scheduled: i64,
     /// The rows that a worker holds under a lease. `None`: the entity is not worked in lease mode, see `due`.
     pub running: Option<i64>,
-    /// The rows whose time has come, but whose condition (`claim_if = ..`) is not true.
+    /// The rows whose time has come, but whose condition (`claim_if = ..`) is not true, or whose stage is none of the
+    /// entity's.
     pub held_back: i64,
     /// The rows that are `FAILED` for good.
     pub failed: i64,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::fold::pattern;
+use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{Entity, QueueTable};
@@ -66,18 +67,22 @@ pub struct ErrorGroup<K> {
     pub pattern: String,
     /// How many rows there are.
     pub rows: i64,
-    /// How many of them have the status `ERROR`: they will be retried.
+    /// How many of them have the status `ERROR` and will be retried. Stopped ones are not among them.
     pub retrying: i64,
     /// How many of them are `FAILED`.
     pub failed: i64,
     /// How many different texts they bear.
     pub texts: i64,
-    /// When the first of them failed, of the failures that the rows still tell of. `None` for rows without a recorded attempt.
+    /// When the first of them failed, of the failures that the rows still tell of. `None` for rows without a recorded attempt,
+    /// and for those that failed at odd times.
     pub first: Option<DateTime<Utc>>,
     /// When the last of them failed.
     pub last: Option<DateTime<Utc>>,
-    /// The primary key of one of the rows.
-    pub example: K,
+    /// Those of the rows that failed at odd times, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub odd_times: Option<OddTimes>,
+    /// The primary key of one of the rows. `None`: it cannot be decoded.
+    pub example: Option<K>,
     /// That row's text, up to 1,000 characters of it.
     pub example_text: String,
 }
@@ -89,6 +94,7 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
         number("failed"),
         text("first (UTC)"),
         text("last (UTC)"),
+        text("odd times"),
         text("example"),
         text("error"),
     ];
@@ -101,7 +107,8 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
                 group.failed.to_string(),
                 table::time(group.first),
                 table::time(group.last),
-                format!("{:?}", group.example),
+                group.odd_times.as_ref().map_or_else(String::new, OddTimes::to_string),
+                group.example.as_ref().map_or_else(|| "(cannot be decoded)".to_owned(), |key| format!("{key:?}")),
                 first_line(&group.pattern),
             ]
         };
@@ -112,7 +119,8 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
             let others = format!("({} more groups)", more.len());
             let (rows, retrying, failed) =
                 (sum(|group| group.rows), sum(|group| group.retrying), sum(|group| group.failed));
-            lines.push(vec![rows, retrying, failed, String::new(), String::new(), String::new(), others]);
+            let empty = String::new;
+            lines.push(vec![rows, retrying, failed, empty(), empty(), empty(), empty(), others]);
         }
         lines
     }
@@ -263,7 +271,7 @@ impl<Q: Entity, F: Chosen> DryRun<Q, F> {
 }
 
 fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
-    rows.first().map_or(0, |row| row.8) - rows.iter().map(|row| row.3).sum::<i64>()
+    rows.first().map_or(0, |row| row.9) - rows.iter().map(|row| row.2).sum::<i64>()
 }
 
 /// The groups of one value, by their pattern.
@@ -281,7 +289,8 @@ impl<K> TextGroups<K> {
 /// The groups of each value. The texts come with those first that most rows bear: the first of a group is its example.
 fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
     let mut parts = HashMap::<_, TextGroups<K>>::new();
-    for (key, text, value, rows, retrying, failed, first, last, _, _) in rows {
+    for (text, value, rows, retrying, failed, first, last, odd, odd_time, _, _, key) in rows {
+        let key = key.ok().map(|(key,)| key);
         let groups = &mut parts.entry(value).or_insert_with(|| TextGroups(HashMap::new())).0;
         let pattern = pattern(&text);
         let group = groups.entry(pattern.clone()).or_insert_with(|| ErrorGroup {
@@ -292,14 +301,21 @@ fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>
             texts: 0,
             first: None,
             last: None,
-            example: key,
-            example_text: text,
+            odd_times: None,
+            example: None,
+            example_text: String::new(),
         });
+        // The first that can be told by its key, if there is any.
+        if group.texts == 0 || (group.example.is_none() && key.is_some()) {
+            (group.example, group.example_text) = (key, text);
+        }
+        OddTimes::add(&mut group.odd_times, odd, odd_time.map(|text| text.0));
         group.rows += rows;
         group.retrying += retrying;
         group.failed += failed;
         group.texts += 1;
-        let (first, last) = (first.map(DateTime::from), last.map(DateTime::from));
+        let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
+        let (first, last) = (at(first), at(last));
         group.first = group.first.into_iter().chain(first).min();
         group.last = group.last.max(last);
     }

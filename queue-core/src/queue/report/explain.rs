@@ -11,11 +11,12 @@ use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::{Error as DieselError, QueryResult};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{ErrorClass, QueueBackend, QueueConnection, TableName};
+use crate::attempt::{is_refusal, nowhere};
+use crate::backend::{DatabaseText, ErrorClass, QueueBackend, QueueConnection, TableName};
 use crate::entity::{Entity, QueueTable, Window};
 use crate::queue::report::table;
-use crate::row::{OnFinish, Options, Status};
-use crate::statement::{Inspect, InspectedRow, IsArchived, IsSame, QueueOn};
+use crate::row::{OnFinish, Options, Status, failure_text};
+use crate::statement::{Change, Inspect, InspectedRow, IsArchived, IsSame, Next, QueueOn};
 
 /// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
 ///
@@ -50,7 +51,7 @@ pub enum Explanation {
     Skipped,
     /// The work is done.
     Succeeded {
-        /// When the attempt ended, where one was recorded.
+        /// When the attempt ended, where that was recorded and can be told.
         time: Option<DateTime<Utc>>,
     },
     /// The queue gave up.
@@ -65,8 +66,16 @@ pub enum Explanation {
     },
     /// The row's time has not come.
     ScheduledFor {
-        /// The time; of a time that is none, as `infinity`, the latest that there is.
+        /// The time.
         time: DateTime<Utc>,
+    },
+    /// The row waits for a time that cannot be told, or is under a lease since such a time: `infinity`, a zero date, or
+    /// anything but a time on SQLite.
+    OddTime {
+        /// The column.
+        column: String,
+        /// What it says, as the database writes it.
+        text: String,
     },
     /// The row is being worked.
     Held {
@@ -88,6 +97,12 @@ pub enum Explanation {
     },
     /// The entity is worked one message after the other, and it is another's turn.
     BehindHead,
+    /// The row is due, and the database refuses to write on it: by a constraint that it violates, or by a trigger. A worker tries
+    /// it again after pauses that grow to an hour.
+    Refused {
+        /// What the database says; `None` if it says nothing and the row stays as it is.
+        error: Option<String>,
+    },
     /// Nothing is in its way: a worker that is free takes it, those first that are due longer.
     Due,
 }
@@ -110,10 +125,8 @@ impl fmt::Display for Explanation {
                 write!(f, "{after}, after {tries} {unit}")?;
                 error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
-            Explanation::ScheduledFor { time } if *time == DateTime::<Utc>::MAX_UTC => {
-                f.write_str("scheduled for a time that never comes")
-            }
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
+            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is no time"),
             Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
             Explanation::Held { since: None } => f.write_str("locked by another session"),
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
@@ -124,6 +137,8 @@ impl fmt::Display for Explanation {
             }
             Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
+            Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
+            Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
         }
     }
@@ -160,13 +175,14 @@ where
         if is_behind_head::<Q, C>(connection, key)? {
             return Ok(Explanation::BehindHead);
         }
-        Ok(if is_held::<Q, C>(connection, key)? { Explanation::Held { since: None } } else { Explanation::Due })
+        hindrance::<Q, C>(connection, key)
     }
 }
 
 /// What the row itself says; `None` if it is due.
 fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
-    let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage) = row;
+    let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage, (odd_next, odd_last)) =
+        row;
     let options: Options = <Q::Queue as QueueTable>::OPTIONS;
     let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
     let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
@@ -186,9 +202,13 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
         });
     }
     if is_due == 0 {
-        return Some(match known {
-            Status::InProgress => Explanation::Held { since: at(last) },
-            _ => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
+        let columns = <Q::Queue as QueueTable>::COLUMNS;
+        let odd = |column: &str, text: DatabaseText| Explanation::OddTime { column: column.to_owned(), text: text.0 };
+        return Some(match (known, odd_next, odd_last) {
+            (Status::InProgress, _, None) => Explanation::Held { since: at(last) },
+            (Status::InProgress, _, Some(text)) => odd(columns.last_attempt_time, text),
+            (_, Some(text), _) => odd(columns.next_attempt_time, text),
+            (_, None, _) => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
         });
     }
     if condition_holds == 0 {
@@ -221,7 +241,13 @@ where
     if !options.exclusive {
         return Ok(false);
     }
-    let Some(head) = Q::head(connection, options.stages.map(|stages| stages.names))? else { return Ok(false) };
+    let head = match Q::head(connection, options.stages.map(|stages| stages.names)) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Ok(false),
+        // It is another row: this one's key is known.
+        Err(DieselError::DeserializationError(_)) => return Ok(true),
+        Err(error) => return Err(error),
+    };
     let same: Vec<i64> = IsSame::<Q>::new(key, &head).load(connection)?;
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
 }
@@ -251,37 +277,63 @@ where
     Ok(None)
 }
 
-/// Whether another session holds the row. The question takes the row's lock, unless somebody has it, and gives it back
-/// at once.
+/// What is in the way of a row that is due: another session's lock, or a refusal of the database. The question takes the
+/// row's lock, unless somebody has it, and writes on the row what changes nothing; all is rolled back at once.
 ///
-/// Where that cannot be done, the answer is no: inside a transaction on MySQL, which would keep the lock to its end, on
-/// a server without `SKIP LOCKED`, and in a session that may only read.
-fn is_held<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
+/// Where that cannot be done, nothing is in its way: inside a transaction on MySQL and SQLite, which would keep the lock to
+/// its end, on a server without `SKIP LOCKED`, and in a session that may only read.
+fn hindrance<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
+    let mut found = Explanation::Due;
     if C::Backend::ONE_WRITER {
         // Rolled back, because without WAL an empty commit would wait for readers.
-        let writes = connection.with_lock_wait(Duration::ZERO, |_, _| Err::<(), _>(DieselError::RollbackTransaction));
+        let writes = connection.with_lock_wait(Duration::ZERO, |connection, alone| {
+            // In the caller's transaction the lock that a write takes would stay to its end.
+            if alone {
+                found = refusal::<Q, C>(connection, key)?;
+            }
+            Err::<(), _>(DieselError::RollbackTransaction)
+        });
         return match writes {
-            Err(DieselError::RollbackTransaction) => Ok(false),
-            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(true),
-            writes => writes.map(|()| false),
+            Err(DieselError::RollbackTransaction) => Ok(found),
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Explanation::Held { since: None }),
+            writes => writes.map(|()| found),
         };
     }
     let depth = C::TransactionManager::transaction_manager_status_mut(connection).transaction_depth();
     let is_inside = !matches!(depth, Ok(None));
     if (is_inside && !C::Backend::SAVEPOINT_FREES_LOCKS) || !connection.skips_locked_rows()? {
-        return Ok(false);
+        return Ok(found);
     }
-    let mut free = true;
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
-        free = Q::recall_unless_locked(connection, key)?.is_some();
+        found = refusal::<Q, C>(connection, key)?;
         Err(DieselError::RollbackTransaction)
     });
     match ended {
         Err(error) if C::classify(&error) == ErrorClass::ConnectionLost => Err(error),
-        _ => Ok(!free),
+        _ => Ok(found),
     }
+}
+
+/// Locks the row, and says what is in its way. It belongs into a transaction that is rolled back.
+fn refusal<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let Some(fence) = Q::recall_unless_locked(connection, key)? else { return Ok(Explanation::Held { since: None }) };
+    let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
+    // In a transaction of its own, which an error ends, and not the caller's.
+    let mut write = |fence| connection.transaction(|connection| Q::settle(connection, key, fence, &change));
+    Ok(match write(fence) {
+        Ok(0) => Explanation::Refused { error: None },
+        // Where nobody may write, it is no matter of this row.
+        Err(error) if is_refusal::<C>(&error) && write(nowhere(fence)).is_ok() => {
+            Explanation::Refused { error: Some(failure_text(&error, 500)) }
+        }
+        _ => Explanation::Due,
+    })
 }

@@ -5,6 +5,7 @@ mod by;
 mod errors;
 mod explain;
 mod fold;
+mod odd_times;
 mod statistics;
 mod table;
 
@@ -12,5 +13,6 @@ pub use self::backlog::{Backlog, BacklogOn};
 pub use self::by::{By, Part};
 pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, PreviewErrorsOn, RetryErrorsOn};
 pub use self::explain::{ExplainOn, Explanation};
+pub use self::odd_times::OddTimes;
 pub use self::statistics::{Interval, PeriodCounts, Statistics, StatisticsOn};
 pub use self::table::Tabular;

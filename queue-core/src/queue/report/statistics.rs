@@ -11,6 +11,7 @@ use diesel::{Column, RunQueryDsl};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
+use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{Entity, QueueTable};
@@ -61,6 +62,9 @@ pub struct Statistics {
     /// How many earlier periods were left out, because only the last 100,000 are read.
     #[serde(default)]
     pub left_out: i64,
+    /// The finished rows that ended at odd times, if there are any. They belong to no period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub odd_times: Option<OddTimes>,
 }
 
 /// One hour or day.
@@ -111,6 +115,9 @@ impl fmt::Display for Statistics {
         if self.left_out > 0 {
             writeln!(f, "and {} earlier periods that were not read", self.left_out)?;
         }
+        if let Some(odd_times) = &self.odd_times {
+            writeln!(f, "and {} rows that ended at odd times, as `{}`", odd_times.rows, odd_times.example)?;
+        }
         Ok(())
     }
 }
@@ -120,7 +127,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// the 95th percentile of the durations.
     ///
     /// It counts rows, not attempts: a row counts where it ended last, and one that was removed or archived does not
-    /// count. Durations are known where the entity keeps them, by `#[queue(timestamps(begin, end))]`. A filter bounds the
+    /// count. Rows that ended at [odd times](OddTimes) are told besides. Durations are known where the entity keeps them, by `#[queue(timestamps(begin, end))]`. A filter bounds the
     /// time: `.filter(payment_queue::last_attempt_time.ge(..))`. It reads the whole table, and needs MySQL 8.
     ///
     /// # Errors
@@ -152,8 +159,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let rows = self.read_finished(connection.as_queue_connection(), None, interval.seconds(), MOST_PERIODS)?;
         let left_out = left_out(&rows);
-        let periods = parts(rows).remove(&None).unwrap_or_default();
-        Ok(Statistics { interval, periods, left_out })
+        let (periods, odd_times) = parts(rows).remove(&None).unwrap_or_default();
+        Ok(Statistics { interval, periods, left_out, odd_times })
     }
 
     /// Counts the same for each value of a domain column.
@@ -176,26 +183,35 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let rows = self.read_finished(connection, Some(&column), interval.seconds(), MOST_PERIODS)?;
         let left_out = left_out(&rows);
         let parts = parts(rows).into_iter();
-        let parts = parts.map(|(value, periods)| (value, Statistics { interval, periods, left_out: 0 }));
+        let parts = parts
+            .map(|(value, (periods, odd_times))| (value, Statistics { interval, periods, left_out: 0, odd_times }));
         Ok(By::new(S::NAME, parts, left_out))
     }
 }
 
 fn left_out(rows: &[FinishedRow]) -> i64 {
-    rows.first().map_or(0, |row| row.8) - rows.len() as i64
+    rows.first().map_or(0, |row| row.7) - rows.len() as i64
 }
 
+/// What is known of one value.
+type PartOf = (Vec<PeriodCounts>, Option<OddTimes>);
+
 /// The periods of each value. The rows come with the latest first.
-fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, Vec<PeriodCounts>> {
-    let mut parts = HashMap::<_, Vec<PeriodCounts>>::new();
-    for (start, value, succeeded, failed, durations, sum, p50, p95, _) in rows.into_iter().rev() {
+fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
+    let mut parts = HashMap::<_, PartOf>::new();
+    for (start, value, succeeded, failed, mean, p50, p95, _, odd_end) in rows.into_iter().rev() {
+        let (periods, odd_times) = parts.entry(value).or_default();
+        let Some(start) = start else {
+            OddTimes::add(odd_times, succeeded + failed, odd_end.map(|text| text.0));
+            continue;
+        };
         // The clock may have been set back during an attempt.
         let duration = |microseconds: i64| Duration::from_micros(microseconds.max(0).unsigned_abs());
-        parts.entry(value).or_default().push(PeriodCounts {
+        periods.push(PeriodCounts {
             start: DateTime::from_timestamp_micros(start).unwrap_or(DateTime::<Utc>::MAX_UTC),
             succeeded,
             failed,
-            mean: sum.and_then(|sum| sum.checked_div(durations)).map(duration),
+            mean: mean.map(duration),
             p50: p50.map(duration),
             p95: p95.map(duration),
         });

@@ -1,0 +1,18 @@
+//! What came of an attempt whose transaction was gone.
+
+use crate::row::Settlement;
+
+/// What came of an attempt whose transaction was gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conclusion {
+    /// The row's new state is committed.
+    Settled(Settlement),
+    /// Nothing was recorded; the row is due again, now or a little later.
+    Interrupted,
+    /// Somebody else has changed the row meanwhile, so there was nothing to write.
+    Overtaken,
+    /// The database refuses to write this on this row. `is_noted`: the row is due later, and says why where it can.
+    Refused { is_noted: bool },
+    /// Nothing is written on the row, though the database says nothing: a trigger keeps it as it is.
+    Kept,
+}

@@ -1,0 +1,115 @@
+//! A key that cannot be decoded stops the claim that meets it, because a row is nothing without its key. Its row is found by what
+//! the database makes of the key, and fails alone.
+
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::attempt_error::AttemptError;
+use super::conclude::record;
+use super::in_transaction::in_transaction;
+use super::settle_rules::{SettleRules, stored, tries_before};
+use super::turn::{Tally, Turn};
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::error::Error;
+use crate::log::RateLimitedLog;
+use crate::row::{ErrorText, Instant, Status, failure_text};
+use crate::statement::{Change, Next, QueueOn, UndecodableRow};
+
+/// How many rows are looked through at first; eight times as many if there is none among them.
+const FIRST: u32 = 1_000;
+
+/// Lets the rows fail whose keys cannot be decoded, if that is why nothing was claimed. `None`: it is not, or nothing can be done
+/// about it.
+pub(crate) fn set_aside<Q, C>(
+    holder: &mut SessionHolder<C>,
+    log: &RateLimitedLog,
+    rules: &SettleRules,
+    why: &DieselError,
+) -> Option<Turn>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if !matches!(why, DieselError::DeserializationError(_)) {
+        return None;
+    }
+    let found = holder.session().and_then(|session| {
+        let mut limit = FIRST;
+        loop {
+            let (rows, are_all) = in_transaction(&mut **session, |connection| Q::undecodable(connection, None, limit))?;
+            if are_all || !rows.is_empty() {
+                return Ok::<_, Error>(write_all::<Q, C>(session, rules, rows, false));
+            }
+            limit = limit.saturating_mul(8);
+        }
+    });
+    match found {
+        Ok(Ok(rows)) => Some(Turn::Group(Tally { failed: rows?, ..Tally::default() })),
+        Ok(Err(error)) => {
+            log.warn(Q::ENTITY, &format!("a row whose key cannot be decoded cannot be set aside: {error}"));
+            None
+        }
+        Err(error) => {
+            log.warn(Q::ENTITY, &failure_text(&error, 500));
+            holder.close();
+            None
+        }
+    }
+}
+
+/// Lets the rows fail that were leased then and whose keys cannot be decoded. Returns how many.
+pub(crate) fn set_leased_aside<Q, C>(connection: &mut C, rules: &SettleRules, began: &[Instant]) -> QueryResult<u64>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let mut set_aside = 0;
+    for began in began {
+        let (rows, _) = in_transaction(connection, |connection| Q::undecodable(connection, Some(*began), FIRST))?;
+        set_aside += write_all::<Q, C>(connection, rules, rows, true)?.unwrap_or(0);
+    }
+    Ok(set_aside)
+}
+
+/// Writes the failures, each in a transaction of its own. `None`: there is nothing to write. An error: nothing could be written.
+fn write_all<Q, C>(
+    connection: &mut C,
+    rules: &SettleRules,
+    rows: Vec<UndecodableRow>,
+    leased: bool,
+) -> QueryResult<Option<u64>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let (mut written, mut refused) = (0, None);
+    for row in rows {
+        let key = row.key::<C::Backend>();
+        // No attempt of it was made. One was counted with the lease.
+        let tries = tries_before(row.fence);
+        let why = rules.texts.of(&*row.why);
+        let error = rules.texts.of(&AttemptError::UndecodableKey(key.clone(), why));
+        let change = Change {
+            status: Some(Status::Failed),
+            next: Some(Next::Never),
+            try_count: leased.then(|| stored(tries.saturating_sub(1))),
+            attempted: true,
+            error: ErrorText::Set(error.clone()),
+            ..Change::default()
+        };
+        match record(connection, &change, |connection, change| Q::set_aside(connection, &row, change)) {
+            Ok(0) => {}
+            Ok(_) => {
+                tracing::warn!(entity = Q::ENTITY, key, error, "a row has failed for good");
+                written += 1;
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if written == 0 => Err(error),
+        _ => Ok(Some(written)),
+    }
+}

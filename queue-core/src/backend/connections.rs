@@ -1,0 +1,112 @@
+//! Where a poller has its connections from: a pool of the application's, or none.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::connection::TransactionManager;
+use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection};
+
+use super::connection::QueueConnection;
+use crate::error::{ConnectFailure, Error};
+
+/// Where a poller has its connections from.
+pub(crate) enum Connections<C: QueueConnection> {
+    /// A pool, which connects when it wants to: after an outage it waits for up to half its `connection_timeout`.
+    Pool(Pool<ConnectionManager<C>>),
+    /// Each is made when it is asked for.
+    Manager(Arc<ConnectionManager<C>>),
+}
+
+/// A connection of a poller.
+pub(crate) enum Connection<C: QueueConnection> {
+    Pooled(PooledConnection<ConnectionManager<C>>),
+    Own(C),
+}
+
+impl<C: QueueConnection> Connections<C> {
+    /// Opens a connection. `wait` is how long a pool may take to give one.
+    pub(crate) fn open(&self, wait: Duration) -> Result<Connection<C>, Error> {
+        match self {
+            Connections::Pool(pool) => {
+                let pooled = pool.get_timeout(wait).map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
+                in_no_transaction(pooled).map(Connection::Pooled)
+            }
+            Connections::Manager(manager) => {
+                manager.connect().map(Connection::Own).map_err(|error| Error::Establish(ConnectFailure::new(&error)))
+            }
+        }
+    }
+
+    /// Closes the connections that wait in the pool; it opens others in their place.
+    pub(crate) fn close_idle(&self) {
+        let Connections::Pool(pool) = self else { return };
+        // All of them before any is closed: the pool would give the new ones.
+        let idle: Vec<_> = std::iter::from_fn(|| pool.try_get()).take(pool.max_size() as usize).collect();
+        idle.into_iter().map(Connection::Pooled).for_each(drop);
+    }
+
+    /// How many there can be, if that is known.
+    pub(crate) fn max_size(&self) -> Option<u32> {
+        match self {
+            Connections::Pool(pool) => Some(pool.max_size()),
+            Connections::Manager(_) => None,
+        }
+    }
+}
+
+/// Refuses a connection that is in a transaction, before it becomes a session, which is closed: the transaction is somebody's.
+fn in_no_transaction<C: QueueConnection>(
+    mut pooled: PooledConnection<ConnectionManager<C>>,
+) -> Result<PooledConnection<ConnectionManager<C>>, Error> {
+    let status = C::TransactionManager::transaction_manager_status_mut(&mut *pooled);
+    if matches!(status.transaction_depth(), Ok(Some(_))) {
+        return Err(Error::Setting {
+            setting: "a connection of the pool",
+            found: "in a transaction that was open already".to_owned(),
+            expected: "one in no transaction, because a worker commits; in a test, give each test a database or tables of its own \
+                       in the place of Diesel's TestCustomizer or begin_test_transaction, whose transactions nobody else sees",
+        });
+    }
+    Ok(pooled)
+}
+
+impl<C: QueueConnection> Clone for Connections<C> {
+    fn clone(&self) -> Self {
+        match self {
+            Connections::Pool(pool) => Connections::Pool(pool.clone()),
+            Connections::Manager(manager) => Connections::Manager(manager.clone()),
+        }
+    }
+}
+
+impl<C: QueueConnection> Deref for Connection<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        match self {
+            Connection::Pooled(connection) => connection,
+            Connection::Own(connection) => connection,
+        }
+    }
+}
+
+impl<C: QueueConnection> DerefMut for Connection<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        match self {
+            Connection::Pooled(connection) => connection,
+            Connection::Own(connection) => connection,
+        }
+    }
+}
+
+impl<C: QueueConnection> Drop for Connection<C> {
+    fn drop(&mut self) {
+        let Connection::Pooled(connection) = self else { return };
+        // r2d2 closes what comes back with an open transaction. A session in doubt mostly has one already; a sound one
+        // gets an empty one. If even that fails, the pool's own test finds the dead connection.
+        if !connection.is_broken() {
+            let _ = C::TransactionManager::begin_transaction(connection);
+        }
+    }
+}

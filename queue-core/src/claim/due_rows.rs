@@ -1,0 +1,124 @@
+//! What one process knows of the due rows of one entity: which of them the next claim is for, and where it begins.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+
+use super::low_water::{LowWater, LowWaterFloor};
+use super::refused_rows::{Lookout, RefusedRows};
+use super::row_backoff::RowBackoff;
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::entity::Entity;
+use crate::error::Error;
+use crate::statement::{QueueOn, Scope};
+
+/// What is known of the due rows of one entity.
+pub(crate) struct DueRows<K> {
+    pub(crate) row_backoff: RowBackoff<K>,
+    pub(crate) refused_rows: RefusedRows<K>,
+    pub(crate) low_water: LowWater,
+    /// The stages that are served, if not all.
+    stages: Option<Vec<&'static str>>,
+}
+
+/// Which of the due rows a turn is for.
+pub(crate) struct PickedRows<'a, K> {
+    /// None of these.
+    except: Vec<K>,
+    /// These and no others.
+    pub(crate) only: Option<Vec<K>>,
+    stages: Option<&'a [&'static str]>,
+    /// From here on.
+    pub(crate) claim_floor: LowWaterFloor<'a>,
+    /// Whether what was read ahead may begin elsewhere.
+    pub(crate) is_new: bool,
+}
+
+impl<K: Clone + Debug> DueRows<K> {
+    pub(crate) fn of<Q, C>() -> Self
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        DueRows {
+            row_backoff: RowBackoff::new(),
+            refused_rows: RefusedRows::new(),
+            low_water: LowWater::of::<Q, C>(),
+            stages: None,
+        }
+    }
+
+    /// Serves rows in these stages only.
+    pub(crate) fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.stages = Some(stages);
+    }
+
+    /// The stages that are served, if not all.
+    pub(crate) fn stages(&self) -> Option<&[&'static str]> {
+        self.stages.as_deref()
+    }
+
+    /// Picks the rows for a claim of up to `limit`. `None`: none of those that are due can be written.
+    pub(crate) fn pick<Q, C>(
+        &self,
+        holder: &mut SessionHolder<C>,
+        limit: u32,
+    ) -> Result<Option<PickedRows<'_, K>>, Error>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        let lookout = self.refused_rows.look_out::<Q, C>(holder, self.stages(), limit)?;
+        let (claim_floor, stages) = (self.low_water.claim_floor(), self.stages());
+        Ok(match lookout {
+            Lookout::Nothing => None,
+            Lookout::Only(keys) => {
+                Some(PickedRows { except: Vec::new(), only: Some(keys), stages, claim_floor, is_new: false })
+            }
+            Lookout::From { floor, mut except, is_new } => {
+                except.extend(self.row_backoff.passed_over());
+                Some(PickedRows { except, only: None, stages, claim_floor: claim_floor.from(floor), is_new })
+            }
+        })
+    }
+
+    /// The row's state was written.
+    pub(crate) fn is_written(&self, key: &K) {
+        self.row_backoff.end(key);
+        self.refused_rows.end([key]);
+    }
+
+    /// Probes how long it is until the next row is due, `thorough`ly if nothing may be overlooked.
+    pub(crate) fn probe_due<Q, C>(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        if self.refused_rows.are_any() {
+            return self.refused_rows.probe_due::<Q, C>(connection, self.stages(), thorough);
+        }
+        self.low_water.probe_due::<Q, C>(connection, self.stages(), thorough)
+    }
+
+    /// Probes, while workers are at it, whether their claims walk over what was settled long ago.
+    pub(crate) fn probe_low_water<Q, C>(&self, connection: &mut C) -> QueryResult<()>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        self.low_water.probe::<Q, C>(connection, self.stages())
+    }
+}
+
+impl<K> PickedRows<'_, K> {
+    /// The same as a statement takes it.
+    pub(crate) fn scope(&self) -> Scope<'_, K> {
+        Scope {
+            except: &self.except,
+            only: self.only.as_deref(),
+            stages: self.stages,
+            claim_floor: Some(&self.claim_floor),
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! The rows of one entity on which the database refuses to write: for a constraint that old rows violate, or a trigger.
+//!
+//! Nothing can be noted on such a row, so it stays due, first in line, whatever becomes of it. This process remembers it and
+//! tries it again after pauses that grow to an hour. Its neighbours must not pay for that, however many such rows there are:
+//! a claim that named them all would take longer the more they are. So claims begin behind them, at a floor. What lies below
+//! the floor is found by a survey, which reads the keys that are due longest. It takes longer the more refused rows there are,
+//! and is made the seldomer for it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use chrono::TimeDelta;
+use diesel::result::QueryResult;
+
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::entity::{Entity, QueueTable, jittered};
+use crate::error::Error;
+use crate::lock::unpoisoned;
+use crate::row::Instant as Due;
+use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, due_time_alone_decides};
+
+/// How long a row is left alone after its first refusal, and how many times as long after each further one.
+const FIRST: Duration = Duration::from_secs(10);
+
+const GROWTH: u32 = 4;
+
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Trying a refused row again, or a survey, is followed by a pause so many times as long: both together take a tenth of one
+/// worker's time at most.
+const SHARE: u32 = 20;
+
+/// How often surveys are made at most while nothing is known to be below the floor.
+const SURVEY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many rows a claim passes over by their keys.
+const EXCEPTED: usize = 50;
+
+/// How many rows a survey reads beyond the refused ones.
+const SURVEYED: usize = 1000;
+
+/// With how many rows among the refused ones these are claimed by their keys rather than along the index.
+const FEW: usize = 100;
+
+/// How much earlier than a survey its floor is: a row is committed a little later than its due time says.
+const LATE: TimeDelta = TimeDelta::seconds(1);
+
+/// How many rows are remembered. Those beyond are tried again and again.
+const REMEMBERED: usize = 1_000_000;
+
+/// The refused rows of one entity in one process.
+pub(crate) struct RefusedRows<K> {
+    /// Whether there are any: asked without the lock, before each message.
+    are_any: AtomicBool,
+    state: Mutex<State<K>>,
+}
+
+struct State<K> {
+    rows: HashMap<String, RefusedRow<K>>,
+    by_due_time: BTreeSet<(Due, String)>,
+    /// When they are tried again.
+    retries: BTreeSet<(Instant, String)>,
+    /// The row that is being tried again, and since when.
+    retried: Option<(String, Instant)>,
+    next_retry: Instant,
+    /// Rows that were due at the last survey, and are not refused as far as is known.
+    found: VecDeque<K>,
+    /// Where claims begin. `None`: with the row that is due longest.
+    floor: Option<Due>,
+    /// Whether nothing is claimed but what surveys have found.
+    only_found: bool,
+    /// The refused rows that are not below the floor.
+    excepted: Vec<K>,
+    /// Whether the floor has moved since the last claim.
+    has_moved: bool,
+    is_surveying: bool,
+    next_survey: Instant,
+    /// Whether the last survey has read all that was due.
+    is_complete: bool,
+}
+
+struct RefusedRow<K> {
+    key: K,
+    due: Option<Due>,
+    times: u32,
+    until: Instant,
+}
+
+/// What is known of a row after a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Whether it is the row's first one.
+    pub(crate) is_first: bool,
+    /// Whether the row is left alone now. There may be too many to remember.
+    pub(crate) is_left_alone: bool,
+}
+
+/// Which rows the next claim is for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Lookout<K> {
+    /// Those that are due, from this time on, but none of these. `is_new`: what was read ahead may begin elsewhere.
+    From { floor: Option<Due>, except: Vec<K>, is_new: bool },
+    /// These and no others.
+    Only(Vec<K>),
+    /// None: all that are due are refused, as far as is known.
+    Nothing,
+}
+
+/// What a worker does next.
+enum Step<K> {
+    Claim(Lookout<K>),
+    /// Read so many keys.
+    Survey(u32),
+}
+
+/// What the order of an entity's rows allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// The due time decides, so that claims can begin at a floor.
+    ByDueTime,
+    /// Another column comes first.
+    InOrder,
+    /// Nobody passes the first row.
+    OneByOne,
+}
+
+fn turns_of<Q: Entity>() -> Turns {
+    let options = Q::Queue::OPTIONS;
+    match options.order {
+        _ if options.exclusive => Turns::OneByOne,
+        Some(_) => Turns::InOrder,
+        None => Turns::ByDueTime,
+    }
+}
+
+fn identity<K: Debug>(key: &K) -> String {
+    format!("{key:?}")
+}
+
+impl<K: Clone + Debug> RefusedRows<K> {
+    pub(crate) fn new() -> Self {
+        RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(State::new(Instant::now())) }
+    }
+
+    /// Whether the database has refused to write on any row.
+    pub(crate) fn are_any(&self) -> bool {
+        self.are_any.load(Ordering::Relaxed)
+    }
+
+    /// The database has refused to write on this row, which was due at that time.
+    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &K, due: Option<Due>) -> Refusal {
+        let refusal = self.state().refuse(key, due, turns_of::<Q>(), Instant::now());
+        self.are_any.store(true, Ordering::Relaxed);
+        refusal
+    }
+
+    /// How long a row waits that says so itself, after as many refusals of something else.
+    pub(crate) fn pause_of(&self, key: &K) -> Duration {
+        let times = if self.are_any() { self.state().rows.get(&identity(key)).map_or(0, |row| row.times) } else { 0 };
+        pause_after(times)
+    }
+
+    /// Forgets rows that were written, or are not due any more.
+    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k K>)
+    where
+        K: 'k,
+    {
+        if self.are_any() {
+            let mut state = self.state();
+            keys.into_iter().for_each(|key| state.end(&identity(key)));
+            self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// Decides which rows the next claim is for, of up to `limit` rows.
+    pub(crate) fn look_out<Q, C>(
+        &self,
+        holder: &mut SessionHolder<C>,
+        stages: Option<&[&'static str]>,
+        limit: u32,
+    ) -> Result<Lookout<K>, Error>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        if !self.are_any() {
+            return Ok(Lookout::From { floor: None, except: Vec::new(), is_new: false });
+        }
+        loop {
+            let step = self.state().next_step(limit, turns_of::<Q>(), Instant::now());
+            match step {
+                Step::Survey(number) => {
+                    let surveying = Surveying(self);
+                    self.survey::<Q, C>(holder.session()?, stages, number)?;
+                    drop(surveying);
+                }
+                Step::Claim(lookout) => return Ok(lookout),
+            }
+        }
+    }
+
+    /// Reads the keys of the rows that are due longest, outside of any transaction.
+    fn survey<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        let begun = Instant::now();
+        let present = Q::present(connection)?;
+        let scope = Scope { stages, ..Scope::ALL };
+        let keys = if due_time_alone_decides::<Q>(scope) && Q::Queue::OPTIONS.stages.is_none() {
+            Q::due_keys(connection, number, None)?
+        } else {
+            let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, &[]).without_lock();
+            let rows: Vec<ClaimedRow<Q>> = Q::pick(connection, claim)?;
+            rows.into_iter().map(|row| row.0).collect()
+        };
+        self.state().arrive(keys, number, present, begun, turns_of::<Q>());
+        Ok(())
+    }
+
+    /// Probes how long it is until a row is due that is not refused, or a refused one is to be tried again. `thorough`: until
+    /// one is due at all, where a refused one counts as none. Only for a queue with refused rows.
+    pub(crate) fn probe_due<Q, C>(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        thorough: bool,
+    ) -> QueryResult<Option<Duration>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C> + Entity<Key = K>,
+    {
+        let turns = turns_of::<Q>();
+        if turns == Turns::OneByOne {
+            let head = Q::head(connection, stages)?;
+            let waits = head.and_then(|head| self.state().waits(&identity(&head), Instant::now()));
+            return match waits {
+                Some(_) if thorough => Ok(None),
+                Some(waits) => Ok(Some(waits)),
+                None => Q::probe_due(connection, stages),
+            };
+        }
+        let survey = self.state().begin_survey(thorough, Instant::now());
+        if let Some(number) = survey {
+            let surveying = Surveying(self);
+            self.survey::<Q, C>(connection, stages, number)?;
+            drop(surveying);
+        }
+        let now = Instant::now();
+        let (until_known, from) = {
+            let state = self.state();
+            if !state.found.is_empty() {
+                return Ok(Some(Duration::ZERO));
+            }
+            if thorough {
+                return Ok(if survey.is_some() && state.is_complete { None } else { Some(Duration::ZERO) });
+            }
+            (state.until_known(now), (!state.only_found).then_some(state.floor))
+        };
+        let due_in = match from {
+            None => None,
+            Some(Some(floor)) => Q::probe_due_from(connection, stages, floor)?,
+            Some(None) => Q::probe_due(connection, stages)?,
+        };
+        Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+/// How long a row is left alone that was refused so many times before.
+fn pause_after(times: u32) -> Duration {
+    let pause = FIRST.saturating_mul(GROWTH.saturating_pow(times)).min(LONGEST);
+    jittered(pause, 0.1, fastrand::f64())
+}
+
+impl<K: Clone + Debug> State<K> {
+    fn new(now: Instant) -> Self {
+        State {
+            rows: HashMap::new(),
+            by_due_time: BTreeSet::new(),
+            retries: BTreeSet::new(),
+            retried: None,
+            next_retry: now,
+            found: VecDeque::new(),
+            floor: None,
+            only_found: false,
+            excepted: Vec::new(),
+            has_moved: false,
+            is_surveying: false,
+            next_survey: now,
+            is_complete: false,
+        }
+    }
+
+    fn refuse(&mut self, key: &K, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
+        let text = identity(key);
+        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
+            self.next_retry = now + now.saturating_duration_since(since) * SHARE;
+        }
+        let before = self.rows.remove(&text);
+        let is_first = before.is_none();
+        if is_first && self.rows.len() >= REMEMBERED {
+            return Refusal { is_first, is_left_alone: false };
+        }
+        let times = before.as_ref().map_or(0, |row| row.times);
+        if let Some(before) = before {
+            self.forget_times(&text, &before);
+        }
+        let until = now + pause_after(times);
+        self.retries.insert((until, text.clone()));
+        if let Some(due) = due {
+            self.by_due_time.insert((due, text.clone()));
+        }
+        self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
+        if is_first && !self.is_below_floor(due) {
+            self.excepted.push(key.clone());
+            if self.excepted.len() > EXCEPTED {
+                self.raise_floor(turns, now);
+            }
+        }
+        Refusal { is_first, is_left_alone: true }
+    }
+
+    fn is_below_floor(&self, due: Option<Due>) -> bool {
+        self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
+    }
+
+    /// Puts the floor at the refused row that was due last. What may be left below it, the next survey finds.
+    fn raise_floor(&mut self, turns: Turns, now: Instant) {
+        let last = self.by_due_time.last().map(|(due, _)| *due);
+        self.put_floor(last.filter(|_| turns == Turns::ByDueTime));
+        if self.only_found {
+            self.next_survey = now;
+        }
+    }
+
+    /// Has claims begin at a floor, unless too many refused rows stand there.
+    fn put_floor(&mut self, floor: Option<Due>) {
+        let keys = |texts: &mut dyn Iterator<Item = &String>| -> Vec<K> {
+            texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
+        };
+        let mut excepted = match floor {
+            Some(floor) => keys(&mut self.by_due_time.range((floor, String::new())..).map(|(_, text)| text)),
+            None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
+        };
+        // Nobody knows on which side of the floor a row stands whose due time cannot be read.
+        if self.by_due_time.len() < self.rows.len() {
+            let timeless = self.rows.values().filter(|row| row.due.is_none());
+            excepted.extend(timeless.take(EXCEPTED + 1).map(|row| row.key.clone()));
+        }
+        self.only_found = excepted.len() > EXCEPTED;
+        self.has_moved = true;
+        (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
+    }
+
+    fn end(&mut self, text: &str) {
+        let Some(row) = self.rows.remove(text) else { return };
+        self.forget_times(text, &row);
+        self.excepted.retain(|key| identity(key) != text);
+        if let Some((_, since)) = self.retried.take_if(|(retried, _)| retried == text) {
+            self.next_retry = Instant::now() + since.elapsed() * SHARE;
+        }
+        if self.rows.is_empty() {
+            *self = State { is_surveying: self.is_surveying, ..State::new(Instant::now()) };
+        }
+    }
+
+    fn forget_times(&mut self, text: &str, row: &RefusedRow<K>) {
+        self.retries.remove(&(row.until, text.to_owned()));
+        if let Some(due) = row.due {
+            self.by_due_time.remove(&(due, text.to_owned()));
+        }
+    }
+
+    fn next_step(&mut self, limit: u32, turns: Turns, now: Instant) -> Step<K> {
+        if turns == Turns::OneByOne {
+            let waiting = self.rows.values().filter(|row| row.until > now).take(EXCEPTED);
+            let except = padded(waiting.map(|row| row.key.clone()).collect());
+            return Step::Claim(Lookout::From { floor: None, except, is_new: false });
+        }
+        if let Some(key) = self.retry(now) {
+            return Step::Claim(Lookout::Only(vec![key]));
+        }
+        let mut found = Vec::new();
+        while found.len() < limit as usize
+            && let Some(key) = self.found.pop_front()
+        {
+            if !self.rows.contains_key(&identity(&key)) {
+                found.push(key);
+            }
+        }
+        if !found.is_empty() {
+            return Step::Claim(Lookout::Only(padded(found)));
+        }
+        if let Some(number) = self.begin_survey(false, now) {
+            return Step::Survey(number);
+        }
+        Step::Claim(match self.only_found {
+            true => Lookout::Nothing,
+            false => Lookout::From {
+                floor: self.floor,
+                except: padded(self.excepted.clone()),
+                is_new: std::mem::take(&mut self.has_moved),
+            },
+        })
+    }
+
+    /// The row whose pause is over, if one may be tried again now.
+    fn retry(&mut self, now: Instant) -> Option<K> {
+        // Whoever has it may have been interrupted, and says nothing.
+        self.retried.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
+        if self.retried.is_some() || now < self.next_retry || self.retries.first()?.0 > now {
+            return None;
+        }
+        let (_, text) = self.retries.pop_first()?;
+        let row = self.rows.get_mut(&text)?;
+        row.until = now + FIRST;
+        self.retries.insert((row.until, text.clone()));
+        self.retried = Some((text, now));
+        Some(row.key.clone())
+    }
+
+    /// How many keys a survey is to read, if its time has come or it is asked for, and nobody else is at it.
+    fn begin_survey(&mut self, at_once: bool, now: Instant) -> Option<u32> {
+        if self.is_surveying || (!at_once && now < self.next_survey) {
+            return None;
+        }
+        self.is_surveying = true;
+        // Each number is a statement.
+        u32::try_from((self.rows.len() + SURVEYED).next_power_of_two()).ok()
+    }
+
+    /// Takes the keys that a survey has read.
+    fn arrive(&mut self, keys: Vec<K>, number: u32, present: Due, begun: Instant, turns: Turns) {
+        self.is_complete = keys.len() < number as usize;
+        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(&identity(key))).collect();
+        let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
+        let sound = |(key, is_refused): (K, bool)| (!is_refused).then_some(key);
+        let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
+        let now = Instant::now();
+        self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
+        let last = self.by_due_time.last().map(|(due, _)| *due);
+        let keys = keys.into_iter().zip(is_refused);
+        if turns != Turns::ByDueTime {
+            self.put_floor(None);
+            self.found = keys.filter_map(sound).collect();
+            return;
+        }
+        if self.is_complete && sound_rows <= FEW {
+            // Whatever is due below it is known.
+            self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
+            self.found = keys.filter_map(sound).collect();
+            return;
+        }
+        self.put_floor(last);
+        let taken = if self.only_found { usize::MAX } else { behind_them };
+        self.found = keys.take(taken).filter_map(sound).collect();
+        if self.only_found && !self.is_complete {
+            // The rest is read as soon as these are worked.
+            self.next_survey = now + now.saturating_duration_since(begun) * SHARE;
+        }
+    }
+
+    /// How long it is until more is known: by a survey, or by trying a refused row again.
+    fn until_known(&self, now: Instant) -> Duration {
+        let retry = self.retries.first().map(|(until, _)| (*until).max(self.next_retry));
+        let next = retry.map_or(self.next_survey, |retry| retry.min(self.next_survey));
+        next.saturating_duration_since(now)
+    }
+
+    /// How long this row is left alone yet.
+    fn waits(&self, text: &str, now: Instant) -> Option<Duration> {
+        let until = self.rows.get(text)?.until;
+        (until > now).then(|| until.saturating_duration_since(now))
+    }
+}
+
+/// Repeats the last key, so that there are few numbers of keys: each number is a statement.
+fn padded<K: Clone>(mut keys: Vec<K>) -> Vec<K> {
+    if let Some(last) = keys.last().cloned() {
+        keys.resize(keys.len().next_power_of_two(), last);
+    }
+    keys
+}
+
+/// Ends a survey, however it ends.
+struct Surveying<'a, K: Clone + Debug>(&'a RefusedRows<K>);
+
+impl<K: Clone + Debug> Drop for Surveying<'_, K> {
+    fn drop(&mut self) {
+        self.0.state().is_surveying = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+
+    fn at(second: i64) -> Due {
+        Due::from(DateTime::UNIX_EPOCH + TimeDelta::seconds(second))
+    }
+
+    fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> State<i64> {
+        let mut state = State::new(now);
+        refused.into_iter().for_each(|key| assert!(state.refuse(&key, Some(at(key)), Turns::ByDueTime, now).is_first));
+        state
+    }
+
+    fn lookout(state: &mut State<i64>, now: Instant) -> Option<Lookout<i64>> {
+        match state.next_step(1, Turns::ByDueTime, now) {
+            Step::Claim(lookout) => Some(lookout),
+            Step::Survey(_) => None,
+        }
+    }
+
+    #[test]
+    fn claims_begin_behind_the_refused_rows_however_many_they_are() {
+        let now = Instant::now();
+        let mut state = state(0..10_000, now);
+        assert!(lookout(&mut state, now).is_none(), "a survey comes first");
+        // Two sound rows among them, and many behind them.
+        let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
+        state.arrive(keys.collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        for key in [-1, -2] {
+            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(vec![key])));
+        }
+        let floor = Some(at(9999));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: true }));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: false }));
+    }
+
+    #[test]
+    fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
+        let now = Instant::now();
+        let mut state = state(0..10_000, now);
+        state.arrive((0..10_000).collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
+        assert_eq!(lookout(&mut state, now), Some(expected));
+    }
+
+    #[test]
+    fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
+        let now = Instant::now();
+        let mut state = State::new(now);
+        (0..60).for_each(|key| assert!(state.refuse(&key, Some(at(1)), Turns::ByDueTime, now).is_left_alone));
+        state.arrive((0..2048).collect(), 2048, at(2), now, Turns::ByDueTime);
+        let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
+        assert_eq!(found.first(), Some(&Lookout::Only(vec![60])));
+        assert_eq!(found.last(), Some(&Lookout::Only(vec![2047])));
+        // The rest is the next survey's, at once or soon.
+        assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
+    }
+
+    #[test]
+    fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
+        let now = Instant::now();
+        let mut state = state([1, 2], now);
+        state.arrive(vec![1, 2], 1024, at(20), now, Turns::ByDueTime);
+        let later = now + FIRST * 2;
+        let retried = state.retry(later).expect("the first pause is over");
+        assert_eq!(state.retry(later), None, "one at a time");
+        let took = Duration::from_millis(5);
+        assert!(!state.refuse(&retried, Some(at(retried)), Turns::ByDueTime, later + took).is_first);
+        assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
+        let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
+        assert_ne!(other, retried);
+        assert!(state.rows[&identity(&retried)].until >= later + FIRST * GROWTH, "the pause has grown");
+    }
+
+    #[test]
+    fn a_row_that_was_written_is_forgotten() {
+        let now = Instant::now();
+        let mut state = state([1, 2], now);
+        state.end("1");
+        assert!(state.rows.contains_key("2") && state.excepted == [2]);
+        state.end("2");
+        assert!(state.retries.is_empty() && state.by_due_time.is_empty() && state.excepted.is_empty());
+    }
+
+    #[test]
+    fn the_pause_ends_at_an_hour() {
+        assert!((FIRST..FIRST * 2).contains(&pause_after(0)));
+        assert!((LONGEST..LONGEST * 2).contains(&pause_after(u32::MAX)));
+    }
+}

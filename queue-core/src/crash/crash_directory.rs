@@ -1,0 +1,337 @@
+//! Where the records lie, and which of the files there may be believed.
+//!
+//! A record can set a row aside, so nobody else may write one: neither another user, who may get at a directory for
+//! temporary files first, nor a link to a file that somebody has uploaded. A process believes regular files of its own user,
+//! and nothing that it has not opened by its own name.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The most bytes of a record that are read: a thousand keys of eight kilobytes.
+pub(crate) const LARGEST: u64 = 8 << 20;
+
+/// A directory for records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CrashDirectory {
+    path: PathBuf,
+    place: Place,
+}
+
+/// What kind of place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The one that the settings name. It may be shared with other users, and reached by a link.
+    Named,
+    /// The service's own, which outlives it.
+    State,
+    /// One in the directory for temporary files.
+    Temporary,
+}
+
+impl CrashDirectory {
+    /// The one that the settings name.
+    pub(crate) fn named(path: &Path) -> Self {
+        CrashDirectory { path: path.to_owned(), place: Place::Named }
+    }
+
+    /// The usual places, best first.
+    pub(crate) fn usual() -> Vec<Self> {
+        usual(|name| env::var_os(name), &env::temp_dir())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it may be gone with the process.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.place == Place::Temporary
+    }
+
+    /// Creates the directory unless it is there, and makes sure that nobody else puts files in the place of this user's.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be created, or cannot be trusted; the text says what to do.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        match by_system::private_directory(&mut builder).recursive(true).create(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // Service managers reach a state directory by a link; what is not named has none as its last part.
+        let found =
+            if self.place == Place::Named { fs::metadata(&self.path) } else { fs::symlink_metadata(&self.path) };
+        by_system::judge(&found?, &self.path, self.place == Place::Named)
+    }
+}
+
+fn usual(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> Vec<CrashDirectory> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let directories =
+        |name| variable(name).map(|paths| env::split_paths(&paths).collect::<Vec<_>>()).unwrap_or_default();
+    let services = directories("STATE_DIRECTORY").into_iter();
+    let home = variable("HOME").map(|home| PathBuf::from(home).join(".local").join("state"));
+    let users = variable("XDG_STATE_HOME").map(PathBuf::from).filter(absolute).or(home);
+    // Of a service that runs as root with another user's HOME, that user could lead it anywhere.
+    let users = users.filter(|path| by_system::is_below_ours(path));
+    let states = services.chain(users).filter(absolute);
+    let states = states.map(|path| CrashDirectory { path: path.join("queueable"), place: Place::State });
+    let own = temporary.join(format!("queueable{}", by_system::suffix()));
+    states.chain([CrashDirectory { path: own, place: Place::Temporary }]).collect()
+}
+
+/// Creates a file that nobody else may read.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    // Appending: one call writes, wherever the last one ended.
+    by_system::private(OpenOptions::new().append(true).create_new(true)).open(path)
+}
+
+/// Opens a file that this user has written, if it is one. `None`: a link, a pipe, another user's, or too large for a record.
+pub(crate) fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    // To open some devices does something. Between the two questions the file may become another one, so it is asked again.
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let file = by_system::no_link(OpenOptions::new().read(true).append(true)).open(path)?;
+    let metadata = file.metadata()?;
+    let is_own = metadata.is_file() && by_system::is_own(&metadata) && metadata.len() <= LARGEST;
+    Ok(is_own.then_some((file, metadata)))
+}
+
+/// Whether the file is there under this name.
+pub(crate) fn is_there(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(file), Ok(found)) => by_system::is_same(&file, &found),
+        _ => false,
+    }
+}
+
+#[cfg(unix)]
+mod by_system {
+    use std::fs::{self, DirBuilder, Metadata, OpenOptions};
+    use std::io;
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+    use std::path::Path;
+
+    use rustix::fs::OFlags;
+    use rustix::process::geteuid;
+
+    pub(super) fn suffix() -> String {
+        format!("-{}", geteuid().as_raw())
+    }
+
+    pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+        no_link(options).mode(0o600)
+    }
+
+    pub(super) fn no_link(options: &mut OpenOptions) -> &mut OpenOptions {
+        // Without waiting: to open a pipe takes until somebody opens its other end.
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+    }
+
+    pub(super) fn private_directory(builder: &mut DirBuilder) -> &mut DirBuilder {
+        builder.mode(0o700)
+    }
+
+    /// One name: by a second one somebody may have moved another file of this user's here.
+    pub(super) fn is_own(metadata: &Metadata) -> bool {
+        metadata.uid() == geteuid().as_raw() && metadata.nlink() == 1
+    }
+
+    pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+        (one.dev(), one.ino()) == (other.dev(), other.ino())
+    }
+
+    /// Whether the nearest part of the path that is there belongs to this user.
+    pub(super) fn is_below_ours(path: &Path) -> bool {
+        let nearest = path.ancestors().find_map(|part| fs::metadata(part).ok());
+        nearest.is_some_and(|found| found.uid() == geteuid().as_raw())
+    }
+
+    pub(super) fn judge(found: &Metadata, path: &Path, named: bool) -> io::Result<()> {
+        let path = path.display();
+        let refuse = |text: String| Err(io::Error::other(text));
+        if !found.is_dir() {
+            return refuse(format!("{path} is no directory"));
+        }
+        let own = geteuid().as_raw();
+        if named {
+            return match found.mode() & 0o1002 == 0o002 {
+                true => refuse(format!("everybody may replace the files in {path}; to mend it: chmod +t {path}")),
+                false => Ok(()),
+            };
+        }
+        if found.uid() != own {
+            return refuse(format!("{path} belongs to user {}, and this process is of user {own}", found.uid()));
+        }
+        if found.mode() & 0o022 != 0 {
+            return refuse(format!("others may write in {path}; to mend it: chmod 0700 {path}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(unix))]
+mod by_system {
+    use std::fs::{DirBuilder, Metadata, OpenOptions};
+    use std::io;
+    use std::path::Path;
+
+    /// The directory for temporary files is the user's own.
+    pub(super) fn suffix() -> String {
+        String::new()
+    }
+
+    pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+        options
+    }
+
+    pub(super) fn no_link(options: &mut OpenOptions) -> &mut OpenOptions {
+        options
+    }
+
+    pub(super) fn private_directory(builder: &mut DirBuilder) -> &mut DirBuilder {
+        builder
+    }
+
+    pub(super) fn is_own(_: &Metadata) -> bool {
+        true
+    }
+
+    pub(super) fn is_same(_: &Metadata, _: &Metadata) -> bool {
+        true
+    }
+
+    pub(super) fn is_below_ours(_: &Path) -> bool {
+        true
+    }
+
+    pub(super) fn judge(found: &Metadata, path: &Path, _named: bool) -> io::Result<()> {
+        match found.is_dir() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{} is no directory", path.display()))),
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+    use crate::crash::test_directory::TestDirectory;
+
+    /// Somebody else, as far as root may say so.
+    const STRANGER: u32 = 4242;
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    fn own(path: &Path) -> CrashDirectory {
+        CrashDirectory { path: path.to_owned(), place: Place::Temporary }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the test's own files");
+    }
+
+    #[test]
+    fn the_services_state_directory_comes_first_then_the_users_then_a_private_one_for_temporary_files() {
+        let root = TestDirectory::new();
+        let (home, temporary) = (root.path().join("home"), root.path().join("tmp"));
+        let places = |variables: &[(&str, &str)]| {
+            let found = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            let usual = usual(found, &temporary);
+            usual.iter().map(|place| place.path().display().to_string()).collect::<Vec<_>>()
+        };
+        let last = temporary.join(format!("queueable-{}", rustix::process::geteuid().as_raw())).display().to_string();
+        let home = home.display().to_string();
+        assert_eq!(places(&[]), std::slice::from_ref(&last));
+        let by_home = format!("{home}/.local/state/queueable");
+        assert_eq!(places(&[("HOME", &home)]), [by_home.clone(), last.clone()]);
+        let xdg = format!("{home}/state");
+        let both = [("HOME", &*home), ("XDG_STATE_HOME", &*xdg)];
+        assert_eq!(places(&both), [format!("{xdg}/queueable"), last.clone()]);
+        // What is not absolute counts for nothing.
+        assert_eq!(places(&[("HOME", &home), ("XDG_STATE_HOME", "state")]), [by_home.clone(), last.clone()]);
+        assert_eq!(
+            places(&[("HOME", &home), ("STATE_DIRECTORY", "/var/lib/shop:relative:/var/lib/more")]),
+            ["/var/lib/shop/queueable".to_owned(), "/var/lib/more/queueable".to_owned(), by_home, last.clone()]
+        );
+        if is_root() {
+            let strangers = root.path().join("stranger");
+            fs::create_dir(&strangers).expect("the test's own files");
+            chown(&strangers, Some(STRANGER), None).expect("root may give a directory away");
+            assert_eq!(places(&[("HOME", &strangers.display().to_string())]), [last]);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_created_for_its_user_alone() {
+        let root = TestDirectory::new();
+        let directory = own(&root.path().join("state").join("queueable"));
+        for _ in 0..2 {
+            directory.create().expect("the test's own files");
+        }
+        let mode = fs::metadata(directory.path()).expect("the test's own files").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_have_a_hand_in_is_refused_with_the_mend() {
+        let root = TestDirectory::new();
+        let path = root.path().join("records");
+        fs::create_dir(&path).expect("the test's own files");
+        set_mode(&path, 0o777);
+        for (directory, mend) in [(own(&path), "chmod 0700"), (CrashDirectory::named(&path), "chmod +t")] {
+            let refused = directory.create().expect_err("everybody may write there").to_string();
+            assert!(refused.contains(mend) && refused.contains("records"), "{refused}");
+        }
+        set_mode(&path, 0o1777);
+        assert!(own(&path).create().is_err());
+        // Who names a directory may share it.
+        CrashDirectory::named(&path).create().expect("the test's own files");
+        if is_root() {
+            set_mode(&path, 0o700);
+            chown(&path, Some(STRANGER), None).expect("root may give a directory away");
+            let refused = own(&path).create().expect_err("it is a stranger's").to_string();
+            assert!(refused.contains("belongs to user 4242"), "{refused}");
+        }
+        let link = root.path().join("link");
+        symlink(root.path(), &link).expect("the test's own files");
+        assert!(own(&link).create().expect_err("it is a link").to_string().contains("is no directory"));
+        // As a service manager's link to a private directory is.
+        set_mode(root.path(), 0o700);
+        CrashDirectory::named(&link).create().expect("the test's own files");
+    }
+
+    #[test]
+    fn nothing_is_opened_but_a_regular_file_of_ones_own() {
+        let root = TestDirectory::new();
+        let at = |name: &str| root.path().join(name);
+        let is_opened = |path: &Path| open_own(path).expect("the test's own files").is_some();
+        fs::write(at("file"), "mine").expect("the test's own files");
+        assert!(is_opened(&at("file")));
+        symlink(at("file"), at("link")).expect("the test's own files");
+        assert!(!is_opened(&at("link")));
+        let flags = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, flags, 0)
+            .expect("the test's own files");
+        assert!(!is_opened(&at("pipe")), "and nobody waits for its other end");
+        let large = File::create(at("large")).expect("the test's own files");
+        large.set_len(LARGEST + 1).expect("the test's own files");
+        assert!(!is_opened(&at("large")));
+        fs::hard_link(at("file"), at("second name")).expect("the test's own files");
+        assert!(!is_opened(&at("file")) && !is_opened(&at("second name")));
+        if is_root() {
+            fs::write(at("strangers"), "theirs").expect("the test's own files");
+            chown(at("strangers"), Some(STRANGER), None).expect("root may give a file away");
+            assert!(!is_opened(&at("strangers")));
+        }
+    }
+}

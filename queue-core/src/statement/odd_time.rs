@@ -1,0 +1,36 @@
+//! Tells times, also odd ones: what stands in a time column and cannot be told as a time, as `infinity`, a zero date, or any text
+//! on SQLite. One of them must not cost a report all others.
+
+use diesel::query_builder::AstPass;
+use diesel::result::QueryResult;
+
+use crate::backend::QueueBackend;
+
+/// Writes the microseconds from 1970 until a time; null where that is odd.
+pub(crate) fn push_microseconds<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    push_time: &dyn Fn(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    for (i, part) in DB::MICROSECONDS_SINCE_1970.iter().enumerate() {
+        if i > 0 {
+            push_time(out)?;
+        }
+        out.push_sql(part);
+    }
+    Ok(())
+}
+
+/// Writes the database's text of an odd time; null where there is none, and where it can be told.
+pub(crate) fn push_odd_text<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    push_time: &dyn Fn(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    out.push_sql("CASE WHEN ");
+    push_microseconds(out, push_time)?;
+    out.push_sql(" IS NULL THEN ");
+    out.push_sql(DB::AS_TEXT.0);
+    push_time(out)?;
+    out.push_sql(DB::AS_TEXT.1);
+    out.push_sql(" END");
+    Ok(())
+}

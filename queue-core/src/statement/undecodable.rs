@@ -1,0 +1,287 @@
+//! Rows whose keys cannot be decoded: finds them, and writes on them. They are known by what the database makes of their keys.
+
+use std::marker::PhantomData;
+
+use diesel::RunQueryDsl;
+use diesel::backend::Backend;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+
+use super::change::Change;
+use super::condition::{StateCondition, push_claimable, push_column, push_fence};
+use super::due::push_due_rows;
+use super::limit::Limit;
+use super::walk::{Walk, push_named_column};
+use crate::backend::{Captured, CapturedKey, QueueBackend, column_names};
+use crate::entity::{ClaimCondition, Entity, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount};
+use crate::row::{Fence, Instant, Status, TimestampUtc};
+
+/// The keys of pending rows, each beside the database's text of it: of those that a claim finds first, or of those whose lease
+/// began at some time.
+pub struct KeyTexts<Q, DB: Backend> {
+    claim_if: Option<ClaimCondition<DB>>,
+    leased: Option<Instant>,
+    limit: Limit,
+    entity: PhantomData<fn() -> Q>,
+}
+
+/// A row as it is loaded: the text of its key, its status and tries, when it is due, and the key.
+pub type KeyTextRow<Q> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<<Q as Entity>::Key>);
+
+impl<Q: Entity, DB: QueueBackend> KeyTexts<Q, DB> {
+    /// Reads at most `limit` of the rows that a claim finds first.
+    pub fn due(limit: u32) -> Self {
+        KeyTexts { claim_if: Q::Queue::claim_condition(), leased: None, limit: Limit::of(limit), entity: PhantomData }
+    }
+
+    /// Reads at most `limit` of the rows whose lease began then.
+    pub fn leased(began: Instant, limit: u32) -> Self {
+        KeyTexts { leased: Some(began), ..KeyTexts::due(limit) }
+    }
+}
+
+/// A row whose key cannot be decoded.
+pub struct UndecodableRow {
+    /// What tells its key from every other.
+    identity: String,
+    due: Option<Instant>,
+    /// The state in which it was found.
+    pub fence: Fence,
+    /// Why its key cannot be decoded.
+    pub why: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl UndecodableRow {
+    /// The row with this text of its key, which was due then.
+    pub fn new(
+        identity: String,
+        due: Option<Instant>,
+        fence: Fence,
+        why: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Self {
+        UndecodableRow { identity, due, fence, why }
+    }
+
+    /// The row, if its key cannot be decoded.
+    pub(crate) fn of<Q: Entity>(row: KeyTextRow<Q>) -> Option<Self> {
+        let (identity, status, try_count, due, key) = row;
+        let due = due.ok().and_then(|(due,)| due);
+        Some(UndecodableRow::new(identity, due, Fence::new(status, try_count), key.0.err()?))
+    }
+
+    /// The key as a person reads it.
+    pub(crate) fn key<DB: QueueBackend>(&self) -> String {
+        if !DB::KEY_TEXT_IS_HEX {
+            return self.identity.clone();
+        }
+        let parts: Vec<_> =
+            parts_of(&self.identity).map(|hex| text_of(hex).unwrap_or_else(|| format!("0x{hex}"))).collect();
+        parts.join(", ")
+    }
+}
+
+/// The hexadecimal texts of a key's columns.
+fn parts_of(identity: &str) -> impl Iterator<Item = &str> {
+    identity.split(',')
+}
+
+/// The text that a hexadecimal one stands for, if it is UTF-8.
+fn text_of(hex: &str) -> Option<String> {
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    String::from_utf8(digits?.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| (byte << 4) | digit)).collect())
+        .ok()
+}
+
+/// Writes what tells a row's key from every other: of several columns, their texts one behind the other.
+fn push_identity<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    let columns = column_names(Q::KEY_COLUMNS, out.backend())?;
+    let (before, between, after) = DB::CONCATENATION;
+    for (i, column) in columns.iter().enumerate() {
+        match i {
+            0 if columns.len() == 1 => {}
+            0 => out.push_sql(before),
+            _ => [between, "','", between].iter().for_each(|part| out.push_sql(part)),
+        }
+        out.push_sql(DB::KEY_TEXT.0);
+        push_named_column::<Q::Queue, DB>(out, column)?;
+        out.push_sql(DB::KEY_TEXT.1);
+    }
+    if columns.len() > 1 {
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+impl<Q, DB> QueryFragment<DB> for KeyTexts<Q, DB>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    str: ToSql<Text, DB>,
+    i64: ToSql<BigInt, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_identity::<Q, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
+        out.push_sql(", ");
+        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+        out.push_sql(", ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        let walk = Walk::of::<Q::Queue>();
+        match &self.leased {
+            None if !Q::Queue::OPTIONS.exclusive => {
+                walk.push_from::<Q::Queue, DB>(&mut out)?;
+                push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.claim_if.as_ref(), None)?;
+                return walk.push_order::<Q::Queue, DB>(&mut out, &self.limit);
+            }
+            // The head of such a queue need not be due.
+            None => {
+                out.push_sql(" FROM ");
+                Q::Queue::TABLE.walk_ast(out.reborrow())?;
+                out.push_sql(" WHERE ");
+                StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?;
+                out.push_sql(" AND ");
+                push_claimable::<Q::Queue, DB>(&mut out)?;
+            }
+            Some(began) => {
+                out.push_sql(" FROM ");
+                Q::Queue::TABLE.walk_ast(out.reborrow())?;
+                out.push_sql(" WHERE ");
+                StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+                out.push_sql(" AND ");
+                push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
+                out.push_sql(" = ");
+                out.push_bind_param::<TimestampUtc, _>(began)?;
+            }
+        }
+        out.push_sql(" ORDER BY ");
+        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        self.limit.push(&mut out)
+    }
+}
+
+/// The fenced change of a row whose key cannot be decoded.
+pub struct SetAside<'a, Q> {
+    identity: &'a str,
+    /// The text of each column of the key, by which the row is found where columns of any type can be compared with text, or
+    /// else what that is in hexadecimal.
+    columns: Vec<Result<String, &'a str>>,
+    due: Option<Instant>,
+    fence: Fence,
+    change: &'a Change,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<'a, Q: Entity> SetAside<'a, Q> {
+    /// Changes this row if it is still as it was found.
+    pub fn new(row: &'a UndecodableRow, change: &'a Change) -> Self {
+        let columns = parts_of(&row.identity).map(|hex| text_of(hex).ok_or(hex)).collect();
+        SetAside { identity: &row.identity, columns, due: row.due, fence: row.fence, change, entity: PhantomData }
+    }
+}
+
+impl<Q, DB> QueryFragment<DB> for SetAside<'_, Q>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Status: ToSql<Text, DB>,
+    String: ToSql<Text, DB>,
+    str: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_identity::<Q, DB>(&mut out)?;
+        out.push_sql(" = ");
+        out.push_bind_param::<Text, str>(self.identity)?;
+        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        out.push_sql(" AND ");
+        match &self.due {
+            // Where a time has one text only. The queue's index leads there.
+            Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
+                push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
+                out.push_sql(" = ");
+                out.push_bind_param::<TimestampUtc, _>(due)?;
+            }
+            _ => StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?,
+        }
+        if DB::FINDS_KEY_BY_TEXT {
+            // By its key it is locked alone; on any other way it would be waited for whoever holds another row.
+            for (name, column) in column_names(Q::KEY_COLUMNS, out.backend())?.iter().zip(&self.columns) {
+                out.push_sql(" AND ");
+                push_named_column::<Q::Queue, DB>(&mut out, name)?;
+                match column {
+                    Ok(text) => {
+                        out.push_sql(" = ");
+                        out.push_bind_param::<Text, String>(text)?;
+                    }
+                    Err(hex) => {
+                        out.push_sql(" = UNHEX(");
+                        out.push_bind_param::<Text, str>(hex)?;
+                        out.push_sql(")");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<Q: Entity, DB: Backend> Query for KeyTexts<Q, DB>
+where
+    Q::KeyColumns: Expression,
+{
+    type SqlType = (Text, Text, Integer, (Nullable<TimestampUtc>,), (SqlTypeOf<Q::KeyColumns>,));
+}
+
+impl<Q: Entity, DB: Backend> QueryId for KeyTexts<Q, DB> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q> QueryId for SetAside<'_, Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q, DB: Backend, C> RunQueryDsl<C> for KeyTexts<Q, DB> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_text_is_told_where_it_is_text() {
+        assert_eq!(text_of("3133").as_deref(), Some("13"));
+        assert_eq!(text_of("C3A4").as_deref(), Some("ä"));
+        assert_eq!(text_of("").as_deref(), Some(""));
+        assert_eq!(text_of("FF"), None);
+        assert_eq!(text_of("zz"), None);
+    }
+}
