@@ -14,6 +14,8 @@ missing_packages() {
     has faketime-library '/usr/lib/*/faketime/libfaketimeMT.so.1' || echo libfaketime
     [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
     [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
+    # With which the tests copy a database.
+    has sqlite3 /none || echo sqlite3
     # For the cluster of the chaos harness.
     has galera-library '/usr/lib*/galera*/libgalera_smm.so' || echo galera-4
     has rsync /none || echo rsync

@@ -50,12 +50,14 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     let mut connection = SqliteConnection::establish(&url).unwrap();
     connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)").unwrap();
     connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
-    let due: Vec<_> = [7, 8].map(|id| (payments::id.eq(id), Payment::due_now())).into();
+    let due: Vec<_> = [7, 8, 9].map(|id| (payments::id.eq(id), Payment::due_now())).into();
     diesel::insert_into(payments::table).values(&due).execute(&mut connection).unwrap();
     Payment::poller(pool, |payment: &Payment, _: &mut Message<'_, SqliteConnection>| match payment.id {
         7 => Ok(Outcome::Done),
-        _ => Err(Failure::fatal("no route")),
+        8 => Err(Failure::fatal("no route")),
+        _ => Err(Failure::retry("the card 4711 is refused by https://me:hunter2@bank.example/cards")),
     })
+    .redact(|text| text.replace("4711", "####"))
     .workers(1)
     .run_until_idle()
     .unwrap();
@@ -63,10 +65,21 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let span = |key| format!("attempt{{entity=\"Payment\" key={key} try_number=1}}");
     let told = |key, text: &str| log.lines().any(|line| line.contains(&span(key)) && line.contains(text));
-    for key in [7, 8] {
+    for key in [7, 8, 9] {
         assert!(told(key, "claimed"), "{log}");
     }
     assert!(told(7, "settled outcome=Succeeded"), "{log}");
     assert!(told(8, "error=\"no route\""), "{log}");
     assert!(told(8, "settled outcome=Failed"), "{log}");
+    let failed = "a row has failed for good entity=\"Payment\" key=8 tries=1 error=\"no route\"";
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains(failed)), "{log}");
+    assert!(told(9, "the card #### is refused by https://me:***@bank.example/cards"), "{log}");
+    assert!(!log.contains("4711") && !log.contains("hunter2"), "{log}");
+    let started = "the poller has started entities=[\"Payment\"] workers=1";
+    for text in [started, "the poller has stopped succeeded=1 retried=1 failed=1 rolled_back=0"] {
+        assert!(log.lines().any(|line| line.contains("INFO") && line.contains(text)), "{text}:\n{log}");
+    }
+    let text: Option<String> =
+        payments::table.find(9).select(payment_queue::last_attempt_error_message).get_result(&mut connection).unwrap();
+    assert_eq!(text.as_deref(), Some("the card #### is refused by https://me:***@bank.example/cards"));
 }

@@ -61,7 +61,10 @@ impl Injector {
     /// Makes the faults of one moment, and returns when they are over.
     pub(crate) fn strike(&mut self, strike: &Strike) -> Result<()> {
         let began = Instant::now();
-        for fault in &strike.faults {
+        // A server that is dead answers nobody who would end its sessions.
+        let (last, first): (Vec<_>, Vec<_>) =
+            strike.faults.iter().partition(|fault| matches!(fault, Fault::KillServer { .. }));
+        for fault in first.into_iter().chain(last) {
             *self.counts.entry(fault.kind()).or_default() += 1;
             self.begin(fault).with_context(|| fault.to_string())?;
         }

@@ -2,6 +2,7 @@
 
 mod chinook;
 mod database;
+mod pipe;
 mod server;
 
 use std::path::Path;
@@ -50,9 +51,22 @@ pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM information_schema.proc
 pub(crate) const LOCK_WAITS: &[&str] =
     &["CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)", "CAST(@@SESSION.lock_wait_timeout AS CHAR)"];
 
+/// Counts the statements that wait for a row in the test's database.
+pub(crate) const WAITS: &str = "SELECT count(*) FROM information_schema.innodb_trx \
+     JOIN information_schema.processlist ON id = trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()";
+/// Makes every transaction of a session as isolated as can be, unless it says otherwise.
+pub(crate) const SERIALIZABLE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE";
+
 /// Makes a trigger that lets nobody change a payment of 7 cents.
 pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
+
+/// Makes a trigger that refuses every change of a payment of 7 cents.
+pub(crate) const REFUSE_SEVEN: &str = KEEP_SEVEN;
+/// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
+pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE TRIGGER refuse_state BEFORE UPDATE ON payments FOR EACH ROW \
+     IF OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count) \
+     THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no other state of sevens'; END IF";
 
 /// Makes a trigger that refuses every update of one payment.
 pub(crate) fn refuse_update_of(id: i64) -> String {
@@ -68,6 +82,17 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
         "CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW \
          IF OLD.id = {id} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
     )
+}
+
+/// Fails as a statement does for which the disk has no room.
+pub(crate) const FILL_THE_DISK: &str = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, \
+    MESSAGE_TEXT = 'Disk full (/tmp/x); waiting for someone to free some space... (errno: 28 \"No space left on device\")'";
+/// What makes room again.
+pub(crate) const MAKE_ROOM: &str = "DO 1";
+
+/// A statement that fails with an error in which this text is quoted.
+pub(crate) fn fail_quoting(text: &str) -> String {
+    format!("INSERT INTO ledger (payment_id, amount_cents) VALUES ('{text}', 1)")
 }
 
 /// Writes an identifier so that its case and any character in it count.
@@ -115,6 +140,32 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
 /// The Chinook sample's script for this backend, where the data is at hand.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
+}
+
+/// Copies a database by MariaDB's own tools.
+pub(crate) fn dumped_and_restored(database: &Database) -> Database {
+    let copy = Database::new();
+    let dump = pipe::said(tool("mariadb-dump", database).arg("--single-transaction").arg(name_of(database)), &[]);
+    pipe::said(tool("mariadb", &copy).arg(name_of(&copy)), &dump);
+    copy
+}
+
+/// A client's program, with the way to a database's server.
+fn tool(name: &str, database: &Database) -> Command {
+    let mut command = Command::new(server::program(name, PLACES));
+    let (account, address) =
+        database.url().split_once("://").and_then(|(_, rest)| rest.split_once('@')).expect("a URL");
+    let (user, password) = account.split_once(':').unwrap_or((account, ""));
+    let host = address.split_once('/').map_or(address, |(host, _)| host);
+    let (host, port) = host.split_once(':').unwrap_or((host, "3306"));
+    command.args(["--no-defaults", "--protocol=tcp"]).env("MYSQL_PWD", password);
+    command.arg(format!("--user={user}")).arg(format!("--host={host}")).arg(format!("--port={port}"));
+    command
+}
+
+fn name_of(database: &Database) -> &str {
+    let name = database.url().rsplit('/').next().expect("a URL");
+    name.split_once('?').map_or(name, |(name, _)| name)
 }
 
 const PRODUCT: &str = "MariaDB";

@@ -2,6 +2,7 @@
 
 mod chinook;
 mod database;
+mod pipe;
 mod server;
 
 use std::path::Path;
@@ -46,9 +47,27 @@ pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE 
 /// What a session says of how long it waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 
+/// Counts the statements that wait for a lock in the test's database.
+pub(crate) const WAITS: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+/// Makes every transaction of a session as isolated as can be, unless it says otherwise.
+pub(crate) const SERIALIZABLE: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
+
 /// Makes a trigger that lets nobody change a payment of 7 cents.
 pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
      CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
+
+/// Makes a trigger that refuses every change of a payment of 7 cents.
+pub(crate) const REFUSE_SEVEN: &str = "CREATE FUNCTION refuse_seven() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN RAISE EXCEPTION 'no change of sevens'; END $$; \
+     CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) \
+     EXECUTE FUNCTION refuse_seven()";
+/// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
+pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE FUNCTION refuse_state() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN RAISE EXCEPTION 'no other state of sevens'; END $$; \
+     CREATE TRIGGER refuse_state BEFORE UPDATE ON payments FOR EACH ROW \
+     WHEN (OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count)) \
+     EXECUTE FUNCTION refuse_state()";
 
 /// Makes a trigger that refuses every update of one payment.
 pub(crate) fn refuse_update_of(id: i64) -> String {
@@ -66,6 +85,17 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
          $$ BEGIN IF OLD.id = {id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN OLD; END $$; \
          CREATE TRIGGER refuse BEFORE DELETE ON payments FOR EACH ROW EXECUTE FUNCTION refuse()"
     )
+}
+
+/// Fails as a statement does for which the disk has no room.
+pub(crate) const FILL_THE_DISK: &str = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', \
+    MESSAGE = 'could not extend file \"base/1/2\": No space left on device', HINT = 'Check free disk space.'; END $$";
+/// What makes room again.
+pub(crate) const MAKE_ROOM: &str = "SELECT 1";
+
+/// A statement that fails with an error in which this text is quoted.
+pub(crate) fn fail_quoting(text: &str) -> String {
+    format!("SELECT CAST('{text}' AS integer)")
 }
 
 /// Writes an identifier so that its case and any character in it count.
@@ -105,6 +135,16 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
 /// The Chinook sample's script for this backend, where the data is at hand.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
+}
+
+/// Copies a database by PostgreSQL's own tools.
+pub(crate) fn dumped_and_restored(database: &Database) -> Database {
+    let copy = Database::new();
+    let dump = pipe::said(Command::new(server::program("pg_dump", PLACES)).arg("--dbname").arg(database.url()), &[]);
+    let mut restore = Command::new(server::program("psql", PLACES));
+    restore.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--dbname"]).arg(copy.url());
+    pipe::said(&mut restore, &dump);
+    copy
 }
 
 const PRODUCT: &str = "PostgreSQL";

@@ -1,6 +1,10 @@
 //! The tests' database: SQLite.
 
 mod chinook;
+mod pipe;
+
+use std::env;
+use std::process::Command;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -36,6 +40,14 @@ pub(crate) const TIME_DIGITS: u16 = 3;
 pub(crate) const KEEP_SEVEN: &str =
     "CREATE TRIGGER keep BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN SELECT RAISE(IGNORE); END";
 
+/// Makes a trigger that refuses every change of a payment of 7 cents.
+pub(crate) const REFUSE_SEVEN: &str = "CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 \
+     BEGIN SELECT RAISE(ABORT, 'no change of sevens'); END";
+/// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
+pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE TRIGGER refuse_state BEFORE UPDATE ON payments \
+     WHEN OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count) \
+     BEGIN SELECT RAISE(ABORT, 'no other state of sevens'); END";
+
 /// Makes a trigger that refuses every update of one payment.
 pub(crate) fn refuse_update_of(id: i64) -> String {
     format!(
@@ -48,6 +60,17 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
     format!(
         "CREATE TRIGGER refuse BEFORE DELETE ON payments WHEN OLD.id = {id} BEGIN SELECT RAISE(ABORT, 'refused'); END"
     )
+}
+
+/// Has the file grow beyond what it may have: SQLite says what it says of a full disk.
+pub(crate) const FILL_THE_DISK: &str = "PRAGMA max_page_count = 1; CREATE TABLE large (x); \
+    INSERT INTO large SELECT randomblob(1000000)";
+/// What makes room again.
+pub(crate) const MAKE_ROOM: &str = "PRAGMA max_page_count = 1000000";
+
+/// A statement that fails with an error in which this text is quoted.
+pub(crate) fn fail_quoting(text: &str) -> String {
+    format!("SELECT [{text}]")
 }
 
 /// Writes an identifier so that its case and any character in it count.
@@ -85,6 +108,17 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
 /// The Chinook sample's script for this backend, where the data is at hand.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
+}
+
+/// Copies a database by SQLite's own shell.
+pub(crate) fn dumped_and_restored(database: &Database) -> Database {
+    let in_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
+    let shell = in_path.map(|directory| directory.join("sqlite3")).find(|file| file.is_file());
+    let shell = shell.expect("this test needs SQLite's shell `sqlite3` in PATH: install the Debian package `sqlite3`");
+    let copy = Database::new();
+    let dump = pipe::said(Command::new(&shell).args(["-init", "/dev/null", "-batch", database.url(), ".dump"]), &[]);
+    pipe::said(Command::new(&shell).args(["-init", "/dev/null", "-batch", "-bail", copy.url()]), &dump);
+    copy
 }
 
 /// A database file that only this value's owner uses; removed with the value, also while connections are still open.

@@ -38,7 +38,7 @@ fn the_rows_come_as_they_were_in_the_order_of_their_due_times_with_what_their_ro
     let low_water = LowWater::of::<Charge, Conn>();
     let claim_floor = low_water.claim_floor();
     let scope = Scope { except: &ids[3..], claim_floor: Some(&claim_floor), ..Scope::ALL };
-    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap();
+    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap().rows;
     claim_floor.keep();
     assert_eq!(rows.iter().map(|(row, _)| row.key).collect::<Vec<_>>(), [ids[1], ids[0]]);
     for (row, began) in &rows {
@@ -59,7 +59,7 @@ fn a_row_that_a_trigger_keeps_is_told_from_its_neighbours() {
     let bank = Bank::new();
     bank.connect().batch_execute(KEEP_SEVEN).unwrap();
     let ids = bank.enqueue([1, 7, 3]);
-    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 3, Scope::ALL).unwrap();
+    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 3, Scope::ALL).unwrap().rows;
     let mut written: Vec<_> = rows.iter().map(|(row, began)| (row.key, began.is_some())).collect();
     written.sort_unstable();
     assert_eq!(written, [(ids[0], true), (ids[1], false), (ids[2], true)]);

@@ -4,23 +4,28 @@ mod busy_table;
 #[path = "chinook_pascal.rs"]
 mod chinook;
 mod group_locks;
+mod isolation;
 mod low_water;
+mod prepared_statements;
 mod row_locks;
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
-use diesel::dsl::DuplicatedKeys;
+use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel::sql_types::Bool;
+use diesel_migrations::MigrationHarness;
 use queueable::backend::Schema;
 use queueable::statement::QueueOn;
-use queueable::{Error, QueueState, Queueable, Status};
+use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
-use crate::db::{Conn, Database};
+use crate::db::{Conn, Database, PrivateServer, initialize};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
 use crate::suite::names::a_table_elsewhere_works;
+use crate::suite::rerun_on_change::{Document, Library};
 
 /// Writes the zero date, which strict mode refuses.
 fn zero_date(bank: &Bank, id: i64) {
@@ -140,4 +145,44 @@ fn columns_are_added_at_once_and_the_index_without_a_lock() {
     connection.batch_execute(&format!("{} LOCK=NONE", steps[1].up[0])).unwrap();
     connection.batch_execute(&steps[1].down[0]).unwrap();
     connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].down[0])).unwrap();
+}
+
+#[test]
+fn sessions_neither_end_nor_stop_reading_by_the_servers_limits() {
+    let server = PrivateServer::start();
+    let bank = Bank::in_database(Database::on(&server));
+    bank.connect().batch_execute("SET GLOBAL wait_timeout = 1, GLOBAL sql_select_limit = 1").unwrap();
+    bank.enqueue([1]);
+    let handler = |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let limits = "@@SESSION.wait_timeout > 1000 AND @@SESSION.sql_select_limit > 1000000";
+        assert!(diesel::select(sql::<Bool>(limits)).get_result::<bool>(message.connection())?);
+        book(payment, message)
+    };
+    assert_eq!(bank.run(handler).succeeded, 1);
+}
+
+#[test]
+fn a_server_that_logs_statements_is_refused_with_the_setting_that_mends_it() {
+    let arguments = ["--log-bin=changes", "--server-id=1", "--binlog-format=STATEMENT"].map(str::to_owned);
+    let server = PrivateServer::start_with(initialize, arguments.into());
+    let bank = Bank::in_database(Database::on(&server));
+    bank.enqueue([1]);
+    let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].problem.contains("binlog_format is STATEMENT"), "{found:?}");
+    bank.connect().batch_execute(&found[0].mend).unwrap();
+    assert_eq!(bank.run(book).succeeded, 1);
+}
+
+#[test]
+fn content_is_watched_where_an_empty_text_is_a_null() {
+    let library = Library::new();
+    let mut session = library.connect();
+    session.batch_execute("SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',EMPTY_STRING_IS_NULL')").unwrap();
+    session.revert_last_migration(Migrations::new().entity::<Document>()).unwrap();
+    session.run_pending_migrations(Migrations::new().entity::<Document>()).unwrap();
+    let id = library.enqueue(["one"])[0];
+    library.run(|_: &Document, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    library.write("UPDATE documents SET body = 'new'");
+    assert_eq!((library.change_count(id), library.state(id).status), (1, Status::NotAttempted));
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use queueable::{Group, Handler, HandlerResult, Message, Outcome, Queueable, Status};
+use diesel::r2d2::ConnectionManager;
+use queueable::{Group, Handler, HandlerResult, Message, Outcome, Poller, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
@@ -17,18 +18,25 @@ entity!(Together, together_queue, group = 16);
 
 #[test]
 fn workers_survive_the_servers_kill_and_every_row_is_handled_once() {
+    survive_the_servers_kill(|bank| Poller::new(bank.pool(4)));
+}
+
+#[test]
+fn workers_on_connections_of_their_own_survive_the_servers_kill() {
+    survive_the_servers_kill(|bank| Poller::with_own_connections(ConnectionManager::new(bank.database.url())));
+}
+
+fn survive_the_servers_kill(poller: fn(&Bank) -> Poller<Conn>) {
     let server = PrivateServer::start();
     let bank = Bank::in_database(Database::on(&server));
     let ids = bank.enqueue(1..=300);
     let (handled, wait) = mpsc::channel();
     let handled = Mutex::new(handled);
-    let handle = Payment::poller(bank.pool(4), move |payment: &Payment, message: &mut Message<'_, Conn>| {
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
         let _ = handled.lock().unwrap().send(payment.id);
         book(payment, message)
-    })
-    .workers(4)
-    .start()
-    .unwrap();
+    };
+    let handle = poller(&bank).serve::<Payment>(handler).workers(4).start().unwrap();
     for _ in 0..50 {
         wait.recv_timeout(PATIENCE).unwrap();
     }

@@ -4,10 +4,14 @@ mod busy_table;
 #[path = "chinook_snake.rs"]
 mod chinook;
 mod group_locks;
+mod isolation;
+mod kept_plans;
 mod low_water;
 mod old_snapshot;
+mod prepared_statements;
 mod returning;
 mod row_locks;
+mod slow_claim;
 mod transactional_ddl;
 mod uuid_key;
 
@@ -17,13 +21,14 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionMa
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel::sql_types::BigInt;
+use diesel::sql_types::{BigInt, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::{Error, Migrations, QueueState, Queueable, Status};
+use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
-use crate::db::Database;
+use crate::db::{Conn, Database, quote};
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::names::a_table_elsewhere_works;
+use crate::suite::rerun_on_change::{Document, Library};
 
 #[test]
 fn an_infinite_time_is_an_error_value_and_never_due() {
@@ -143,4 +148,70 @@ fn a_claim_by_an_update_takes_no_more_rows_than_asked_for_whatever_the_plan() {
     assert_eq!(leased, 2);
     gate.open();
     handle.shutdown(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn sessions_that_wait_for_work_are_not_ended_by_the_servers_limit() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    let name: String = diesel::select(sql::<Text>("current_database()::text")).get_result(&mut connection).unwrap();
+    connection.batch_execute(&format!("ALTER DATABASE {} SET idle_session_timeout = '1s'", quote(&name))).unwrap();
+    bank.enqueue([1]);
+    let handler = |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let limit = diesel::select(sql::<Text>("current_setting('idle_session_timeout')"));
+        let limit: String = limit.get_result(message.connection())?;
+        assert_eq!(limit, "0");
+        book(payment, message)
+    };
+    assert_eq!(bank.run(handler).succeeded, 1);
+}
+
+#[test]
+fn a_copy_of_the_table_with_indexes_of_other_names_is_worked() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    connection
+        .batch_execute(
+            "CREATE TABLE copied (LIKE payments INCLUDING ALL); ALTER TABLE payments RENAME TO originals; \
+             ALTER TABLE copied RENAME TO payments",
+        )
+        .unwrap();
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = 'payments' AND indexname NOT LIKE 'queueable%'";
+    assert_eq!(sql::<BigInt>(indexes).get_result(&mut connection), Ok(2_i64));
+    connection
+        .batch_execute("INSERT INTO payments (id, company_id, amount_cents, next_attempt_time) VALUES (7, 1, 1, now())")
+        .unwrap();
+    assert_eq!(bank.run(book).succeeded, 1);
+    // And a migration adds no second one.
+    connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
+    let all = "SELECT count(*) FROM pg_indexes WHERE tablename = 'payments'";
+    assert_eq!(sql::<BigInt>(all).get_result(&mut connection), Ok(2_i64));
+}
+
+/// As the versions before compared the columns.
+#[test]
+fn a_trigger_that_no_dump_gives_back_is_named_at_start_with_its_mend() {
+    let library = Library::new();
+    let mut connection = library.connect();
+    let triggers = |connection: &mut Conn| -> Vec<String> {
+        let names = "SELECT tgname::text FROM pg_trigger WHERE tgrelid = 'documents'::regclass AND NOT tgisinternal";
+        sql::<Text>(names).load(connection).unwrap()
+    };
+    let now = triggers(&mut connection).remove(0);
+    let before = format!("{}00000000", &now[..now.len() - 8]);
+    connection
+        .batch_execute(&format!(
+            "DROP TRIGGER {now} ON documents; ALTER FUNCTION {now}() RENAME TO {before}; \
+             CREATE TRIGGER {before} BEFORE UPDATE ON documents FOR EACH ROW \
+             WHEN (ROW(OLD.title, OLD.body)::record *<> ROW(NEW.title, NEW.body)::record) EXECUTE FUNCTION {before}()"
+        ))
+        .unwrap();
+    let done = |_: &Document, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let refused = Document::poller(library.pool(1), done).workers(1).run_until_idle();
+    let Err(Error::Unsafe(findings)) = refused else { panic!("{refused:?}") };
+    assert!(findings[0].problem.contains(&before) && findings[0].problem.contains(&now), "{findings:?}");
+    connection.batch_execute(&findings[0].mend).unwrap();
+    assert_eq!(triggers(&mut connection), [now]);
+    library.run(done);
 }

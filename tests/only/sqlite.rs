@@ -5,15 +5,22 @@ mod chinook;
 mod returning;
 mod transactional_ddl;
 
+use std::fs;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::Error as DieselError;
-use queueable::{QueueState, Queueable, Status};
+use queueable::{Message, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database};
-use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 use crate::suite::names::a_table_elsewhere_works;
+
+/// How long a poller may take for what it is to notice.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_time_that_is_none_is_an_error_value() {
@@ -64,4 +71,39 @@ fn a_table_in_an_attached_database_works() {
         .build(ConnectionManager::new(main.url()))
         .unwrap();
     a_table_elsewhere_works(&pool);
+}
+
+#[test]
+fn a_poller_goes_on_in_the_file_that_is_put_in_the_place_of_its_own() {
+    let bank = Bank::new();
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let booked = book(payment, message);
+        let _ = tell.lock().unwrap().send(payment.amount_cents);
+        booked
+    };
+    let poller = Payment::poller(bank.pool(2), handler).workers(2).poll_interval(Duration::from_millis(50));
+    let handle = poller.start().unwrap();
+    bank.enqueue([1]);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
+    // The handler tells before its message is committed.
+    let (_nobody, pace) = mpsc::channel::<()>();
+    while handle.tally().succeeded < 1 {
+        let _ = pace.recv_timeout(Duration::from_millis(10));
+    }
+
+    let restored = format!("{}.restored", bank.database.url());
+    bank.connect().batch_execute(&format!("VACUUM INTO '{restored}'")).unwrap();
+    let due = (NewPayment { company_id: 1, amount_cents: 2 }, Payment::due_now());
+    diesel::insert_into(payments::table).values(due).execute(&mut Conn::establish(&restored).unwrap()).unwrap();
+    for beside in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{beside}", bank.database.url()));
+    }
+    fs::rename(&restored, bank.database.url()).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(2), "it is in the new file only");
+    bank.enqueue([3]);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(3));
+    handle.shutdown(PATIENCE);
+    assert_eq!(bank.booked().len(), 3);
 }

@@ -1,10 +1,13 @@
 //! A poller that cannot keep its promises refuses to start, and the SQL that it gives mends the table.
 
+use std::sync::Arc;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool, TestCustomizer};
 use queueable::{Error, Finding, HandlerResult, Message, Outcome, Poller, Queueable, Status};
 
-use crate::db::{BIGINT, Conn, LONG_TEXT, TEXT, TIME};
+use crate::db::{self, BIGINT, Conn, LONG_TEXT, TEXT, TIME};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 
 /// What a poller finds wrong when it starts; nothing when it does start.
@@ -98,6 +101,62 @@ fn a_domain_column_that_the_table_has_not_is_found_before_the_first_claim() {
     assert_eq!(findings.len(), 1);
     assert!(findings[0].problem.starts_with("its rows cannot be claimed: "), "{findings:?}");
     assert!(findings[0].problem.contains("amount_cents"), "{findings:?}");
+}
+
+#[test]
+fn a_connection_that_is_in_a_transaction_is_refused_with_what_to_do_in_a_test() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let pool = Pool::builder().max_size(3).connection_customizer(Box::new(TestCustomizer));
+    let pool = pool.build(ConnectionManager::<Conn>::new(bank.database.url())).unwrap();
+    let error = Payment::poller(pool, book).workers(1).run_until_idle().unwrap_err().to_string();
+    assert!(error.contains("in a transaction that was open already") && error.contains("TestCustomizer"), "{error}");
+}
+
+#[test]
+fn a_handler_that_would_wait_for_its_own_end_is_refused() {
+    let bank = Arc::new(Bank::new());
+    bank.enqueue([1]);
+    let inner = bank.clone();
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let refused = inner.poller(book).run_until_idle().unwrap_err().to_string();
+        assert!(refused.starts_with("run_until_idle is called for Payment inside a handler"), "{refused}");
+        book(payment, message)
+    });
+    assert_eq!(tally.succeeded, 1);
+    // Another thread, and this one afterwards, may.
+    assert_eq!(bank.run(book).succeeded, 0);
+}
+
+#[test]
+fn an_index_of_another_name_serves_if_it_is_the_same() {
+    let same = if db::NAME == "mysql" { "" } else { " WHERE next_attempt_time IS NOT NULL" };
+    for (columns, condition, serves) in [
+        ("next_attempt_time", same, true),
+        // All rows, finished ones too: on MySQL, which has no partial indexes, it is the queue's own.
+        ("next_attempt_time", "", db::NAME == "mysql"),
+        ("next_attempt_time DESC", "", false),
+        ("status, next_attempt_time", "", false),
+    ] {
+        let bank = with_column("", "");
+        bank.connect().batch_execute(&format!("CREATE INDEX copied ON payments ({columns}){condition}")).unwrap();
+        let found = findings(&bank);
+        let mends: Vec<_> = found.iter().map(|finding| finding.mend.as_str()).collect();
+        match (serves, db::NAME) {
+            // A claim names it there.
+            (true, "mysql") => assert!(mends[0].contains(" RENAME INDEX `copied` TO "), "{mends:?}"),
+            (true, _) => assert_eq!(mends, [""; 0]),
+            (false, _) => assert!(mends[0].contains("CREATE INDEX"), "{mends:?}"),
+        }
+        mend(&bank);
+    }
+    if db::NAME != "mysql" {
+        let bank = with_column("", "");
+        bank.connect()
+            .batch_execute("CREATE INDEX part ON payments (next_attempt_time) WHERE status = 'ERROR'")
+            .unwrap();
+        assert_eq!(findings(&bank).len(), 1);
+    }
 }
 
 #[test]

@@ -163,7 +163,7 @@ impl Scene {
         let mut settings = PollerSettings::default();
         settings.workers = workers;
         settings.crash_accounting = accounting;
-        settings.crash_directory = directory.path().join("records");
+        settings.crash_directory = Some(directory.path().join("records"));
         settings.poll_interval = Duration::from_millis(100);
         let (url, notes) = (bank.database.url().to_owned(), directory.path().join("notes"));
         Scene {
@@ -319,7 +319,7 @@ fn strict_accounts_set_the_row_aside_too_and_need_no_directory() {
         assert_eq!(scene.run_until_over(), 2);
         scene.assert_set_aside(deadly);
         scene.assert_cleared(&others);
-        assert!(!scene.orders.settings.crash_directory.exists());
+        assert!(!scene.directory.path().join("records").exists());
     }
 }
 
@@ -354,7 +354,7 @@ fn without_accounts_the_row_ends_every_process_and_nothing_is_written() {
     }
     assert_eq!(scene.bank.state(deadly), before);
     assert_eq!(scene.bank.state(others[0]).last_attempt_error_message, None);
-    assert!(!scene.orders.settings.crash_directory.exists());
+    assert!(!scene.directory.path().join("records").exists());
 }
 
 #[test]
@@ -372,6 +372,35 @@ fn a_directory_that_cannot_be_used_is_refused_at_the_start() {
         for other in [CrashAccounting::Strict, CrashAccounting::Off] {
             bank.poller(book).crash_directory(&unusable).crash_accounting(other).run_until_idle().unwrap();
         }
+    }
+}
+
+#[test]
+fn records_are_kept_in_the_services_state_directory_or_in_the_users_where_somebody_else_has_taken_its_place() {
+    for is_taken in [false, true] {
+        let mut scene = Scene::new(CrashAccounting::On, 1);
+        scene.orders.settings.crash_directory = None;
+        let (deadly, others) = scene.enqueue(2);
+        let [services, users] = ["service", "user"].map(|name| scene.directory.path().join(name));
+        fs::create_dir(&services).unwrap();
+        if is_taken {
+            fs::write(services.join("queueable"), "mine").unwrap();
+        }
+        let run = || {
+            let orders = serde_json::to_string(&scene.orders).unwrap();
+            let [services, users] = [&services, &users].map(|path| path.display().to_string());
+            let variables = [(ORDERS, orders), ("STATE_DIRECTORY", services), ("XDG_STATE_HOME", users)];
+            is_over(Program::of_this_test("suite::crash::a_process_of_its_own", variables).end())
+        };
+        assert!(!run());
+        assert_eq!(
+            files(&if is_taken { &users } else { &services }.join("queueable")),
+            2,
+            "a worker's, and the reports"
+        );
+        assert_eq!((0..10).position(|_| run()), Some(2));
+        scene.assert_set_aside(deadly);
+        scene.assert_cleared(&others);
     }
 }
 
@@ -398,7 +427,7 @@ fn an_application_with_another_database_is_not_accused() {
     let (same_key, _) = other.enqueue(0);
     assert_eq!(deadly, same_key);
     assert!(!scene.run(1));
-    let poller = other.bank.poller(book).crash_directory(&scene.orders.settings.crash_directory);
+    let poller = other.bank.poller(book).crash_directory(scene.directory.path().join("records"));
     assert_eq!(poller.run_until_idle().unwrap().succeeded, 1);
     // It has left what it found.
     scene.orders.company = 1;

@@ -179,7 +179,7 @@ fn a_dead_workers_row_is_due_when_its_lease_ends_and_the_crash_is_counted() {
         );
         let tally = poller(&bank, handler).claim_style(style).run_until_idle().unwrap();
         assert_eq!(tally.succeeded, 1);
-        assert_eq!(*texts.lock().unwrap(), [(2, Some("lease expired in attempt 1".to_owned()))]);
+        assert_eq!(*texts.lock().unwrap(), [(2, Some("queueable: lease expired in attempt 1".to_owned()))]);
         assert_eq!(bank.state(id).try_count, 2);
 
         leave_behind(3);
@@ -187,7 +187,7 @@ fn a_dead_workers_row_is_due_when_its_lease_ends_and_the_crash_is_counted() {
         assert_eq!((tally.failed, tally.succeeded), (1, 0));
         let state = bank.state(id);
         assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 3, None));
-        assert_eq!(state.last_attempt_error_message.as_deref(), Some("lease expired in attempt 3"));
+        assert_eq!(state.last_attempt_error_message.as_deref(), Some("queueable: lease expired in attempt 3"));
     }
     assert_eq!(bank.booked(), [id, id], "once for each time it was left behind with tries to spare");
 }

@@ -183,13 +183,13 @@ fn a_row_that_nobody_can_write_neither_commits_nor_spins_nor_holds_up_its_neighb
         })
         .start()
         .unwrap();
-    let mut seen: Vec<_> = (0..6).map(|_| wait.recv_timeout(PATIENCE).expect("everybody's turn comes")).collect();
+    let mut seen: Vec<_> = (0..4).map(|_| wait.recv_timeout(PATIENCE).expect("everybody's turn comes")).collect();
     handle.shutdown(PATIENCE);
     seen.extend(wait.try_iter());
-    // The neighbours once each; the kept one at first, and again after pauses of a second and more.
+    // The neighbours once each; the kept one at first, and again after pauses of ten seconds and more.
     assert!(ids[1..].iter().all(|id| seen.iter().filter(|tried| *tried == id).count() == 1), "{seen:?}");
     assert_eq!(seen[0], ids[0]);
-    assert!(seen.len() < 9, "{seen:?}");
+    assert!(seen.len() < 7, "{seen:?}");
     assert_eq!(bank.booked(), ids[1..]);
     assert_eq!((bank.state(ids[0]).status, bank.state(ids[0]).try_count), (Status::NotAttempted, 0));
 }

@@ -9,9 +9,9 @@ use queueable::backend::Schema;
 use queueable::internals::{ErrorText, Fence};
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, FinishBlock, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall,
-    RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, Settle, SettleMany, StateCondition, Take, Taken,
-    UnknownStages,
+    CountByStatus, DueKeys, FinishBlock, KeyTexts, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall,
+    RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside, Settle, SettleMany, StateCondition,
+    Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::{Instant, Queueable, Status};
 
@@ -68,6 +68,7 @@ fn the_sql_of_an_attempt() {
     listing.add("look", &ProbeDue::<Payment, Backend>::new());
     listing.add("claim", &Claim::<Payment, Backend>::new());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
+    let fence = Fence { due: Some(mark), ..FENCE };
     listing.add("look from the mark", &ProbeDue::<Payment, Backend>::new().from(mark));
     listing.add("claim from the mark", &Claim::<Payment, Backend>::new().from(mark));
     let some = Claim::<Payment, Backend>::new().some(50, &[]);
@@ -77,13 +78,31 @@ fn the_sql_of_an_attempt() {
     listing.add("claim by a key", &ClaimKey::<Payment, Backend>::new(&7));
     listing.add("claim by keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]));
     listing.add("claim one of some keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]).at_most(1));
-    listing.add("end in a block", &FinishBlock::<Payment>::new(&7, FENCE, 3));
-    listing.add("settle a success", &Settle::<Payment>::new(&7, FENCE, &success));
-    listing.add("settle a failure", &Settle::<Payment>::new(&7, FENCE, &failure()));
-    listing.add("settle for a later time", &Settle::<Payment>::new(&7, FENCE, &again));
-    listing.add("remove", &Remove::<Payment>::new(&7, FENCE));
+    listing.add("end in a block", &FinishBlock::<Payment>::new(&7, fence, 3));
+    listing.add("settle a success", &Settle::<Payment>::new(&7, fence, &success));
+    listing.add("settle a failure", &Settle::<Payment>::new(&7, fence, &failure()));
+    listing.add("settle for a later time", &Settle::<Payment>::new(&7, fence, &again));
+    listing.add("remove", &Remove::<Payment>::new(&7, fence));
     listing.add("recall", &Recall::<Payment>::new(&7));
     listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_for_keys_that_cannot_be_decoded() {
+    let began = Instant::from(DateTime::UNIX_EPOCH);
+    let set_aside = Change {
+        status: Some(Status::Failed),
+        next: Some(Next::Never),
+        attempted: true,
+        error: ErrorText::Set("no key".to_owned()),
+        ..Change::default()
+    };
+    let row = UndecodableRow::new("3133".to_owned(), Some(began), FENCE, "odd".into());
+    let mut listing = Listing::default();
+    listing.add("those that a claim finds first", &KeyTexts::<Payment, Backend>::due(1_000));
+    listing.add("those that were leased", &KeyTexts::<Payment, Backend>::leased(began, 1_000));
+    listing.add("set aside", &SetAside::<Payment>::new(&row, &set_aside));
+    listing.matches("undecodable");
 }
 
 #[test]
@@ -124,11 +143,12 @@ fn the_sql_of_a_group() {
         ..failure()
     };
     let reserved = Change {
-        next: Some(Next::In(Duration::from_secs(90))),
+        next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))),
         error: ErrorText::Set("in the group 0".to_owned()),
         ..Change::default()
     };
-    let rows = [(&7, FENCE), (&8, Fence { try_count: 0, ..FENCE })];
+    let due = Some(Instant::from(DateTime::UNIX_EPOCH));
+    let rows = [(&7, Fence { due, ..FENCE }), (&8, Fence { due, try_count: 0, ..FENCE })];
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Payment, Backend>::new().some(50, &[]));
     listing.add("claim others", &Claim::<Payment, Backend>::new().some(50, &[7, 8]));

@@ -62,7 +62,7 @@ fn run(run: &mut Run) -> Result<()> {
         // Nobody works now: a row with a lease would wait for it to end.
         let stranded = session.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'IN_PROGRESS'")?;
         run.expect(stranded == 0, || format!("{stranded} rows are under a lease of nobody's"));
-        let suspects = "SELECT COUNT(*) AS n FROM payments WHERE last_attempt_error_message LIKE 'the process ended%'";
+        let suspects = "SELECT COUNT(*) AS n FROM payments WHERE last_attempt_error_message LIKE '%the process ended%'";
         let suspects = session.count(suspects)?;
         run.expect(suspects == 0, || format!("{suspects} rows are suspected of ending the process"));
     }

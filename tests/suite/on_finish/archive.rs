@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::prelude::*;
 use queueable::{Error, Message, Outcome, Queueable, Status};
 
-use super::{MODES, Mode, Moved, bank, done, execute, failed, ids, live, until};
+use super::{MODES, Mode, Moved, MovedInGroups, bank, done, execute, failed, ids, live, until};
 use crate::db::{BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, ledger, payments};
 
@@ -57,7 +57,7 @@ fn a_lease_that_expired_in_the_last_try_moves_the_row() {
     assert_eq!(Mode::Lease.run(&bank).failed, 1);
     assert_eq!(live(&bank), [0; 0]);
     let archived = failed(&bank);
-    assert_eq!((archived[0].0, archived[0].5.as_deref()), (id, Some("lease expired in attempt 3")));
+    assert_eq!((archived[0].0, archived[0].5.as_deref()), (id, Some("queueable: lease expired in attempt 3")));
 }
 
 #[test]
@@ -194,4 +194,39 @@ fn a_row_whose_key_is_in_the_archive_stays_and_keeps_no_others() {
     let Err(Error::Interrupted { rows: 19, source }) = archived else { panic!("{archived:?}") };
     assert!(matches!(*source, Error::Refused { rows: 1, .. }), "{source:?}");
     assert_eq!((live(&bank), done(&bank).len(), failed(&bank).len()), (vec![rows[0]], 16, 4));
+}
+
+#[test]
+fn what_a_handler_has_committed_of_its_group_is_not_repeated_for_a_neighbour_that_cannot_leave() {
+    let bank = bank();
+    // Groups of one and two first, so that the next four share one.
+    let rows = bank.enqueue([1, 2, 3, 4, 5, 6, 7]);
+    let taken = "INSERT INTO payments_done (id, company_id, amount_cents, status, try_count) VALUES";
+    execute(&bank, &format!("{taken} ({}, 1, 4, 'SUCCESS', 1)", rows[3]));
+    let handler = |moved: &MovedInGroups, message: &mut Message<'_, Conn>| {
+        diesel::insert_into(ledger::table)
+            .values((ledger::payment_id.eq(moved.id), ledger::amount_cents.eq(moved.amount_cents)))
+            .execute(message.connection())?;
+        if moved.amount_cents == 6 {
+            diesel::sql_query("COMMIT").execute(message.connection())?;
+        }
+        Ok(Outcome::Done)
+    };
+    let run = || MovedInGroups::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    run();
+    // As after the minutes for which a group reserves its rows.
+    execute(
+        &bank,
+        "UPDATE payments SET next_attempt_time = '2026-01-01 00:00:00.000' WHERE next_attempt_time IS NOT NULL",
+    );
+    run();
+    let booked = bank.booked();
+    let of_the_neighbours = |id: &&i64| **id == rows[3] || **id == rows[4];
+    if crate::db::REFUSES_COMMITS {
+        assert_eq!(booked.iter().filter(of_the_neighbours).count(), 1, "the archive refuses one of them each time");
+    } else {
+        assert_eq!(booked.iter().filter(of_the_neighbours).collect::<Vec<_>>(), [&rows[3], &rows[4]], "{booked:?}");
+        let state = bank.state(rows[3]);
+        assert_eq!((state.status, state.next_attempt_time), (Status::Success, None));
+    }
 }

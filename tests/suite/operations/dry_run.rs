@@ -23,11 +23,15 @@ pub(super) fn rows_of_more_kinds() -> Operated {
         connection.batch_execute(&format!("UPDATE payments SET {set} WHERE amount_cents = {kind}")).unwrap();
     };
     let (past, future) = ("'2001-02-03 04:05:06.000'", "'2201-02-03 04:05:06.000'");
-    add(&mut connection, 8, "last_attempt_error_message = 'stopped'");
+    add(&mut connection, 8, "last_attempt_error_message = 'queueable: stopped'");
     add(&mut connection, 9, "status = 'ERROR', try_count = 1, last_attempt_error_message = 'no route'");
     add(&mut connection, 10, &format!("status = 'IN_PROGRESS', try_count = 1, next_attempt_time = {future}"));
     add(&mut connection, 11, &format!("status = 'IN_PROGRESS', try_count = 1, next_attempt_time = {past}"));
-    add(&mut connection, 12, "status = 'IN_PROGRESS', try_count = 1, last_attempt_error_message = 'stopped'");
+    add(
+        &mut connection,
+        12,
+        "status = 'IN_PROGRESS', try_count = 1, last_attempt_error_message = 'queueable: stopped'",
+    );
     for (kind, status) in [(13, "SUCCESS"), (14, "FAILED"), (15, "SKIPPED")] {
         add(&mut connection, kind, &format!("status = '{status}', try_count = 1, last_attempt_time = {past}"));
     }

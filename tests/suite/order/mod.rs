@@ -61,8 +61,9 @@ fn sql(bank: &Bank, statements: &str) {
 
 /// A session as workers have them.
 fn session_of_a_worker(bank: &Bank) -> Conn {
+    let timeout = Duration::from_secs(30);
     let limits =
-        SessionLimits { lock_timeout: Duration::from_secs(5), timeout: Duration::from_secs(30), attempts: true };
+        SessionLimits { lock_timeout: Duration::from_secs(5), timeout, statement_timeout: timeout, attempts: true };
     let mut session = bank.connect();
     session.prepare_session(limits).unwrap();
     session

@@ -200,7 +200,7 @@ fn a_run_whose_worker_is_gone_is_run_again_and_one_without_a_try_left_is_followe
         assert_eq!((desk.next(1), desk.next(2)), (Some(tick + HOUR * 4), Some(tick + HOUR * 4)));
         let state = desk.state(2);
         assert_eq!((state.status, state.try_count), (Status::Error, 0));
-        assert_eq!(state.last_attempt_error_message.as_deref(), Some("lease expired in attempt 3"));
+        assert_eq!(state.last_attempt_error_message.as_deref(), Some("queueable: lease expired in attempt 3"));
     }
 }
 

@@ -160,3 +160,15 @@ fn the_backlog_is_counted_by_the_queues_index() {
         }
     }
 }
+
+#[test]
+fn a_row_in_a_stage_that_the_entity_does_not_have_is_held_back() {
+    let shop = Shop::new();
+    shop.execute(
+        "INSERT INTO orders (delivery_status, delivery_next_attempt_time, delivery_stage) VALUES
+         ('NOT_ATTEMPTED', '2020-01-01 00:00:00.000', 'PACK'),
+         ('NOT_ATTEMPTED', '2020-01-01 00:00:00.000', 'WRAP')",
+    );
+    let backlog = super::Delivery::queue().backlog(&mut shop.connect()).unwrap();
+    assert_eq!(counts(&backlog), (1, 0, None, 1, 0));
+}

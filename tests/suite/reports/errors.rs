@@ -46,7 +46,7 @@ fn troubled() -> Shop {
          (8, 3345, 'ERROR', NULL, 1, '2026-03-01 12:00:00.000', 'order 8: no route '),
          (9, 3345, 'NOT_ATTEMPTED', '2100-01-01 00:00:00.000', 0, '2026-03-01 12:00:00.000', 'order 9: no route'),
          (10, 3345, 'SKIPPED', NULL, 1, '2026-03-01 12:00:00.000', 'order 10: no route'),
-         (11, 3345, 'NOT_ATTEMPTED', NULL, 0, NULL, 'stopped'),
+         (11, 3345, 'NOT_ATTEMPTED', NULL, 0, NULL, 'queueable: stopped'),
          (12, 3345, 'SUCCESS', NULL, 1, '2026-03-01 12:00:00.000', NULL),
          (13, 3345, 'NOT_ATTEMPTED', NULL, 0, NULL, NULL)",
     );
@@ -69,7 +69,7 @@ fn texts_that_differ_in_values_are_one_group() {
     assert_eq!((largest.retrying, largest.failed, largest.texts), (1, 3, 4));
     assert_eq!((largest.first, largest.last), (at("2026-03-01T11:00:00Z"), at("2026-03-01T13:00:00Z")));
     // The text that most rows bear, and the first row that bears it.
-    assert_eq!((largest.example, largest.example_text.as_str()), (3, "order 3: no route"));
+    assert_eq!((largest.example, largest.example_text.as_str()), (Some(3), "order 3: no route"));
 }
 
 #[test]
@@ -226,4 +226,16 @@ fn a_row_that_is_handled_under_strict_accounts_is_no_failure() {
     .unwrap();
     assert_eq!(tally.succeeded, 1);
     assert_eq!(told.recv().unwrap(), (true, Vec::new()));
+}
+
+#[test]
+fn a_stopped_row_is_not_retrying() {
+    let shop = Shop::new();
+    shop.execute(
+        "INSERT INTO orders (status, next_attempt_time, try_count, last_attempt_error_message) VALUES
+         ('ERROR', '2100-01-01 00:00:00.000', 1, 'no route'), ('ERROR', NULL, 1, 'no route')",
+    );
+    let report = Order::queue().errors(&mut shop.connect()).unwrap();
+    let group = group(&report, "no route");
+    assert_eq!((group.rows, group.retrying, group.failed), (2, 1, 0));
 }

@@ -44,7 +44,7 @@ fn each_state_has_its_reason() {
         ("status = 'FAILED', try_count = 1, last_attempt_error_message = 'no account'", failed(1, false)),
         ("status = 'FAILED', try_count = 3, last_attempt_error_message = 'no account'", failed(3, true)),
         ("status = 'ERROR', last_attempt_error_message = 'no account'", Explanation::Stopped),
-        ("last_attempt_error_message = 'stopped'", Explanation::Stopped),
+        ("last_attempt_error_message = 'queueable: stopped'", Explanation::Stopped),
         ("status = 'DONE'", Explanation::UnknownStatus { status: "DONE".to_owned() }),
         (&format!("status = 'success', {PAST}"), Explanation::UnknownStatus { status: "success".to_owned() }),
     ] {

@@ -4,6 +4,7 @@ mod backlog;
 mod displays;
 mod errors;
 mod explain;
+mod odd_times;
 mod sql;
 mod statistics;
 

@@ -136,3 +136,17 @@ fn a_time_that_the_writer_sets_together_with_the_content_holds() {
     library.set_state(ids[1], "body = 'new', next_attempt_time = NULL");
     assert_eq!(library.state(ids[1]).next_attempt_time, None);
 }
+
+#[test]
+fn a_failure_in_the_words_of_a_mark_does_not_keep_new_content_waiting() {
+    let library = Library::new();
+    let ids = library.enqueue(["in the group 1", "queueable: in the group 1", "QUEUEABLE: In the Group 1"]);
+    library.run(|document: &Document, _: &mut Message<'_, Conn>| Err(Failure::retry(document.title.clone())));
+    library.write("UPDATE documents SET body = 'new'");
+    for id in &ids {
+        let state = library.state(*id);
+        assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{state:?}");
+    }
+    index_all(&library);
+    assert_eq!(library.entry(ids[1]).as_deref(), Some("queueable: in the group 1: new"));
+}

@@ -1,0 +1,23 @@
+//! Programs that read one text and write another.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Runs a program to its end with this input, and returns what it has written.
+pub(crate) fn said(command: &mut Command, input: &[u8]) -> Vec<u8> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let output = thread::scope(|scope| {
+        // Beside the reading of its output: both may be more than a pipe holds. One that ends early has said why.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().expect("the program is a child of this process")
+    });
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}

@@ -1,0 +1,102 @@
+//! What operators see of a poller on PostgreSQL.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::sql_types::Text;
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, Message, Migrations, Outcome, Queueable};
+
+use crate::db::{Conn, Database};
+use crate::suite::bank::{Bank, Payment};
+
+fn application_name(bank: &Bank, url: &str) -> String {
+    bank.enqueue([1]);
+    let pool = Pool::builder().max_size(3).build(ConnectionManager::<Conn>::new(url)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let handler = move |_: &Payment, message: &mut Message<'_, Conn>| {
+        let name = diesel::select(sql::<Text>("current_setting('application_name')"));
+        tell.send(name.get_result::<String>(message.connection())?)?;
+        Ok(Outcome::Done)
+    };
+    Payment::poller(pool, handler).workers(1).run_until_idle().unwrap();
+    told.recv().unwrap()
+}
+
+#[test]
+fn sessions_bear_the_librarys_name_unless_the_url_gives_them_another() {
+    let bank = Bank::new();
+    let url = bank.database.url().to_owned();
+    assert_eq!(application_name(&bank, &url), "queueable");
+    let separator = if url.contains('?') { '&' } else { '?' };
+    assert_eq!(application_name(&bank, &format!("{url}{separator}application_name=billing")), "billing");
+}
+
+#[test]
+fn no_error_tells_the_password_of_a_url_that_cannot_be_read() {
+    for url in [
+        "postgres://me:hunter2/x@127.0.0.1:1/app",
+        "postgres://me:hunter2%zz@127.0.0.1:1/app",
+        "postgres://me:x@hunter2@127.0.0.1:1/app",
+        "host=127.0.0.1 port=1 password=hunter2 hunter2",
+    ] {
+        let manager = ConnectionManager::<Conn>::new(url);
+        let error_log = Box::new(queueable::PoolErrorLog::default());
+        let pool = Pool::builder().max_size(2).error_handler(error_log).build_unchecked(manager);
+        let mut settings = queueable::PollerSettings::default();
+        (settings.workers, settings.pool_timeout) = (1, Duration::from_secs(2));
+        let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        let error = Payment::poller(pool, handler).settings(settings).start().unwrap_err();
+        assert!(matches!(error, Error::Connect(_)), "{error}");
+        let told = format!("{error} {error:?}");
+        assert!(told.contains(": ") && !told.contains("hunter2"), "{told}");
+    }
+}
+
+diesel::table! {
+    events (id, day) {
+        id -> BigInt,
+        day -> Integer,
+    }
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = events, primary_key(id, day))]
+#[allow(dead_code, reason = "only its table is looked at")]
+struct Event {
+    id: i64,
+    day: i32,
+}
+
+#[test]
+fn a_partitioned_table_is_migrated_by_hand_and_left_alone_before() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection
+        .batch_execute(
+            "CREATE TABLE events (id bigint NOT NULL, day integer NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+             CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1);
+             CREATE TABLE events_2 PARTITION OF events FOR VALUES IN (2)",
+        )
+        .unwrap();
+    let columns = "(SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
+                    WHERE attrelid = 'events'::regclass AND attnum > 0)";
+    let shape = |connection: &mut Conn| diesel::select(sql::<Text>(columns)).get_result::<String>(connection).unwrap();
+    let refused = connection.run_pending_migrations(Migrations::new().entity::<Event>()).unwrap_err().to_string();
+    assert_eq!(shape(&mut connection), "id day", "nothing was changed");
+    let (_, by_hand) = refused.split_once("the migration again: ").unwrap_or_else(|| panic!("{refused}"));
+    connection.batch_execute(by_hand).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Event>()).unwrap();
+    let due: Vec<_> =
+        (1..=20).map(|id| (events::id.eq(id), events::day.eq(1 + id as i32 % 2), Event::due_now())).collect();
+    diesel::insert_into(events::table).values(due).execute(&mut connection).unwrap();
+    let handler = |_: &Event, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let tally = Event::poller(database.pool(3), handler).workers(2).prefetch_at_once().run_until_idle().unwrap();
+    assert_eq!(tally.succeeded, 20);
+    connection.revert_all_migrations(Migrations::new().entity::<Event>()).unwrap();
+    assert_eq!(shape(&mut connection).split(' ').take(2).collect::<Vec<_>>(), ["id", "day"]);
+}

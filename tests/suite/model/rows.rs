@@ -1,0 +1,311 @@
+//! The model: what the documentation says of rows, in memory.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use queueable::Status;
+
+/// How often a row is tried.
+pub(super) const MAX_TRIES: i32 = 3;
+
+/// When a row is due, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    Never,
+    Now,
+    Later,
+}
+
+/// What stands in the column of the last failure's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Said {
+    Nothing,
+    Stopped,
+    Failure,
+}
+
+/// What is done to a row, by the application's own SQL, an operator, or the handler of another row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Inserts the row, or enqueues it anew by an ordinary update, with another plan.
+    Enqueue,
+    /// The same for later.
+    EnqueueLater,
+    /// Own SQL makes it due by one column.
+    SetNow,
+    /// Own SQL takes its time away.
+    SetNever,
+    RetryNow,
+    Postpone,
+    PostponeIntoThePast,
+    Stop,
+    Resume,
+    Rerun,
+    Skip,
+    Delete,
+}
+
+const DEEDS: [Deed; 12] = [
+    Deed::Enqueue,
+    Deed::EnqueueLater,
+    Deed::SetNow,
+    Deed::SetNever,
+    Deed::RetryNow,
+    Deed::Postpone,
+    Deed::PostponeIntoThePast,
+    Deed::Stop,
+    Deed::Resume,
+    Deed::Rerun,
+    Deed::Skip,
+    Deed::Delete,
+];
+
+impl Deed {
+    /// Any deed; one in three enqueues, so that there is work.
+    pub(super) fn any(random: &mut Rng) -> Self {
+        if random.u8(..3) == 0 { Deed::Enqueue } else { DEEDS[random.usize(..DEEDS.len())] }
+    }
+}
+
+/// What the handler makes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Done,
+    Again,
+    Skip,
+    Delete,
+    /// A failure that is retried hours later.
+    Retry,
+    Fatal,
+    /// It makes its own row due at another time, and answers as if nothing had happened.
+    Meddle,
+}
+
+const ANSWERS: [Answer; 7] =
+    [Answer::Done, Answer::Again, Answer::Skip, Answer::Delete, Answer::Retry, Answer::Fatal, Answer::Meddle];
+
+impl Answer {
+    /// Whether the effects of the handler are committed, with a line in the log of runs.
+    pub(super) fn is_logged(self) -> bool {
+        matches!(self, Answer::Done | Answer::Again | Answer::Skip | Answer::Delete)
+    }
+
+    pub(super) fn number(self) -> i64 {
+        ANSWERS.iter().position(|answer| *answer == self).expect("it is one of them") as i64
+    }
+
+    pub(super) fn of(number: i64) -> Self {
+        ANSWERS[usize::try_from(number).expect("it was written by us")]
+    }
+}
+
+impl Deed {
+    pub(super) fn number(self) -> i64 {
+        DEEDS.iter().position(|deed| *deed == self).expect("it is one of them") as i64
+    }
+
+    pub(super) fn of(number: i64) -> Self {
+        DEEDS[usize::try_from(number).expect("it was written by us")]
+    }
+}
+
+/// What the handler of a row does: its answer, and, in its first committed run, a deed to another row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) answer: Answer,
+    pub(super) deed: Option<(Deed, i64)>,
+}
+
+impl Plan {
+    pub(super) fn any(random: &mut Rng, rows: i64) -> Self {
+        let answer = if random.bool() { Answer::Done } else { ANSWERS[random.usize(..ANSWERS.len())] };
+        let deed = random.bool().then(|| (Deed::any(random), random.i64(1..=rows)));
+        // Where a group is settled as a whole, a handler finds the rows before its own as they were claimed: `rerun` leaves them
+        // alone, because they are not finished yet. All other deeds write on them, which the fence tells.
+        Plan { answer, deed: deed.filter(|(deed, _)| answer.is_logged() && *deed != Deed::Rerun) }
+    }
+}
+
+/// A row's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) status: Status,
+    pub(super) due: Due,
+    pub(super) tries: i32,
+    pub(super) said: Said,
+    pub(super) plan: Plan,
+}
+
+impl Row {
+    fn is_terminal(&self) -> bool {
+        self.status.is_terminal()
+    }
+
+    fn anew(&mut self, due: Due) {
+        (self.status, self.tries, self.due) = (Status::NotAttempted, 0, due);
+    }
+
+    /// Applies a deed. Returns whether it concerned the row; a deleted row is `None`.
+    fn apply(mut self, deed: Deed, plan: Plan) -> (Option<Row>, bool) {
+        let waits = self.due != Due::Never;
+        let is = |statuses: &[Status]| statuses.contains(&self.status);
+        let concerns = match deed {
+            Deed::Enqueue | Deed::EnqueueLater | Deed::SetNow | Deed::SetNever | Deed::Delete => true,
+            Deed::RetryNow => waits || is(&[Status::Failed]),
+            Deed::Postpone | Deed::PostponeIntoThePast | Deed::Stop => waits,
+            Deed::Resume => !waits && self.said != Said::Nothing && is(&[Status::NotAttempted, Status::Error]),
+            Deed::Rerun => is(&[Status::Success, Status::Failed]),
+            Deed::Skip => waits || !is(&[Status::Success, Status::Skipped]),
+        };
+        if !concerns {
+            return (Some(self), false);
+        }
+        match deed {
+            Deed::Enqueue => {
+                self.anew(Due::Now);
+                self.plan = plan;
+            }
+            Deed::EnqueueLater => {
+                self.anew(Due::Later);
+                self.plan = plan;
+            }
+            Deed::SetNow | Deed::PostponeIntoThePast | Deed::Resume => self.due = Due::Now,
+            Deed::SetNever => self.due = Due::Never,
+            Deed::RetryNow if waits => self.due = Due::Now,
+            Deed::RetryNow | Deed::Rerun => self.anew(Due::Now),
+            Deed::Postpone => self.due = Due::Later,
+            Deed::Stop => {
+                if self.is_terminal() {
+                    self.anew(Due::Never);
+                }
+                self.due = Due::Never;
+                if self.said == Said::Nothing {
+                    self.said = Said::Stopped;
+                }
+            }
+            Deed::Skip => (self.status, self.due) = (Status::Skipped, Due::Never),
+            Deed::Delete => return (None, true),
+        }
+        (Some(self), true)
+    }
+
+    fn next_try(&self) -> i32 {
+        if self.is_terminal() { 1 } else { self.tries + 1 }
+    }
+
+    /// What an attempt makes of a row that is due.
+    fn attempted(mut self) -> Option<Row> {
+        let tries = self.next_try();
+        match self.plan.answer {
+            Answer::Delete => return None,
+            Answer::Done => {
+                (self.status, self.due, self.tries, self.said) = (Status::Success, Due::Never, tries, Said::Nothing)
+            }
+            Answer::Skip => {
+                (self.status, self.due, self.tries, self.said) = (Status::Skipped, Due::Never, tries, Said::Nothing)
+            }
+            Answer::Again => {
+                let status = if self.status == Status::Error { Status::Error } else { Status::NotAttempted };
+                (self.status, self.due, self.tries) = (status, Due::Later, tries - 1);
+            }
+            Answer::Retry | Answer::Meddle if tries < MAX_TRIES => {
+                (self.status, self.due, self.tries, self.said) = (Status::Error, Due::Later, tries, Said::Failure);
+            }
+            Answer::Retry | Answer::Meddle | Answer::Fatal => {
+                (self.status, self.due, self.tries, self.said) = (Status::Failed, Due::Never, tries, Said::Failure);
+            }
+        }
+        Some(self)
+    }
+}
+
+/// A run as the log has it, in the order of the commits: the row, and the number of its try.
+pub(super) type Run = (i64, i32);
+
+/// All rows, each with the states in which it may be: a failure leaves no line in the log, so nobody knows whether it came before
+/// or after what a neighbour did. When the workers are done, one state is left.
+#[derive(Debug, Default)]
+pub(super) struct Rows(BTreeMap<i64, Vec<Option<Row>>>);
+
+impl Rows {
+    /// Applies a deed to a row, and tells how many rows that concerns.
+    pub(super) fn apply(&mut self, id: i64, deed: Deed, plan: Plan) -> usize {
+        let states = self.0.entry(id).or_insert_with(|| vec![None]);
+        let mut changed = 0;
+        for state in states.iter_mut() {
+            let (after, is_concerned) = match (*state, deed) {
+                (Some(row), deed) => row.apply(deed, plan),
+                (None, Deed::Enqueue | Deed::EnqueueLater) => {
+                    let due = if deed == Deed::Enqueue { Due::Now } else { Due::Later };
+                    let row = Row { status: Status::NotAttempted, due, tries: 0, said: Said::Nothing, plan };
+                    (Some(row), true)
+                }
+                (None, _) => (None, false),
+            };
+            *state = after;
+            changed = changed.max(usize::from(is_concerned));
+        }
+        changed
+    }
+
+    /// Works all that is due, as the log says.
+    pub(super) fn run(&mut self, runs: &[Run]) -> Result<(), String> {
+        self.fail();
+        for (id, try_number) in runs {
+            let states = self.0.entry(*id).or_default();
+            states.retain(|state| {
+                state.is_some_and(|row| {
+                    row.due == Due::Now && row.plan.answer.is_logged() && row.next_try() == *try_number
+                })
+            });
+            let Some(Some(row)) = states.first().copied() else {
+                return Err(format!("row {id} ran as try {try_number}, and was not due for that"));
+            };
+            states.iter_mut().for_each(|state| *state = state.and_then(Row::attempted));
+            if let Some((deed, other)) = row.plan.deed.filter(|(_, other)| other != id) {
+                // Once: a row that enqueues another, which enqueues this one, would go on for ever.
+                for state in self.0.get_mut(id).into_iter().flatten().flatten() {
+                    state.plan.deed = None;
+                }
+                self.apply(other, deed, Plan { answer: Answer::Done, deed: None });
+            }
+            self.fail();
+        }
+        for (id, states) in &mut self.0 {
+            states.retain(|state| state.is_none_or(|row| row.due != Due::Now));
+            if states.is_empty() {
+                return Err(format!("row {id} is due, and did not run"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the states of rows that may have failed by now.
+    fn fail(&mut self) {
+        for states in self.0.values_mut() {
+            let may_fail = |row: &Row| row.due == Due::Now && !row.plan.answer.is_logged();
+            let failed: Vec<_> =
+                states.iter().flatten().filter(|row| may_fail(row)).map(|row| row.attempted()).collect();
+            for state in failed {
+                if !states.contains(&state) {
+                    states.push(state);
+                }
+            }
+        }
+    }
+
+    /// Compares with the table's rows, and forgets the states that these are not in.
+    pub(super) fn compare(&mut self, found: &BTreeMap<i64, Row>) -> Result<(), String> {
+        for (id, states) in &mut self.0 {
+            let found = found.get(id).copied();
+            if !states.contains(&found) {
+                return Err(format!("row {id} is {found:?}, and the model says {states:?}"));
+            }
+            *states = vec![found];
+        }
+        match found.keys().find(|id| !self.0.contains_key(id)) {
+            Some(id) => Err(format!("row {id} is none of the model's")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Rows on which the database refuses to write: they are their own trouble, however many they are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Status, Tally};
+
+use crate::db::{Conn, KEEP_SEVEN, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
+use crate::suite::bank::{Bank, Payment, payment_queue, payments};
+use crate::suite::group::{Grouped, Optimistic};
+use crate::suite::lease::Charge;
+
+/// Payments that are worked in the order of their amounts.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = ordered_queue, order_by = amount_cents, retry = fixed("1h"), max_tries = 3, timeout = "30s")]
+struct Ordered {
+    id: i64,
+    #[allow(dead_code, reason = "the order is the database's")]
+    amount_cents: i64,
+}
+
+fn ordered_bank() -> Bank {
+    let bank = Bank::before_the_queue();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Ordered>()).unwrap();
+    bank
+}
+
+/// How often each payment's handler has run.
+type Runs = Arc<Mutex<HashMap<i64, u32>>>;
+
+/// A mode, its database, and how its poller comes about.
+type Mode = (&'static str, fn() -> Bank, fn(&Bank, u32, Runs) -> Poller<Conn>);
+
+macro_rules! in_transactions {
+    ($entity:ident, $id:expr) => {
+        |bank, workers, runs: Runs| {
+            let handler = move |payment: &$entity, _: &mut Message<'_, Conn>| -> HandlerResult {
+                *runs.lock().unwrap().entry($id(payment)).or_default() += 1;
+                Ok(Outcome::Done)
+            };
+            $entity::poller(bank.pool(workers), handler).workers(workers as usize)
+        }
+    };
+}
+
+const LEASED: Mode = ("lease", Bank::new, |bank, workers, runs| {
+    let call = move |charge: &Charge, _: &Lease| {
+        *runs.lock().unwrap().entry(charge.id).or_default() += 1;
+        Ok(())
+    };
+    let apply = |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    Charge::poller(bank.pool(workers), (call, apply)).workers(workers as usize)
+});
+
+const MODES: [Mode; 5] = [
+    ("transaction", Bank::new, in_transactions!(Payment, |payment: &Payment| payment.id)),
+    ("group", Bank::new, in_transactions!(Grouped, |grouped: &Grouped| grouped.payment().id)),
+    ("optimistic group", Bank::new, in_transactions!(Optimistic, |grouped: &Optimistic| grouped.payment().id)),
+    ("in order", ordered_bank, in_transactions!(Ordered, |ordered: &Ordered| ordered.id)),
+    LEASED,
+];
+
+/// The bad rows are first in line: some of one due time, as of one migration, and some of different ones.
+fn enqueue_bad_and_sound(bank: &Bank, bad: usize, sound: usize) -> (Vec<i64>, Vec<i64>) {
+    let of_one_time = bank.enqueue(vec![7; bad / 2]);
+    let mut of_many = Vec::new();
+    for _ in 0..bad.div_ceil(2).min(20) {
+        of_many.extend(bank.enqueue([7]));
+    }
+    of_many.extend(bank.enqueue(vec![7; bad - of_one_time.len() - of_many.len()]));
+    (of_one_time.into_iter().chain(of_many).collect(), bank.enqueue(vec![8; sound]))
+}
+
+fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
+    let mut counts = HashMap::new();
+    let found: Vec<Status> = payments::table
+        .filter(payments::id.eq_any(ids))
+        .select(payment_queue::status)
+        .load(&mut bank.connect())
+        .unwrap();
+    found.into_iter().for_each(|status| *counts.entry(status).or_default() += 1);
+    counts
+}
+
+/// Works bad rows and sound ones behind them in each mode, and shows that the sound ones are worked, and the handlers of the bad
+/// ones do not run again and again.
+fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
+    for (mode, new_bank, poller) in MODES {
+        let bank = new_bank();
+        // More than a claim passes over by their keys.
+        let (bad, sound) = enqueue_bad_and_sound(&bank, 80, 30);
+        bank.connect().batch_execute(trigger).unwrap();
+        let runs = Runs::default();
+        let tally = poller(&bank, 3, runs.clone()).run_until_idle().unwrap();
+        let context = format!("{mode}: {tally:?}");
+        assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 30)]), "{context}");
+        let runs = runs.lock().unwrap();
+        // Groups that meet run anew, and a machine that stands still for longer than the first pause lets a row be tried again.
+        let often: Vec<_> = bad.iter().filter(|id| runs.get(id).is_some_and(|runs| *runs > 12)).collect();
+        assert!(often.is_empty(), "{context}: {} rows were handled again and again", often.len());
+        check(&context, &bank, &bad, tally);
+    }
+}
+
+#[test]
+fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_to_the_run() {
+    work_past(REFUSE_SEVEN, |context, bank, bad, tally| {
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
+        assert!(tally.refused >= 80, "{context}");
+        assert_eq!((tally.succeeded, tally.failed), (30, 0), "{context}");
+    });
+}
+
+#[test]
+fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_end_to_the_run() {
+    work_past(KEEP_SEVEN, |context, bank, bad, tally| {
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
+        assert!(tally.refused >= 80, "{context}");
+    });
+}
+
+#[test]
+fn a_row_of_which_only_the_time_and_the_text_can_be_written_waits_and_says_why() {
+    work_past(REFUSE_STATE_OF_SEVEN, |context, bank, bad, tally| {
+        assert!(tally.refused >= 80, "{context}");
+        for id in [bad[0], bad[79]] {
+            let state = bank.state(id);
+            let text = state.last_attempt_error_message.unwrap_or_default();
+            assert!(text.contains("no other state of sevens"), "{context}: {text:?}");
+            assert!(state.next_attempt_time.is_some_and(|time| time > chrono::Utc::now()), "{context}");
+            assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{context}");
+        }
+    });
+}
+
+#[test]
+fn a_refused_row_is_worked_when_the_database_lets_it() {
+    for (mode, new_bank, poller) in MODES {
+        let bank = new_bank();
+        let (bad, _) = enqueue_bad_and_sound(&bank, 3, 1);
+        bank.connect().batch_execute(REFUSE_SEVEN).unwrap();
+        let tally = poller(&bank, 1, Runs::default()).run_until_idle().unwrap();
+        assert_eq!((tally.succeeded, statuses(&bank, &bad)), (1, HashMap::from([(Status::NotAttempted, 3)])), "{mode}");
+        let drop_trigger = match crate::db::NAME {
+            "postgres" => "DROP TRIGGER refuse_seven ON payments",
+            "mysql" => "DROP TRIGGER keep",
+            _ => "DROP TRIGGER refuse_seven",
+        };
+        bank.connect().batch_execute(drop_trigger).unwrap();
+        let tally = poller(&bank, 1, Runs::default()).run_until_idle().unwrap();
+        assert_eq!((tally.succeeded, tally.refused), (3, 0), "{mode}");
+    }
+}
+
+#[test]
+fn what_the_database_refuses_is_explained() {
+    for (trigger, expected) in [(REFUSE_SEVEN, "no change of sevens"), (KEEP_SEVEN, "a trigger keeps it from changing")]
+    {
+        let bank = Bank::new();
+        let ids = bank.enqueue([7, 8]);
+        bank.connect().batch_execute(trigger).unwrap();
+        let mut connection = bank.connect();
+        let explanation = Payment::explain(&mut connection, &ids[0]).unwrap();
+        // MySQL has no trigger that says nothing.
+        let expected = if crate::db::NAME == "mysql" { "kept" } else { expected };
+        assert!(matches!(explanation, Explanation::Refused { .. }), "{explanation:?}");
+        assert!(explanation.to_string().contains(expected), "{explanation}");
+        assert_eq!(Payment::explain(&mut connection, &ids[1]).unwrap(), Explanation::Due);
+        // Also in a transaction of the caller's, which goes on. On MySQL and SQLite it would keep the row's lock.
+        let inside = connection.transaction(|connection| {
+            let explanation = Payment::explain(connection, &ids[0]).unwrap();
+            payments::table.count().get_result::<i64>(connection).map(|count| (explanation, count))
+        });
+        let known = if crate::db::NAME == "postgres" { explanation } else { Explanation::Due };
+        assert_eq!(inside, Ok((known, 2)));
+    }
+}
+
+#[test]
+fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    let (ran, runs) = mpsc::channel();
+    let handler = move |payment: &Payment, _: &mut Message<'_, Conn>| -> HandlerResult {
+        if payment.amount_cents == 2 {
+            return Ok(Outcome::Done);
+        }
+        ran.send(()).unwrap();
+        Err(diesel::result::Error::BrokenTransactionManager.into())
+    };
+    let handle = bank.poller(handler).start().unwrap();
+    for _ in 1..=20 {
+        // The pauses grow, and nobody has the time to wait for them.
+        let waits = payments::table.find(ids[0]).filter(payment_queue::next_attempt_time.gt(queueable::Now));
+        while runs.try_recv().is_err() {
+            let due = payment_queue::next_attempt_time.eq(queueable::Now);
+            diesel::update(waits).set(due).execute(&mut bank.connect()).unwrap();
+            handle.wake();
+        }
+    }
+    let tally = handle.shutdown(Duration::from_secs(60)).tally;
+    let state = bank.state(ids[0]);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1), "{state:?}");
+    let text = state.last_attempt_error_message.unwrap();
+    assert!(text.starts_with("the attempt was interrupted 2"), "{text}");
+    assert!(text.contains(" times in a row, at last by: "), "{text}");
+    // The time that is set here may pass for somebody else's change.
+    assert_eq!((tally.succeeded, tally.retried), (1, 1));
+}
+
+#[test]
+fn ten_thousand_refused_rows_leave_the_others_their_turn() {
+    let bank = Bank::new();
+    let (bad, sound) = enqueue_bad_and_sound(&bank, 10_000, 500);
+    bank.connect().batch_execute(REFUSE_SEVEN).unwrap();
+    let runs = Runs::default();
+    let tally = MODES[0].2(&bank, 4, runs.clone()).run_until_idle().unwrap();
+    assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 500)]), "{tally:?}");
+    let most = runs.lock().unwrap().values().copied().max();
+    // The pauses grow, so that even a run of ten minutes tries none more often.
+    assert!(most <= Some(5), "{most:?}");
+    assert_eq!(statuses(&bank, &bad[..50]), HashMap::from([(Status::NotAttempted, 50)]));
+}
