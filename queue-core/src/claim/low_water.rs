@@ -2,8 +2,8 @@
 //!
 //! While some session holds an old snapshot, the database keeps the index entries of settled rows, all of them at the end at
 //! which a claim begins. Then, and only then, claims begin at a mark that follows the rows that were claimed. What lies below
-//! it is found by full probes: the scout makes them, no oftener than they are worth, and one claim follows each that found
-//! something. So a row that is due earlier than the mark has to wait for the next full probe, and no longer.
+//! it is found by full probes: the scout makes one a second, and one claim follows each that found something. So a row that is
+//! due earlier than the mark waits for the next full probe, and no longer.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard};
@@ -27,14 +27,9 @@ const WORTH: u32 = 3;
 /// How often a probe from the mark is repeated at most that seems to be slow as well: the machine may have been busy.
 const REPEATS: u32 = 3;
 
-/// How many times its own length a full probe waits for the next: with the claim that may follow it, it takes a twentieth of
-/// the time.
-const PAUSE: u32 = 40;
-
-/// How long a row below the mark waits for a full probe at most, however long that takes.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// How often a runner at work is probed fully at most. It is a query a second beside thousands of claims.
+/// How long the scout waits after a full probe before it makes the next. It is a query a second beside thousands of claims. A
+/// row below the mark waits for it, so the pause does not grow with what the last probe took: a table lock of a second would
+/// put off the next probe by minutes.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// By how much, once or twice, the mark lags behind the claims. Rows are committed a little later than their due times
@@ -145,8 +140,7 @@ impl LowWater {
         let mut level = self.level();
         level.in_use = is_worth_it;
         if is_worth_it {
-            level.next_full_probe =
-                time::Instant::now() + full.saturating_mul(PAUSE).clamp(PROBE_INTERVAL, LONGEST_PAUSE);
+            level.next_full_probe = time::Instant::now() + PROBE_INTERVAL;
             level.probe_below = due_in == Some(Duration::ZERO);
         }
         Ok(due_in)
