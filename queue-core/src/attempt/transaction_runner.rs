@@ -126,6 +126,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     ) -> Turn {
         let (remainder, delay) = self.count_interruption(log, &row, remainder);
         let key = &row.key;
+        let _passed_over = self.due_rows.row_backoff.while_concluded(key);
         for _ in 0..CONCLUSIONS {
             let concluded =
                 holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
@@ -250,6 +251,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 if let (Some(keys), true) = (&rows.only, session_is_sound) {
                     // They are held, or not due any more.
                     self.due_rows.refused_rows.end(keys);
+                    return None;
+                }
+                if session_is_sound && self.due_rows.refused_rows.release_found() {
                     return None;
                 }
                 Turn::Idle

@@ -69,7 +69,17 @@ impl<K: Clone + Debug> DueRows<K> {
         C: QueueConnection,
         Q: QueueOn<C> + Entity<Key = K>,
     {
-        let lookout = self.refused_rows.look_out::<Q, C>(holder, self.stages(), limit)?;
+        let lookout = loop {
+            match self.refused_rows.look_out::<Q, C>(holder, self.stages(), limit)? {
+                // A survey reads the keys of rows, too, of which another worker is just about to know that they are refused.
+                Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
+                    keys if keys.is_empty() => {}
+                    keys => break Lookout::Only(keys),
+                },
+                Lookout::Nothing if self.refused_rows.release_found() => {}
+                lookout => break lookout,
+            }
+        };
         let (claim_floor, stages) = (self.low_water.claim_floor(), self.stages());
         Ok(match lookout {
             Lookout::Nothing => None,

@@ -5,6 +5,10 @@
 //! a claim that named them all would take longer the more they are. So claims begin behind them, at a floor. What lies below
 //! the floor is found by a survey, which reads the keys that are due longest. It takes longer the more refused rows there are,
 //! and is made the seldomer for it.
+//!
+//! A row that nobody has tried yet may be refused as well, and next to many refused rows it probably is. So a claim that meets
+//! another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried after the others:
+//! while there is other work, they take a small part of the time.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
@@ -48,6 +52,11 @@ const FEW: usize = 100;
 /// How much earlier than a survey its floor is: a row is committed a little later than its due time says.
 const LATE: TimeDelta = TimeDelta::seconds(1);
 
+/// How far a claim leaps ahead that meets a refused row behind the floor. Each further one doubles it.
+const LEAP: TimeDelta = TimeDelta::seconds(1);
+
+const LONGEST_LEAP: TimeDelta = TimeDelta::days(36_500);
+
 /// How many rows are remembered. Those beyond are tried again and again.
 const REMEMBERED: usize = 1_000_000;
 
@@ -68,8 +77,16 @@ struct State<K> {
     next_retry: Instant,
     /// Rows that were due at the last survey, and are not refused as far as is known.
     found: VecDeque<K>,
+    /// Those of them that workers try, and since when.
+    tried: HashMap<String, Instant>,
+    /// When the next of them may be tried, unless there is nothing else to do.
+    next_found: Instant,
     /// Where claims begin. `None`: with the row that is due longest.
     floor: Option<Due>,
+    /// How far the next leap goes.
+    leap: TimeDelta,
+    /// The database's time at the last survey, and when that was.
+    present: Option<(Due, Instant)>,
     /// Whether nothing is claimed but what surveys have found.
     only_found: bool,
     /// The refused rows that are not below the floor.
@@ -202,6 +219,11 @@ impl<K: Clone + Debug> RefusedRows<K> {
         }
     }
 
+    /// There is nothing else to claim: rows that a survey has found need not wait any longer. Says whether there are any.
+    pub(crate) fn release_found(&self) -> bool {
+        self.are_any() && self.state().release_found(Instant::now())
+    }
+
     /// Reads the keys of the rows that are due longest, outside of any transaction.
     fn survey<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()>
     where
@@ -289,7 +311,11 @@ impl<K: Clone + Debug> State<K> {
             retried: None,
             next_retry: now,
             found: VecDeque::new(),
+            tried: HashMap::new(),
+            next_found: now,
             floor: None,
+            leap: LEAP,
+            present: None,
             only_found: false,
             excepted: Vec::new(),
             has_moved: false,
@@ -303,6 +329,9 @@ impl<K: Clone + Debug> State<K> {
         let text = identity(key);
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
             self.next_retry = now + now.saturating_duration_since(since) * SHARE;
+        }
+        if let Some(since) = self.tried.remove(&text) {
+            self.next_found = now + now.saturating_duration_since(since) * SHARE;
         }
         let before = self.rows.remove(&text);
         let is_first = before.is_none();
@@ -320,6 +349,10 @@ impl<K: Clone + Debug> State<K> {
         }
         self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
         if is_first && !self.is_below_floor(due) {
+            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.floor, turns) {
+                self.leap_from(due, now);
+                return Refusal { is_first, is_left_alone: true };
+            }
             self.excepted.push(key.clone());
             if self.excepted.len() > EXCEPTED {
                 self.raise_floor(turns, now);
@@ -330,6 +363,18 @@ impl<K: Clone + Debug> State<K> {
 
     fn is_below_floor(&self, due: Option<Due>) -> bool {
         self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
+    }
+
+    /// Puts the floor some way behind a refused row, but not into the future.
+    fn leap_from(&mut self, due: Due, now: Instant) {
+        let present = self.present.and_then(|(present, at)| {
+            let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
+            present.checked_add_signed(since - LATE)
+        });
+        let ahead = due.checked_add_signed(self.leap);
+        let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
+        self.put_floor(floor.map(Due::from).max(Some(due)));
+        self.leap = (self.leap * 2).min(LONGEST_LEAP);
     }
 
     /// Puts the floor at the refused row that was due last. What may be left below it, the next survey finds.
@@ -361,7 +406,11 @@ impl<K: Clone + Debug> State<K> {
     }
 
     fn end(&mut self, text: &str) {
-        let Some(row) = self.rows.remove(text) else { return };
+        self.tried.remove(text);
+        let Some(row) = self.rows.remove(text) else {
+            self.leap = (self.leap / 2).max(LEAP);
+            return;
+        };
         self.forget_times(text, &row);
         self.excepted.retain(|key| identity(key) != text);
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| retried == text) {
@@ -389,10 +438,13 @@ impl<K: Clone + Debug> State<K> {
             return Step::Claim(Lookout::Only(vec![key]));
         }
         let mut found = Vec::new();
-        while found.len() < limit as usize
+        while now >= self.next_found
+            && found.len() < limit as usize
             && let Some(key) = self.found.pop_front()
         {
-            if !self.rows.contains_key(&identity(&key)) {
+            let text = identity(&key);
+            if !self.rows.contains_key(&text) {
+                self.tried.insert(text, now);
                 found.push(key);
             }
         }
@@ -410,6 +462,13 @@ impl<K: Clone + Debug> State<K> {
                 is_new: std::mem::take(&mut self.has_moved),
             },
         })
+    }
+
+    /// Nothing else is to be done: the rows that a survey has found need not wait. Says whether there are any.
+    fn release_found(&mut self, now: Instant) -> bool {
+        let is_waiting = now < self.next_found && !self.found.is_empty();
+        self.next_found = self.next_found.min(now);
+        is_waiting
     }
 
     /// The row whose pause is over, if one may be tried again now.
@@ -440,10 +499,13 @@ impl<K: Clone + Debug> State<K> {
     /// Takes the keys that a survey has read.
     fn arrive(&mut self, keys: Vec<K>, number: u32, present: Due, begun: Instant, turns: Turns) {
         self.is_complete = keys.len() < number as usize;
+        self.present = Some((present, begun));
+        self.tried.clear();
         let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(&identity(key))).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
         let sound = |(key, is_refused): (K, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
+        let refused_rows = is_refused.len() - sound_rows;
         let now = Instant::now();
         self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
@@ -460,7 +522,9 @@ impl<K: Clone + Debug> State<K> {
             return;
         }
         self.put_floor(last);
-        let taken = if self.only_found { usize::MAX } else { behind_them };
+        // A refused row that was not read is due later than all of these.
+        let is_beyond = refused_rows < self.rows.len();
+        let taken = if self.only_found || is_beyond { usize::MAX } else { behind_them };
         self.found = keys.take(taken).filter_map(sound).collect();
         if self.only_found && !self.is_complete {
             // The rest is read as soon as these are worked.
@@ -536,6 +600,43 @@ mod tests {
         let floor = Some(at(9999));
         assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: true }));
         assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: false }));
+    }
+
+    #[test]
+    fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_part_of_the_time() {
+        let now = Instant::now();
+        let mut state = state(0..51, now);
+        assert_eq!(state.floor, Some(at(50)));
+        for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
+            state.refuse(&refused, Some(at(refused)), Turns::ByDueTime, now);
+            assert_eq!(state.floor, Some(at(floor)));
+        }
+        // A sound row behind the floor.
+        state.end("70");
+        assert_eq!(state.leap, LEAP * 8);
+        // What was leapt over is found.
+        state.arrive((0..1024).collect(), 1024, at(20_000), now, Turns::ByDueTime);
+        assert_eq!(state.floor, Some(at(58)));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::Only(vec![53])));
+        let took = Duration::from_millis(10);
+        state.refuse(&53, Some(at(53)), Turns::ByDueTime, now + took);
+        assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
+        let later = now + took * (SHARE + 1);
+        assert_eq!(lookout(&mut state, later), Some(Lookout::Only(vec![55])));
+        state.refuse(&55, Some(at(55)), Turns::ByDueTime, later + took);
+        assert!(state.release_found(later + took), "nothing else is due");
+        assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(vec![56])));
+    }
+
+    #[test]
+    fn a_leap_ends_at_the_present() {
+        let now = Instant::now();
+        let mut state = state(0..51, now);
+        state.arrive((0..1024).collect(), 1024, at(62), now, Turns::ByDueTime);
+        for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
+            state.refuse(&refused, Some(at(refused)), Turns::ByDueTime, now);
+            assert_eq!(state.floor, Some(at(floor)));
+        }
     }
 
     #[test]

@@ -21,7 +21,11 @@ const REMEMBERED: usize = 10_000;
 const PASSED_OVER: usize = 50;
 
 /// The paused rows, by the text of their keys.
-pub(crate) struct RowBackoff<K>(Mutex<HashMap<String, Backoff<K>>>);
+pub(crate) struct RowBackoff<K> {
+    rows: Mutex<HashMap<String, Backoff<K>>>,
+    /// The rows whose attempts are being concluded: unlocked, and still due.
+    concluded: Mutex<Vec<K>>,
+}
 
 struct Backoff<K> {
     key: K,
@@ -33,7 +37,7 @@ struct Backoff<K> {
 
 impl<K: Clone + Debug> RowBackoff<K> {
     pub(crate) fn new() -> Self {
-        RowBackoff(Mutex::default())
+        RowBackoff { rows: Mutex::default(), concluded: Mutex::default() }
     }
 
     /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth in a row it is.
@@ -46,6 +50,23 @@ impl<K: Clone + Debug> RowBackoff<K> {
         self.extend(key, true);
     }
 
+    /// Passes over a row until the value is dropped. What is left of its attempt is written in transactions of its own, between
+    /// which another worker would run its handler again.
+    pub(crate) fn while_concluded(&self, key: &K) -> impl Drop {
+        unpoisoned(self.concluded.lock()).push(key.clone());
+        Concluded { concluded: &self.concluded, identity: format!("{key:?}") }
+    }
+
+    /// Leaves out of some keys those of rows whose attempts are being concluded.
+    pub(crate) fn without_concluded(&self, keys: Vec<K>) -> Vec<K> {
+        let concluded = unpoisoned(self.concluded.lock());
+        if concluded.is_empty() {
+            return keys;
+        }
+        let concluded: Vec<_> = concluded.iter().map(|key| format!("{key:?}")).collect();
+        keys.into_iter().filter(|key| !concluded.contains(&format!("{key:?}"))).collect()
+    }
+
     /// Forgets a row whose state was written.
     pub(crate) fn end(&self, key: &K) {
         let mut rows = self.rows();
@@ -56,13 +77,15 @@ impl<K: Clone + Debug> RowBackoff<K> {
 
     /// The rows that a claim passes over now.
     pub(crate) fn passed_over(&self) -> Vec<K> {
+        let mut passed_over = unpoisoned(self.concluded.lock()).clone();
         let rows = self.rows();
-        if rows.is_empty() {
-            return Vec::new();
+        if !rows.is_empty() {
+            let now = Instant::now();
+            let skip_for_a_while = rows.values().filter(|pause| pause.skip_for_a_while && pause.until > now);
+            passed_over.extend(skip_for_a_while.map(|pause| pause.key.clone()));
         }
-        let now = Instant::now();
-        let skip_for_a_while = rows.values().filter(|pause| pause.skip_for_a_while && pause.until > now);
-        skip_for_a_while.map(|pause| pause.key.clone()).take(PASSED_OVER).collect()
+        passed_over.truncate(PASSED_OVER);
+        passed_over
     }
 
     /// Whether a row waits for its next attempt.
@@ -88,13 +111,38 @@ impl<K: Clone + Debug> RowBackoff<K> {
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<String, Backoff<K>>> {
-        unpoisoned(self.0.lock())
+        unpoisoned(self.rows.lock())
+    }
+}
+
+struct Concluded<'a, K: Debug> {
+    concluded: &'a Mutex<Vec<K>>,
+    identity: String,
+}
+
+impl<K: Debug> Drop for Concluded<'_, K> {
+    fn drop(&mut self) {
+        let mut concluded = unpoisoned(self.concluded.lock());
+        if let Some(place) = concluded.iter().position(|key| format!("{key:?}") == self.identity) {
+            concluded.swap_remove(place);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_is_passed_over_while_its_attempt_is_concluded() {
+        let backoff = RowBackoff::new();
+        let concluded = backoff.while_concluded(&1);
+        assert_eq!(backoff.passed_over(), [1]);
+        assert_eq!(backoff.without_concluded(vec![1, 2]), [2]);
+        assert!(!backoff.any());
+        drop(concluded);
+        assert_eq!(backoff.passed_over(), []);
+    }
 
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {

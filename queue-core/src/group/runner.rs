@@ -92,6 +92,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             self.runner.due_rows.refused_rows.end(keys);
             return None;
         }
+        let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
+        if is_idle && self.runner.due_rows.refused_rows.release_found() {
+            return None;
+        }
         if !grouped.session_is_sound {
             holder.close();
         }

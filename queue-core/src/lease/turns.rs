@@ -86,6 +86,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             match &rows.only {
                 // They are held, or not due any more.
                 Some(keys) if batch.is_empty() => self.due_rows.refused_rows.end(keys),
+                None if batch.is_empty() && self.due_rows.refused_rows.release_found() => {}
                 _ => return self.take_up(holder, log, batch, &rows),
             }
         }
