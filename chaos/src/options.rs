@@ -85,6 +85,12 @@ pub(crate) struct WorkerOptions {
     pub(crate) grace_ms: u64,
     #[arg(long, default_value = "on")]
     pub(crate) accounting: Accounting,
+    /// Whether the poller has connections of its own, and none of the application's pool.
+    #[arg(long)]
+    pub(crate) own_connections: bool,
+    /// How many sessions of the pool the application keeps for itself, of four more than there are workers.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) held_sessions: usize,
     /// Where crashes are accounted.
     #[arg(long)]
     pub(crate) crash_directory: PathBuf,

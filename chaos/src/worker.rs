@@ -49,6 +49,8 @@ impl Recipe {
             poll_interval_ms: 200,
             grace_ms: 5000,
             accounting: Accounting::On,
+            own_connections: false,
+            held_sessions: 0,
             crash_directory: directory.join("crashes"),
             error_text_limit: 8 * 1024,
             breaks: Vec::new(),
@@ -85,6 +87,18 @@ impl Recipe {
         self
     }
 
+    /// With connections of its own, and none of a pool.
+    pub(crate) fn own_connections(mut self) -> Self {
+        self.options.own_connections = true;
+        self
+    }
+
+    /// With a pool of which the application keeps so many sessions for itself.
+    pub(crate) fn held_sessions(mut self, sessions: usize) -> Self {
+        self.options.held_sessions = sessions;
+        self
+    }
+
     pub(crate) fn accounting(mut self, accounting: Accounting) -> Self {
         self.options.accounting = accounting;
         self
@@ -114,6 +128,8 @@ impl Recipe {
             poll_interval_ms,
             grace_ms,
             accounting,
+            own_connections,
+            held_sessions,
             crash_directory,
             error_text_limit,
             breaks,
@@ -125,6 +141,10 @@ impl Recipe {
         command.args(["--accounting", &name_of(accounting), "--workers", &workers.to_string()]);
         command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
         command.args(["--terms", &name_of(terms), "--error-text-limit", &error_text_limit.to_string()]);
+        command.args(["--held-sessions", &held_sessions.to_string()]);
+        if *own_connections {
+            command.arg("--own-connections");
+        }
         for each in breaks {
             command.args(["--break", &each.to_string()]);
         }

@@ -12,6 +12,7 @@ mod galera;
 mod insert_storm;
 mod kills;
 mod kinds;
+mod late_rows;
 mod lease_races;
 mod locked_rows;
 mod migrations;
@@ -20,6 +21,8 @@ mod old_snapshot;
 mod panics;
 mod promotion;
 mod quiet;
+mod refused_rows;
+mod scarce_sessions;
 mod server_kills;
 mod soak;
 mod sqlite_kills;
@@ -59,4 +62,7 @@ pub(crate) const BARS: &[Bar] = &[
     migrations::BAR,
     soak::BAR,
     kinds::BAR,
+    refused_rows::BAR,
+    scarce_sessions::BAR,
+    late_rows::BAR,
 ];

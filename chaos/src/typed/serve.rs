@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
-use queueable::{CrashAccounting, Error, Poller, PollerHandle, PollerSettings, Queueable};
+use queueable::{CrashAccounting, Error, Poller, PollerHandle, PollerSettings};
 use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
@@ -23,6 +23,9 @@ use crate::bank::{
 use crate::options::{Accounting, Action, Break, Mode, Terms, WorkerOptions};
 use crate::worker::Said;
 
+/// How many sessions a pool has more than the poller has workers.
+pub(crate) const SESSIONS_BESIDE_WORKERS: usize = 4;
+
 /// Works until SIGTERM, which shuts down in good order, or until the harness is gone, which ends the process at once.
 pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
@@ -30,7 +33,9 @@ pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
     for each in &options.breaks {
         arm(each.clone())?;
     }
-    let handle = start(options)?;
+    let pool = pool(options)?;
+    let _held = (0..options.held_sessions).map(|_| pool.get()).collect::<Result<Vec<_>, _>>()?;
+    let handle = start(options, &pool)?;
     say(&Said::Started)?;
     let _ = signals.forever().next();
     let shutdown = handle.shutdown(Duration::from_millis(options.grace_ms));
@@ -38,12 +43,12 @@ pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
 }
 
 /// Starts the poller; while the database is away, again and again.
-fn start(options: &WorkerOptions) -> Result<PollerHandle> {
+fn start(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Result<PollerHandle> {
     let mut last = String::new();
     loop {
-        match poller(options)?.start() {
+        match poller(options, pool)?.start() {
             Ok(handle) => return Ok(handle),
-            Err(error @ (Error::Connect(_) | Error::Database(_))) => {
+            Err(error @ (Error::Connect(_) | Error::Establish(_) | Error::Database(_))) => {
                 let error = error.to_string();
                 if error != last {
                     eprintln!("not yet: {error}");
@@ -56,28 +61,36 @@ fn start(options: &WorkerOptions) -> Result<PollerHandle> {
     }
 }
 
-fn poller(options: &WorkerOptions) -> Result<Poller<Conn>> {
-    let workers = u32::try_from(options.workers)?;
-    let pool = Pool::builder()
-        .max_size(workers + 4)
+/// The application's pool.
+fn pool(options: &WorkerOptions) -> Result<Pool<ConnectionManager<Conn>>> {
+    Ok(Pool::builder()
+        .max_size(u32::try_from(options.workers + SESSIONS_BESIDE_WORKERS)?)
         .min_idle(Some(0))
         .connection_timeout(Duration::from_secs(2))
         .connection_customizer(Box::new(Patient))
-        .build_unchecked(ConnectionManager::new(&options.url));
+        .build_unchecked(ConnectionManager::new(&options.url)))
+}
+
+fn poller(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Result<Poller<Conn>> {
     let calls = File::options().append(true).create(true).open(&options.calls).context("the calls cannot be noted")?;
     let booking = Booking::new(calls, &options.url);
     let directory = options.calls.parent().context("the calls are in no directory")?;
+    let poller = if options.own_connections {
+        Poller::with_own_connections(ConnectionManager::new(&options.url))
+    } else {
+        Poller::new(pool.clone())
+    };
     let poller = match (options.mode, options.terms) {
-        (mode, Terms::Kinds) => kinds::poller(pool, mode, directory),
-        (Mode::Transaction, Terms::Usual) => Locked::poller(pool, booking),
-        (Mode::Transaction, Terms::Hasty) => HastyLocked::poller(pool, booking),
-        (Mode::Transaction, Terms::Once) => OnceLocked::poller(pool, booking),
-        (Mode::Group, Terms::Usual) => Grouped::poller(pool, booking),
-        (Mode::Group, Terms::Hasty) => HastyGrouped::poller(pool, booking),
-        (Mode::Group, Terms::Once) => OnceGrouped::poller(pool, booking),
-        (Mode::Lease, Terms::Usual) => Leased::poller(pool, booking),
-        (Mode::Lease, Terms::Hasty) => HastyLeased::poller(pool, booking),
-        (Mode::Lease, Terms::Once) => OnceLeased::poller(pool, booking),
+        (mode, Terms::Kinds) => kinds::poller(pool.clone(), mode, directory),
+        (Mode::Transaction, Terms::Usual) => poller.serve::<Locked>(booking),
+        (Mode::Transaction, Terms::Hasty) => poller.serve::<HastyLocked>(booking),
+        (Mode::Transaction, Terms::Once) => poller.serve::<OnceLocked>(booking),
+        (Mode::Group, Terms::Usual) => poller.serve::<Grouped>(booking),
+        (Mode::Group, Terms::Hasty) => poller.serve::<HastyGrouped>(booking),
+        (Mode::Group, Terms::Once) => poller.serve::<OnceGrouped>(booking),
+        (Mode::Lease, Terms::Usual) => poller.serve::<Leased>(booking),
+        (Mode::Lease, Terms::Hasty) => poller.serve::<HastyLeased>(booking),
+        (Mode::Lease, Terms::Once) => poller.serve::<OnceLeased>(booking),
     };
     let mut settings = PollerSettings::default();
     settings.error_text_limit = options.error_text_limit;

@@ -1,0 +1,198 @@
+//! Bar 27: thousands of rows that nobody can write are due before the sound ones.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::bank::NewPayment;
+use crate::bar::{Bar, Needs};
+use crate::calls::calls;
+use crate::latency::median;
+use crate::options::{Backend, Mode};
+use crate::run::{Run, booked};
+use crate::session::{Dialect, Session};
+
+pub(super) const BAR: Bar = Bar {
+    number: 27,
+    title: "thousands of rows cannot be written",
+    backends: Backend::SINGLE,
+    modes: Mode::ALL,
+    server: Needs::Shared,
+    measures: true,
+    smoke_seconds: 12,
+    run,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How many rows are refused, in a smoke run and in a release's.
+const REFUSED: [u64; 2] = [1_000, 10_000];
+/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a machine that does other things
+/// too, and only tells a standstill from a slope.
+const MANY_ROUNDS: u64 = 9;
+/// The shortest pause before a refused row is tried again: ten seconds, less a tenth at random.
+const FIRST_PAUSE: Duration = Duration::from_secs(9);
+
+/// What keeps the rows of the kind `refused` as they are.
+#[derive(Debug, Clone, Copy)]
+enum Refusal {
+    Constraint,
+    Trigger,
+    /// A trigger that leaves the row out and raises no error.
+    Silence,
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let rounds = run.times(3, 15);
+    let all = [Refusal::Constraint, Refusal::Trigger, Refusal::Silence];
+    let refusals = match run.asked.mode {
+        _ if rounds >= MANY_ROUNDS => &all[..],
+        Mode::Transaction => &all[..1],
+        Mode::Group => &all[1..2],
+        Mode::Lease => &all[2..],
+    };
+    let mut worker = run.recipe().start()?;
+    worker.await_start(PATIENCE)?;
+    let mut worst = f64::INFINITY;
+    for refusal in refusals {
+        worst = worst.min(share_beside(run, *refusal, rounds)?);
+    }
+    worker.shut_down(PATIENCE)?;
+    run.number("share", (worst * 1000.0).round() / 1000.0);
+    let bound = if rounds < MANY_ROUNDS { 0.5 } else { 0.9 };
+    run.expect(worst >= bound, || format!("the sound rows keep {worst:.3} of their rate, the bound is {bound}"));
+    run.check(|expected| expected)
+}
+
+/// The rate of the sound rows behind refused ones, as a share of their rate before and afterwards.
+fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
+    let mut session = run.session()?;
+    let mut free = rates(run, rounds)?;
+    let count = if rounds < MANY_ROUNDS { REFUSED[0] } else { REFUSED[1] };
+    refuse(&mut *session, refusal)?;
+    let last = session.count("SELECT MAX(id) AS n FROM payments")?;
+    insert_refused(&mut *session, count)?;
+    let begun = Instant::now();
+    let beside = rates(run, rounds)?;
+    let pauses = begun.elapsed().as_secs() / FIRST_PAUSE.as_secs();
+    let tries = tries_of(run, last)?;
+    allow(&mut *session, refusal)?;
+    session.run("DELETE FROM payments WHERE kind = 'refused'")?;
+    free.extend(rates(run, rounds)?);
+
+    let most = tries.values().copied().max().unwrap_or_default();
+    run.number("refused_rows", count);
+    run.number("refused_rows_tried", tries.len());
+    run.number("most_tries_of_a_refused_row", most);
+    // A group that is undone repeats the calls of its rows, one by one. A worker's claim may be under way while another one
+    // learns that the row is refused.
+    let bound = (1 + pauses) * if run.asked.mode == Mode::Group { 2 } else { 1 } + 1;
+    // Under a lease it is the claim that is refused, before the handler runs.
+    run.expect(!tries.is_empty() || run.asked.mode == Mode::Lease, || "no refused row was tried".to_owned());
+    run.expect(most <= bound, || format!("a refused row was tried {most} times ({refusal:?}), the bound is {bound}"));
+    let (free, beside) = (median(&free), median(&beside));
+    let name = match refusal {
+        Refusal::Constraint => "rows_per_second_constraint",
+        Refusal::Trigger => "rows_per_second_trigger",
+        Refusal::Silence => "rows_per_second_silence",
+    };
+    run.number(name, serde_json::json!({ "free": free.round(), "behind_refused_rows": beside.round() }));
+    Ok(beside / free)
+}
+
+/// How many sound rows are booked in a second, from their insert to the last one, in each of some rounds.
+fn rates(run: &mut Run, rounds: u64) -> Result<Vec<f64>> {
+    let rows = if rounds < MANY_ROUNDS { 400 } else { 1000 };
+    let mut session = run.session()?;
+    let mut rates = Vec::new();
+    for _ in 0..rounds {
+        let before = booked(&mut *session)?;
+        let began = Instant::now();
+        run.enqueue(&(0..rows).map(NewPayment::plain).collect::<Vec<_>>())?;
+        run.until("the sound rows are booked", PATIENCE, || Ok(booked(&mut *session)? >= before + rows))?;
+        rates.push(rows as f64 / began.elapsed().as_secs_f64());
+    }
+    Ok(rates)
+}
+
+/// How often the handler ran for each payment with a greater key that is refused.
+fn tries_of(run: &Run, last: i64) -> Result<BTreeMap<i64, u64>> {
+    let mut session = run.session()?;
+    let id = session.dialect().text("id");
+    let refused =
+        session.lines(&format!("SELECT {id} AS line FROM payments WHERE kind = 'refused' AND id > {last}"))?;
+    let refused = refused.iter().map(|id| Ok(id.parse()?)).collect::<Result<std::collections::BTreeSet<i64>>>()?;
+    let mut tries = BTreeMap::new();
+    for call in calls(&run.calls())? {
+        if refused.contains(&call.payment) {
+            *tries.entry(call.payment).or_default() += 1;
+        }
+    }
+    Ok(tries)
+}
+
+/// A minute ago, a row each millisecond.
+fn insert_refused(session: &mut dyn Session, count: u64) -> Result<()> {
+    let rows: Vec<_> = (0..count).collect();
+    let dialect = session.dialect();
+    for some in rows.chunks(1000) {
+        let row = |number: &u64| {
+            let due = match dialect {
+                Dialect::Postgres => {
+                    format!("clock_timestamp() + interval '{number} milliseconds' - interval '1 minute'")
+                }
+                Dialect::Mysql => format!("UTC_TIMESTAMP(6) + INTERVAL {number} * 1000 - 60000000 MICROSECOND"),
+                Dialect::Sqlite => {
+                    let seconds = *number as f64 / 1000.0 - 60.0;
+                    format!("strftime('%Y-%m-%d %H:%M:%f', 'now', '{seconds:.3} seconds')")
+                }
+            };
+            format!("(1, 5, 'refused', {due})")
+        };
+        let some: Vec<_> = some.iter().map(row).collect();
+        let into = "INSERT INTO payments (company_id, amount_cents, kind, next_attempt_time) VALUES";
+        session.run(&format!("{into} {}", some.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// A row of the kind may be inserted as it is enqueued, and nothing be written on it.
+const AS_ENQUEUED: &str = "kind <> 'refused' OR (status = 'NOT_ATTEMPTED' AND last_attempt_error_message IS NULL)";
+
+fn refuse(session: &mut dyn Session, refusal: Refusal) -> Result<()> {
+    let trigger = |body: &str| format!("CREATE TRIGGER refuse BEFORE UPDATE ON payments FOR EACH ROW {body}");
+    let sql = match (session.dialect(), refusal) {
+        (Dialect::Postgres | Dialect::Mysql, Refusal::Constraint) => {
+            format!("ALTER TABLE payments ADD CONSTRAINT refuse CHECK ({AS_ENQUEUED})")
+        }
+        (Dialect::Postgres, refusal) => {
+            let body = match refusal {
+                Refusal::Silence => "RETURN NULL",
+                Refusal::Constraint | Refusal::Trigger => "RAISE EXCEPTION 'nobody writes this row'",
+            };
+            format!(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$; {}",
+                trigger("WHEN (OLD.kind = 'refused') EXECUTE FUNCTION refuse()")
+            )
+        }
+        // No trigger can leave a row out there and raise no error.
+        (Dialect::Mysql, Refusal::Trigger | Refusal::Silence) => trigger(
+            "IF OLD.kind = 'refused' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'nobody writes this row'; END IF",
+        ),
+        // No constraint can be added to a table there.
+        (Dialect::Sqlite, Refusal::Constraint | Refusal::Trigger) => {
+            trigger("WHEN OLD.kind = 'refused' BEGIN SELECT RAISE(ABORT, 'nobody writes this row'); END")
+        }
+        (Dialect::Sqlite, Refusal::Silence) => trigger("WHEN OLD.kind = 'refused' BEGIN SELECT RAISE(IGNORE); END"),
+    };
+    Ok(session.run(&sql)?)
+}
+
+fn allow(session: &mut dyn Session, refusal: Refusal) -> Result<()> {
+    let sql = match (session.dialect(), refusal) {
+        (Dialect::Postgres | Dialect::Mysql, Refusal::Constraint) => "ALTER TABLE payments DROP CONSTRAINT refuse",
+        (Dialect::Postgres, _) => "DROP TRIGGER refuse ON payments; DROP FUNCTION refuse()",
+        (Dialect::Mysql | Dialect::Sqlite, _) => "DROP TRIGGER refuse",
+    };
+    Ok(session.run(sql)?)
+}
