@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use chrono::TimeDelta;
+use chrono::{SubsecRound, TimeDelta};
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueConnection, SessionHolder};
@@ -52,6 +52,9 @@ const FEW: usize = 100;
 /// How much earlier than a survey its floor is: a row is committed a little later than its due time says.
 const LATE: TimeDelta = TimeDelta::seconds(1);
 
+/// How long rows that a survey has found are tried without a pause, once nothing else was to be done.
+const FREE: Duration = Duration::from_millis(100);
+
 /// How far a claim leaps ahead that meets a refused row behind the floor. Each further one doubles it.
 const LEAP: TimeDelta = TimeDelta::seconds(1);
 
@@ -79,8 +82,9 @@ struct State<K> {
     found: VecDeque<K>,
     /// Those of them that workers try, and since when.
     tried: HashMap<String, Instant>,
-    /// When the next of them may be tried, unless there is nothing else to do.
+    /// When the next of them may be tried, unless there is nothing else to do, which was so until about this time.
     next_found: Instant,
+    free_until: Instant,
     /// Where claims begin. `None`: with the row that is due longest.
     floor: Option<Due>,
     /// How far the next leap goes.
@@ -97,6 +101,8 @@ struct State<K> {
     next_survey: Instant,
     /// Whether the last survey has read all that was due.
     is_complete: bool,
+    /// Whether all of it is refused.
+    is_all_refused: bool,
 }
 
 struct RefusedRow<K> {
@@ -279,7 +285,7 @@ impl<K: Clone + Debug> RefusedRows<K> {
                 return Ok(Some(Duration::ZERO));
             }
             if thorough {
-                return Ok(if survey.is_some() && state.is_complete { None } else { Some(Duration::ZERO) });
+                return Ok(if survey.is_some() && state.is_all_refused { None } else { Some(Duration::ZERO) });
             }
             (state.until_known(now), (!state.only_found).then_some(state.floor))
         };
@@ -313,6 +319,7 @@ impl<K: Clone + Debug> State<K> {
             found: VecDeque::new(),
             tried: HashMap::new(),
             next_found: now,
+            free_until: now,
             floor: None,
             leap: LEAP,
             present: None,
@@ -322,6 +329,7 @@ impl<K: Clone + Debug> State<K> {
             is_surveying: false,
             next_survey: now,
             is_complete: false,
+            is_all_refused: false,
         }
     }
 
@@ -330,7 +338,9 @@ impl<K: Clone + Debug> State<K> {
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
             self.next_retry = now + now.saturating_duration_since(since) * SHARE;
         }
-        if let Some(since) = self.tried.remove(&text) {
+        if let Some(since) = self.tried.remove(&text)
+            && now >= self.free_until
+        {
             self.next_found = now + now.saturating_duration_since(since) * SHARE;
         }
         let before = self.rows.remove(&text);
@@ -373,7 +383,9 @@ impl<K: Clone + Debug> State<K> {
         });
         let ahead = due.checked_add_signed(self.leap);
         let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
-        self.put_floor(floor.map(Due::from).max(Some(due)));
+        // SQLite keeps milliseconds. A floor between two of them would be another one there than here.
+        let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
+        self.put_floor(floor.max(Some(due)));
         self.leap = (self.leap * 2).min(LONGEST_LEAP);
     }
 
@@ -467,7 +479,7 @@ impl<K: Clone + Debug> State<K> {
     /// Nothing else is to be done: the rows that a survey has found need not wait. Says whether there are any.
     fn release_found(&mut self, now: Instant) -> bool {
         let is_waiting = now < self.next_found && !self.found.is_empty();
-        self.next_found = self.next_found.min(now);
+        (self.next_found, self.free_until) = (self.next_found.min(now), now + FREE);
         is_waiting
     }
 
@@ -506,6 +518,7 @@ impl<K: Clone + Debug> State<K> {
         let sound = |(key, is_refused): (K, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let refused_rows = is_refused.len() - sound_rows;
+        self.is_all_refused = self.is_complete && sound_rows == 0;
         let now = Instant::now();
         self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
@@ -614,6 +627,7 @@ mod tests {
         // A sound row behind the floor.
         state.end("70");
         assert_eq!(state.leap, LEAP * 8);
+        assert!(!state.is_all_refused);
         // What was leapt over is found.
         state.arrive((0..1024).collect(), 1024, at(20_000), now, Turns::ByDueTime);
         assert_eq!(state.floor, Some(at(58)));
@@ -626,6 +640,8 @@ mod tests {
         state.refuse(&55, Some(at(55)), Turns::ByDueTime, later + took);
         assert!(state.release_found(later + took), "nothing else is due");
         assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(vec![56])));
+        state.refuse(&56, Some(at(56)), Turns::ByDueTime, later + took * 2);
+        assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(vec![57])));
     }
 
     #[test]
@@ -633,6 +649,8 @@ mod tests {
         let now = Instant::now();
         let mut state = state(0..51, now);
         state.arrive((0..1024).collect(), 1024, at(62), now, Turns::ByDueTime);
+        // A little later, within a millisecond of the database's.
+        let now = now + Duration::from_micros(500);
         for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
             state.refuse(&refused, Some(at(refused)), Turns::ByDueTime, now);
             assert_eq!(state.floor, Some(at(floor)));
