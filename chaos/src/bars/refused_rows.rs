@@ -84,9 +84,9 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     run.number("refused_rows", count);
     run.number("refused_rows_tried", tries.len());
     run.number("most_tries_of_a_refused_row", most);
-    // A group that is undone repeats the calls of its rows, one by one. A worker's claim may be under way while another one
+    // A group that is undone repeats the calls of its rows, in smaller groups and one by one. A worker's claim may be under way while another one
     // learns that the row is refused.
-    let bound = (1 + pauses) * if run.asked.mode == Mode::Group { 2 } else { 1 } + 1;
+    let bound = (1 + pauses) * if run.asked.mode == Mode::Group { 10 } else { 1 } + 1;
     // Under a lease it is the claim that is refused, before the handler runs.
     run.expect(!tries.is_empty() || run.asked.mode == Mode::Lease, || "no refused row was tried".to_owned());
     run.expect(most <= bound, || format!("a refused row was tried {most} times ({refusal:?}), the bound is {bound}"));
