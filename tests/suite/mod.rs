@@ -44,6 +44,7 @@ mod retry;
 mod scout;
 mod serde;
 mod sessions;
+mod shares;
 mod shutdown;
 mod snapshots;
 pub(crate) mod stages;

@@ -48,6 +48,12 @@ fn poller_settings_that_a_file_leaves_out_have_their_defaults() {
 }
 
 #[test]
+fn a_poller_setting_that_does_not_exist_is_refused() {
+    let wrong = serde_json::from_str::<PollerSettings>(r#"{"lock_wait": {"secs": 1, "nanos": 0}}"#).unwrap_err();
+    assert!(wrong.to_string().contains("unknown field `lock_wait`"), "{wrong}");
+}
+
+#[test]
 fn counts_survive_json_and_a_status_of_somebody_else_is_refused() {
     let counts: StatusCounts = serde_json::from_str(r#"{"SUCCESS": 3, "FAILED": 1, "unknown": 2}"#).unwrap();
     assert_eq!((counts.of(Status::Success), counts.unknown, counts.total()), (3, 2, 6));

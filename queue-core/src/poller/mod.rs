@@ -2,6 +2,7 @@
 //!
 //! They know nothing of SQL. What they run for an entity is behind a trait of `attempt`.
 
+mod handle;
 mod heartbeat;
 mod listener;
 mod poll_timer;
@@ -17,7 +18,8 @@ pub(crate) mod wake;
 mod window_gate;
 mod worker;
 
-pub use self::poller::{Poller, PollerHandle, Shutdown};
+pub use self::handle::{PollerHandle, Shutdown};
+pub use self::poller::Poller;
 pub use self::serve::HandlerFor;
 pub use self::settings::PollerSettings;
 

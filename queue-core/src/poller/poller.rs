@@ -1,17 +1,17 @@
-//! The poller: builder, start, handle, shutdown.
+//! The poller: builder and start.
 
+use std::any::TypeId;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
+use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
-use super::preflight::{check_entities, check_pool, check_tables, window_gates};
+use super::preflight::{check_entities, check_pool, check_tables, window_gates, workers_of};
 use super::reentrance::check_reentrance;
 use super::scout::Scout;
 use super::serve::HandlerFor;
@@ -64,6 +64,8 @@ pub struct Poller<C: QueueConnection> {
     pub(crate) connections: Connections<C>,
     pub(crate) settings: PollerSettings,
     served: Vec<ServeLater<C>>,
+    /// How many workers at most work for a queue, and the entity's name.
+    shares: Vec<(TypeId, &'static str, usize)>,
 }
 
 impl<C: QueueConnection> Poller<C> {
@@ -112,7 +114,7 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     fn of(connections: Connections<C>) -> Self {
-        Poller { connections, settings: PollerSettings::default(), served: Vec::new() }
+        Poller { connections, settings: PollerSettings::default(), served: Vec::new(), shares: Vec::new() }
     }
 
     /// Serves an entity with a handler, which is what the entity's mode wants: a [`Handler`](crate::Handler) or a closure,
@@ -172,6 +174,33 @@ impl<C: QueueConnection> Poller<C> {
     /// Sets how many messages are handled at the same time. The default is 4.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
+        self
+    }
+
+    /// Sets how many of the workers work for one entity at most at the same time, so that slow work leaves workers to the others.
+    ///
+    /// By default, where a poller serves several entities, each may have all workers but one for each other entity, and at
+    /// least half of them. So the calls of a slow one never keep all workers. More than there are workers means all of them.
+    ///
+    /// Zero, and an entity that the poller does not serve, are refused at start with [`Error::Setting`].
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn render(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// // Rendering takes seconds. Six workers are always free for payments.
+    /// let poller = Poller::new(pool).serve::<Payment>(charge).serve::<Invoice>(render).workers(8).workers_for::<Invoice>(2);
+    /// # }
+    /// ```
+    pub fn workers_for<Q: Entity>(mut self, workers: usize) -> Self {
+        self.shares.push((TypeId::of::<Q::Queue>(), Q::ENTITY, workers));
         self
     }
 
@@ -297,15 +326,11 @@ impl<C: QueueConnection> Poller<C> {
     /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end it would wait for: one of the same
     /// queue, on SQLite of any queue in the same file, except in a call under a lease.
     pub fn run_until_idle(self) -> Result<Tally, Error> {
-        let mut handle = self.start_for(Purpose::UntilIdle)?;
-        let scout = handle.threads.swap_remove(0);
-        // The scout ends when it finds nothing to do.
-        let _ = scout.join();
-        Ok(handle.shutdown(Duration::MAX).tally)
+        Ok(self.start_for(Purpose::UntilIdle)?.wait_until_idle())
     }
 
     fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
-        let Poller { connections, settings, served } = self;
+        let Poller { connections, settings, served, shares } = self;
         if served.is_empty() {
             let (setting, found) = ("the number of entities served", "0".to_owned());
             return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
@@ -319,6 +344,7 @@ impl<C: QueueConnection> Poller<C> {
             runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
         }
         check_entities(&runners)?;
+        let shares = workers_of(&runners, settings.workers, &shares)?;
         check_pool(&settings, &runners, connections.max_size())?;
         let window_gates = window_gates(&runners, &settings)?;
         let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
@@ -339,24 +365,22 @@ impl<C: QueueConnection> Poller<C> {
             settings,
             limits,
             runners,
+            shares,
             window_gates,
             crashes,
         ));
         let wake_signal = WakeSignal::new();
-        let mut handle = PollerHandle {
-            threads: Vec::new(),
-            control: Box::new(Control { shared: shared.clone(), wake_signal: wake_signal.clone() }),
-        };
+        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone());
         let scout =
             Scout::new(shared.clone(), wake_signal.clone(), Listener::new(&shared)?, purpose == Purpose::UntilIdle);
         // Each thread drops its end when it has its session, or has said that it could not have one: later the application may
         // have taken every other connection. Without the scout and the heartbeat no worker is of any use.
         let (has_tried, have_tried) = mpsc::channel::<()>();
         let scouts = has_tried.clone();
-        handle.threads.push(spawn(&shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
+        handle.add_thread(spawn(&shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
         if let Some(heartbeat) = Heartbeat::new(&shared) {
             let heartbeats = has_tried.clone();
-            handle.threads.push(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
+            handle.add_thread(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
         }
         drop(has_tried);
         while have_tried.recv().is_ok() {}
@@ -364,7 +388,7 @@ impl<C: QueueConnection> Poller<C> {
         for number in 0..shared.settings.workers {
             let worker = Worker::new(shared.clone(), wake_signal.clone());
             let has_tried = Some(has_tried.clone());
-            handle.threads.push(spawn(&shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
+            handle.add_thread(spawn(&shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
         }
         drop(has_tried);
         while have_tried.recv().is_ok() {}
@@ -387,131 +411,4 @@ impl<C: QueueConnection> fmt::Debug for Poller<C> {
 enum Purpose {
     Serve,
     UntilIdle,
-}
-
-/// What a shutdown came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shutdown {
-    /// What the poller has done in its life.
-    pub tally: Tally,
-    /// How many attempts were rolled back because the grace was over. Their rows are due again.
-    pub rolled_back: usize,
-}
-
-/// A running poller. Dropping it shuts the poller down, with the grace of its settings.
-#[must_use = "dropping the handle shuts the poller down"]
-pub struct PollerHandle {
-    threads: Vec<JoinHandle<()>>,
-    control: Box<dyn Controls>,
-}
-
-impl PollerHandle {
-    /// Looks for due rows now. Rows that are enqueued with [`due_now`](crate::Queueable::due_now) in this process are
-    /// noticed without it; call it after an enqueue by other means.
-    pub fn wake(&self) {
-        self.control.wake();
-    }
-
-    /// Returns what was done so far.
-    pub fn tally(&self) -> Tally {
-        self.control.tally()
-    }
-
-    /// Shuts down: nothing more is claimed, and running handlers have `grace` to finish. The sessions of those that do
-    /// not are ended, so that the server rolls them back and their rows are due again; on SQLite, where no session can
-    /// be ended from outside, their transaction is rolled back when they return. Nothing is left behind in the database
-    /// in any case.
-    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
-        self.shut_down(grace)
-    }
-
-    fn shut_down(&mut self, grace: Duration) -> Shutdown {
-        let Stopped { rolled_back, all_left } = self.control.stop(grace);
-        let replacements = self.control.take_replacements();
-        for thread in std::mem::take(&mut self.threads).into_iter().chain(replacements) {
-            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
-            // for a database that does not answer.
-            if all_left || thread.is_finished() {
-                let _ = thread.join();
-            }
-        }
-        let tally = self.control.tally();
-        tracing::info!(
-            succeeded = tally.succeeded,
-            retried = tally.retried,
-            failed = tally.failed,
-            rolled_back,
-            left_running = !all_left,
-            "the poller has stopped"
-        );
-        Shutdown { tally, rolled_back }
-    }
-}
-
-impl Drop for PollerHandle {
-    fn drop(&mut self) {
-        if !self.threads.is_empty() {
-            self.shut_down(self.control.default_grace());
-        }
-    }
-}
-
-impl fmt::Debug for PollerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollerHandle").field("tally", &self.tally()).finish_non_exhaustive()
-    }
-}
-
-/// What the threads share, with the connection's type erased, so that a handle has no type parameter.
-trait Controls: Send + Sync {
-    fn wake(&self);
-    fn tally(&self) -> Tally;
-    fn stop(&self, grace: Duration) -> Stopped;
-    fn default_grace(&self) -> Duration;
-    fn take_replacements(&self) -> Vec<JoinHandle<()>>;
-}
-
-/// What stopping came to.
-struct Stopped {
-    rolled_back: usize,
-    /// Whether no thread runs any more.
-    all_left: bool,
-}
-
-struct Control<C: QueueConnection> {
-    shared: Arc<PollerShared<C>>,
-    wake_signal: Arc<WakeSignal>,
-}
-
-impl<C: QueueConnection> Controls for Control<C> {
-    fn wake(&self) {
-        self.wake_signal.notify(None);
-    }
-
-    fn tally(&self) -> Tally {
-        self.shared.tally()
-    }
-
-    fn stop(&self, grace: Duration) -> Stopped {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.wake_signal.notify(None);
-        self.shared.release_waiting();
-        let deadline = Instant::now().checked_add(grace);
-        if self.shared.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: self.shared.is_empty() };
-        }
-        let rolled_back = self.shared.revoke_all();
-        // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        self.shared.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left: self.shared.is_empty() }
-    }
-
-    fn default_grace(&self) -> Duration {
-        self.shared.settings.shutdown_grace
-    }
-
-    fn take_replacements(&self) -> Vec<JoinHandle<()>> {
-        self.shared.take_replacements()
-    }
 }

@@ -1,5 +1,6 @@
 //! What is found out before a poller starts: whether its settings, its entities and the live tables will do.
 
+use std::any::TypeId;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,28 @@ pub(crate) fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>])
         }
     }
     Ok(())
+}
+
+/// How many of the workers may work for each runner at the same time: what was asked for, else all but one for each other
+/// runner, and at least half of them.
+pub(crate) fn workers_of<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    workers: usize,
+    asked: &[(TypeId, &'static str, usize)],
+) -> Result<Vec<usize>, Error> {
+    let setting = "the workers of one entity";
+    for (queue, entity, most) in asked {
+        if *most == 0 {
+            return Err(Error::Setting { setting, found: format!("0 of {entity}"), expected: "at least 1" });
+        }
+        if runners.iter().all(|runner| runner.queue() != *queue) {
+            let expected = "an entity that the poller serves";
+            return Err(Error::Setting { setting, found: format!("those of {entity}"), expected });
+        }
+    }
+    let fair = workers.saturating_sub(runners.len() - 1).max(workers.div_ceil(2));
+    let most_of = |queue| asked.iter().rev().find(|(asked, ..)| *asked == queue).map_or(fair, |(.., most)| *most);
+    Ok(runners.iter().map(|runner| most_of(runner.queue())).collect())
 }
 
 /// Reads the windows of the entities.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::shared::{PollerShared, spawn};
 use super::wake::WakeSignal;
 use super::worker::Worker;
-use crate::attempt::{Slot, Turn};
+use crate::attempt::Slot;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
 use crate::crash::exclusive_run;
 use crate::row::failure_text;
@@ -26,17 +26,15 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     }
     let Some(mut row) = slot.give_up() else { return };
     exclusive_run::is_stuck(slot.gate_number());
-    let mut ended = Turn::Interrupted;
-    for runner in &shared.runners {
+    for (number, runner) in shared.runners.iter().enumerate() {
         match runner.give_up(holder, slot, &shared.log, row) {
             Ok(turn) => {
-                ended = turn;
+                shared.give_up_turn(number, turn);
                 break;
             }
             Err(of_another_runner) => row = of_another_runner,
         }
     }
-    shared.give_up_turn(ended);
     let (stuck, most) = (shared.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");

@@ -22,8 +22,10 @@ use crate::row::{FailureTexts, HORIZON};
 /// assert_eq!(settings.workers, 4);
 /// assert_eq!(settings.poll_interval, Duration::from_secs(1));
 /// ```
+///
+/// In a configuration file a setting that is left out has its default, and one that does not exist is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PollerSettings {
     /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.

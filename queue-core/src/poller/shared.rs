@@ -59,20 +59,36 @@ impl WorkBoard {
     /// Permits a turn for the next runner that has work.
     fn permit(&mut self) -> Option<TurnPermit> {
         let runners = self.runners.len();
-        let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].has_work)?;
+        let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].is_open())?;
         self.next = (runner + 1) % runners;
         self.running += 1;
+        self.runners[runner].working += 1;
         Some(TurnPermit { runner, generation: self.runners[runner].generation })
     }
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct RunnerWork {
     has_work: bool,
+    /// How many workers are at it, and how many may be. Those that are stuck have been replaced, and do not count.
+    working: isize,
+    most: isize,
     /// Raised whenever somebody says that there may be work; a worker that found none takes back only what it has seen.
     generation: u64,
     /// How many turns in a row found nothing although there was said to be work.
     empty_turns: u32,
+}
+
+impl RunnerWork {
+    /// For so many workers at most.
+    fn of(most: usize) -> Self {
+        RunnerWork { most: isize::try_from(most).unwrap_or(isize::MAX), ..RunnerWork::default() }
+    }
+
+    /// Whether one more worker may take a turn.
+    fn is_open(&self) -> bool {
+        self.has_work && self.working < self.most
+    }
 }
 
 /// A worker's permit to take a turn for a runner.
@@ -83,12 +99,14 @@ pub(crate) struct TurnPermit {
 }
 
 impl<C: QueueConnection> PollerShared<C> {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a poller, each once")]
     pub(crate) fn new(
         connections: Connections<C>,
         database: String,
         settings: PollerSettings,
         limits: SessionLimits,
         mut runners: Vec<Box<dyn Runner<C>>>,
+        shares: Vec<usize>,
         window_gates: Vec<WindowGate>,
         crashes: Crashes,
     ) -> Self {
@@ -97,7 +115,7 @@ impl<C: QueueConnection> PollerShared<C> {
         runners.iter_mut().for_each(|runner| runner.take_turns_with(&writer));
         PollerShared {
             board: Mutex::new(WorkBoard {
-                runners: vec![RunnerWork::default(); runners.len()],
+                runners: shares.into_iter().map(RunnerWork::of).collect(),
                 running: 0,
                 stuck: 0,
                 next: 0,
@@ -159,9 +177,12 @@ impl<C: QueueConnection> PollerShared<C> {
     }
 
     /// Says that a turn was given up; it ends as [`Turn::GivenUp`], if it ends. Its row came to `turn`.
-    pub(crate) fn give_up_turn(&self, turn: Turn) {
+    pub(crate) fn give_up_turn(&self, runner: usize, turn: Turn) {
         unpoisoned(self.counts.lock()).count(turn);
-        unpoisoned(self.board.lock()).stuck += 1;
+        let mut board = unpoisoned(self.board.lock());
+        board.stuck += 1;
+        board.runners[runner].working -= 1;
+        drop(board);
         self.turns.fetch_add(1, Ordering::AcqRel);
         self.ended.notify_all();
     }
@@ -247,6 +268,7 @@ impl<C: QueueConnection> PollerShared<C> {
         board.stuck -= isize::from(turn == Turn::GivenUp);
         self.turns.fetch_add(1, Ordering::AcqRel);
         let work = &mut board.runners[permit.runner];
+        work.working -= isize::from(turn != Turn::GivenUp);
         let mut drained = false;
         if turn != Turn::Idle && self.runners[permit.runner].is_exclusive() {
             work.has_work = true;
@@ -257,6 +279,10 @@ impl<C: QueueConnection> PollerShared<C> {
             work.has_work = false;
             work.empty_turns = work.empty_turns.saturating_add(1);
             drained = true;
+        }
+        if work.is_open() && work.working + 1 == work.most {
+            // Others may have found it closed.
+            self.work.notify_one();
         }
         drained
     }

@@ -1,0 +1,155 @@
+//! A running poller: the handle, and how it is shut down.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::shared::PollerShared;
+use super::wake::WakeSignal;
+use crate::attempt::Tally;
+use crate::backend::QueueConnection;
+
+/// What a shutdown came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// What the poller has done in its life.
+    pub tally: Tally,
+    /// How many attempts were rolled back because the grace was over. Their rows are due again.
+    pub rolled_back: usize,
+}
+
+/// A running poller. Dropping it shuts the poller down, with the grace of its settings.
+#[must_use = "dropping the handle shuts the poller down"]
+pub struct PollerHandle {
+    /// The scout first.
+    threads: Vec<JoinHandle<()>>,
+    control: Box<dyn Controls>,
+}
+
+impl PollerHandle {
+    /// A poller without threads yet.
+    pub(super) fn new<C: QueueConnection>(shared: Arc<PollerShared<C>>, wake_signal: Arc<WakeSignal>) -> Self {
+        PollerHandle { threads: Vec::new(), control: Box::new(Control { shared, wake_signal }) }
+    }
+
+    pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
+        self.threads.push(thread);
+    }
+
+    /// Waits for the scout's end, which ends when it finds nothing to do and was told so; then for all others.
+    pub(super) fn wait_until_idle(mut self) -> Tally {
+        let _ = self.threads.swap_remove(0).join();
+        self.shutdown(Duration::MAX).tally
+    }
+
+    /// Looks for due rows now. Rows that are enqueued with [`due_now`](crate::Queueable::due_now) in this process are
+    /// noticed without it; call it after an enqueue by other means.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
+    /// Returns what was done so far.
+    pub fn tally(&self) -> Tally {
+        self.control.tally()
+    }
+
+    /// Shuts down: nothing more is claimed, and running handlers have `grace` to finish. The sessions of those that do
+    /// not are ended, so that the server rolls them back and their rows are due again; on SQLite, where no session can
+    /// be ended from outside, their transaction is rolled back when they return. Nothing is left behind in the database
+    /// in any case.
+    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
+        self.shut_down(grace)
+    }
+
+    fn shut_down(&mut self, grace: Duration) -> Shutdown {
+        let Stopped { rolled_back, all_left } = self.control.stop(grace);
+        let replacements = self.control.take_replacements();
+        for thread in std::mem::take(&mut self.threads).into_iter().chain(replacements) {
+            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
+            // for a database that does not answer.
+            if all_left || thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        let tally = self.control.tally();
+        tracing::info!(
+            succeeded = tally.succeeded,
+            retried = tally.retried,
+            failed = tally.failed,
+            rolled_back,
+            left_running = !all_left,
+            "the poller has stopped"
+        );
+        Shutdown { tally, rolled_back }
+    }
+}
+
+impl Drop for PollerHandle {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shut_down(self.control.default_grace());
+        }
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollerHandle").field("tally", &self.tally()).finish_non_exhaustive()
+    }
+}
+
+/// What the threads share, with the connection's type erased, so that a handle has no type parameter.
+trait Controls: Send + Sync {
+    fn wake(&self);
+    fn tally(&self) -> Tally;
+    fn stop(&self, grace: Duration) -> Stopped;
+    fn default_grace(&self) -> Duration;
+    fn take_replacements(&self) -> Vec<JoinHandle<()>>;
+}
+
+/// What stopping came to.
+struct Stopped {
+    rolled_back: usize,
+    /// Whether no thread runs any more.
+    all_left: bool,
+}
+
+struct Control<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
+    wake_signal: Arc<WakeSignal>,
+}
+
+impl<C: QueueConnection> Controls for Control<C> {
+    fn wake(&self) {
+        self.wake_signal.notify(None);
+    }
+
+    fn tally(&self) -> Tally {
+        self.shared.tally()
+    }
+
+    fn stop(&self, grace: Duration) -> Stopped {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.wake_signal.notify(None);
+        self.shared.release_waiting();
+        let deadline = Instant::now().checked_add(grace);
+        if self.shared.wait_until_done(deadline) {
+            return Stopped { rolled_back: 0, all_left: self.shared.is_empty() };
+        }
+        let rolled_back = self.shared.revoke_all();
+        // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
+        self.shared.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.shared.is_empty() }
+    }
+
+    fn default_grace(&self) -> Duration {
+        self.shared.settings.shutdown_grace
+    }
+
+    fn take_replacements(&self) -> Vec<JoinHandle<()>> {
+        self.shared.take_replacements()
+    }
+}
