@@ -7,9 +7,8 @@
 //! and is made the seldomer for it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
@@ -19,8 +18,8 @@ use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::{Entity, QueueTable, jittered};
 use crate::error::Error;
 use crate::lock::unpoisoned;
-use crate::row::Instant as Due;
-use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, due_time_alone_decides};
+use crate::row::{Instant as Due, RowKey};
+use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, claimed_key, due_time_alone_decides};
 
 /// How long a row is left alone after its first refusal, and how many times as long after each further one.
 const FIRST: Duration = Duration::from_secs(10);
@@ -51,6 +50,9 @@ const LATE: TimeDelta = TimeDelta::seconds(1);
 /// How many rows are remembered. Those beyond are tried again and again.
 const REMEMBERED: usize = 1_000_000;
 
+/// The text of a key.
+type KeyText = Arc<str>;
+
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K> {
     /// Whether there are any: asked without the lock, before each message.
@@ -59,21 +61,21 @@ pub(crate) struct RefusedRows<K> {
 }
 
 struct State<K> {
-    rows: HashMap<String, RefusedRow<K>>,
-    by_due_time: BTreeSet<(Due, String)>,
+    rows: HashMap<KeyText, RefusedRow<K>>,
+    by_due_time: BTreeSet<(Due, KeyText)>,
     /// When they are tried again.
-    retries: BTreeSet<(Instant, String)>,
+    retries: BTreeSet<(Instant, KeyText)>,
     /// The row that is being tried again, and since when.
-    retried: Option<(String, Instant)>,
+    retried: Option<(KeyText, Instant)>,
     next_retry: Instant,
     /// Rows that were due at the last survey, and are not refused as far as is known.
-    found: VecDeque<K>,
+    found: VecDeque<RowKey<K>>,
     /// Where claims begin. `None`: with the row that is due longest.
     floor: Option<Due>,
     /// Whether nothing is claimed but what surveys have found.
     only_found: bool,
     /// The refused rows that are not below the floor.
-    excepted: Vec<K>,
+    excepted: Vec<RowKey<K>>,
     /// Whether the floor has moved since the last claim.
     has_moved: bool,
     is_surveying: bool,
@@ -83,7 +85,7 @@ struct State<K> {
 }
 
 struct RefusedRow<K> {
-    key: K,
+    key: RowKey<K>,
     due: Option<Due>,
     times: u32,
     until: Instant,
@@ -102,9 +104,9 @@ pub(crate) struct Refusal {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lookout<K> {
     /// Those that are due, from this time on, but none of these. `is_new`: what was read ahead may begin elsewhere.
-    From { floor: Option<Due>, except: Vec<K>, is_new: bool },
+    From { floor: Option<Due>, except: Vec<RowKey<K>>, is_new: bool },
     /// These and no others.
-    Only(Vec<K>),
+    Only(Vec<RowKey<K>>),
     /// None: all that are due are refused, as far as is known.
     Nothing,
 }
@@ -136,11 +138,7 @@ fn turns_of<Q: Entity>() -> Turns {
     }
 }
 
-fn identity<K: Debug>(key: &K) -> String {
-    format!("{key:?}")
-}
-
-impl<K: Clone + Debug> RefusedRows<K> {
+impl<K: Clone> RefusedRows<K> {
     pub(crate) fn new() -> Self {
         RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(State::new(Instant::now())) }
     }
@@ -151,26 +149,26 @@ impl<K: Clone + Debug> RefusedRows<K> {
     }
 
     /// The database has refused to write on this row, which was due at that time.
-    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &K, due: Option<Due>) -> Refusal {
+    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>) -> Refusal {
         let refusal = self.state().refuse(key, due, turns_of::<Q>(), Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
 
     /// How long a row waits that says so itself, after as many refusals of something else.
-    pub(crate) fn pause_of(&self, key: &K) -> Duration {
-        let times = if self.are_any() { self.state().rows.get(&identity(key)).map_or(0, |row| row.times) } else { 0 };
+    pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
+        let times = if self.are_any() { self.state().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
         pause_after(times)
     }
 
     /// Forgets rows that were written, or are not due any more.
-    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k K>)
+    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>)
     where
         K: 'k,
     {
         if self.are_any() {
             let mut state = self.state();
-            keys.into_iter().for_each(|key| state.end(&identity(key)));
+            keys.into_iter().for_each(|key| state.end(key.text()));
             self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
         }
     }
@@ -216,7 +214,7 @@ impl<K: Clone + Debug> RefusedRows<K> {
         } else {
             let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, &[]).without_lock();
             let rows: Vec<ClaimedRow<Q>> = Q::pick(connection, claim)?;
-            rows.into_iter().map(|row| row.0).collect()
+            rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
         };
         self.state().arrive(keys, number, present, begun, turns_of::<Q>());
         Ok(())
@@ -237,7 +235,7 @@ impl<K: Clone + Debug> RefusedRows<K> {
         let turns = turns_of::<Q>();
         if turns == Turns::OneByOne {
             let head = Q::head(connection, stages)?;
-            let waits = head.and_then(|head| self.state().waits(&identity(&head), Instant::now()));
+            let waits = head.and_then(|head| self.state().waits(head.text(), Instant::now()));
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
@@ -280,7 +278,7 @@ fn pause_after(times: u32) -> Duration {
     jittered(pause, 0.1, fastrand::f64())
 }
 
-impl<K: Clone + Debug> State<K> {
+impl<K: Clone> State<K> {
     fn new(now: Instant) -> Self {
         State {
             rows: HashMap::new(),
@@ -299,8 +297,8 @@ impl<K: Clone + Debug> State<K> {
         }
     }
 
-    fn refuse(&mut self, key: &K, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
-        let text = identity(key);
+    fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
+        let text = key.text().clone();
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
             self.next_retry = now + now.saturating_duration_since(since) * SHARE;
         }
@@ -343,11 +341,11 @@ impl<K: Clone + Debug> State<K> {
 
     /// Has claims begin at a floor, unless too many refused rows stand there.
     fn put_floor(&mut self, floor: Option<Due>) {
-        let keys = |texts: &mut dyn Iterator<Item = &String>| -> Vec<K> {
+        let keys = |texts: &mut dyn Iterator<Item = &KeyText>| -> Vec<RowKey<K>> {
             texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
         };
         let mut excepted = match floor {
-            Some(floor) => keys(&mut self.by_due_time.range((floor, String::new())..).map(|(_, text)| text)),
+            Some(floor) => keys(&mut self.by_due_time.range((floor, KeyText::from(""))..).map(|(_, text)| text)),
             None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
         };
         // Nobody knows on which side of the floor a row stands whose due time cannot be read.
@@ -360,11 +358,11 @@ impl<K: Clone + Debug> State<K> {
         (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
     }
 
-    fn end(&mut self, text: &str) {
+    fn end(&mut self, text: &KeyText) {
         let Some(row) = self.rows.remove(text) else { return };
         self.forget_times(text, &row);
-        self.excepted.retain(|key| identity(key) != text);
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| retried == text) {
+        self.excepted.retain(|key| key.text() != text);
+        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == *text) {
             self.next_retry = Instant::now() + since.elapsed() * SHARE;
         }
         if self.rows.is_empty() {
@@ -372,10 +370,10 @@ impl<K: Clone + Debug> State<K> {
         }
     }
 
-    fn forget_times(&mut self, text: &str, row: &RefusedRow<K>) {
-        self.retries.remove(&(row.until, text.to_owned()));
+    fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
+        self.retries.remove(&(row.until, text.clone()));
         if let Some(due) = row.due {
-            self.by_due_time.remove(&(due, text.to_owned()));
+            self.by_due_time.remove(&(due, text.clone()));
         }
     }
 
@@ -392,7 +390,7 @@ impl<K: Clone + Debug> State<K> {
         while found.len() < limit as usize
             && let Some(key) = self.found.pop_front()
         {
-            if !self.rows.contains_key(&identity(&key)) {
+            if !self.rows.contains_key(key.text()) {
                 found.push(key);
             }
         }
@@ -413,7 +411,7 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// The row whose pause is over, if one may be tried again now.
-    fn retry(&mut self, now: Instant) -> Option<K> {
+    fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
         // Whoever has it may have been interrupted, and says nothing.
         self.retried.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
         if self.retried.is_some() || now < self.next_retry || self.retries.first()?.0 > now {
@@ -438,11 +436,11 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// Takes the keys that a survey has read.
-    fn arrive(&mut self, keys: Vec<K>, number: u32, present: Due, begun: Instant, turns: Turns) {
+    fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant, turns: Turns) {
         self.is_complete = keys.len() < number as usize;
-        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(&identity(key))).collect();
+        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
-        let sound = |(key, is_refused): (K, bool)| (!is_refused).then_some(key);
+        let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let now = Instant::now();
         self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
@@ -476,14 +474,14 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// How long this row is left alone yet.
-    fn waits(&self, text: &str, now: Instant) -> Option<Duration> {
+    fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
         let until = self.rows.get(text)?.until;
         (until > now).then(|| until.saturating_duration_since(now))
     }
 }
 
 /// Repeats the last key, so that there are few numbers of keys: each number is a statement.
-fn padded<K: Clone>(mut keys: Vec<K>) -> Vec<K> {
+fn padded<K: Clone>(mut keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
     if let Some(last) = keys.last().cloned() {
         keys.resize(keys.len().next_power_of_two(), last);
     }
@@ -491,9 +489,9 @@ fn padded<K: Clone>(mut keys: Vec<K>) -> Vec<K> {
 }
 
 /// Ends a survey, however it ends.
-struct Surveying<'a, K: Clone + Debug>(&'a RefusedRows<K>);
+struct Surveying<'a, K: Clone>(&'a RefusedRows<K>);
 
-impl<K: Clone + Debug> Drop for Surveying<'_, K> {
+impl<K: Clone> Drop for Surveying<'_, K> {
     fn drop(&mut self) {
         self.0.state().is_surveying = false;
     }
@@ -509,9 +507,19 @@ mod tests {
         Due::from(DateTime::UNIX_EPOCH + TimeDelta::seconds(second))
     }
 
+    fn row(key: i64) -> RowKey<i64> {
+        RowKey::new(key, key.to_string())
+    }
+
+    fn rows(keys: impl IntoIterator<Item = i64>) -> Vec<RowKey<i64>> {
+        keys.into_iter().map(row).collect()
+    }
+
     fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> State<i64> {
         let mut state = State::new(now);
-        refused.into_iter().for_each(|key| assert!(state.refuse(&key, Some(at(key)), Turns::ByDueTime, now).is_first));
+        refused
+            .into_iter()
+            .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), Turns::ByDueTime, now).is_first));
         state
     }
 
@@ -529,20 +537,20 @@ mod tests {
         assert!(lookout(&mut state, now).is_none(), "a survey comes first");
         // Two sound rows among them, and many behind them.
         let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
-        state.arrive(keys.collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        state.arrive(rows(keys), 16_384, at(20_000), now, Turns::ByDueTime);
         for key in [-1, -2] {
-            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(vec![key])));
+            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([key]))));
         }
         let floor = Some(at(9999));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: true }));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: false }));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: true }));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: false }));
     }
 
     #[test]
     fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
         let now = Instant::now();
         let mut state = state(0..10_000, now);
-        state.arrive((0..10_000).collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        state.arrive(rows(0..10_000), 16_384, at(20_000), now, Turns::ByDueTime);
         let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
         assert_eq!(lookout(&mut state, now), Some(expected));
     }
@@ -551,11 +559,11 @@ mod tests {
     fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
         let now = Instant::now();
         let mut state = State::new(now);
-        (0..60).for_each(|key| assert!(state.refuse(&key, Some(at(1)), Turns::ByDueTime, now).is_left_alone));
-        state.arrive((0..2048).collect(), 2048, at(2), now, Turns::ByDueTime);
+        (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), Turns::ByDueTime, now).is_left_alone));
+        state.arrive(rows(0..2048), 2048, at(2), now, Turns::ByDueTime);
         let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
-        assert_eq!(found.first(), Some(&Lookout::Only(vec![60])));
-        assert_eq!(found.last(), Some(&Lookout::Only(vec![2047])));
+        assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
+        assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
         // The rest is the next survey's, at once or soon.
         assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
     }
@@ -564,25 +572,25 @@ mod tests {
     fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
         let now = Instant::now();
         let mut state = state([1, 2], now);
-        state.arrive(vec![1, 2], 1024, at(20), now, Turns::ByDueTime);
+        state.arrive(rows([1, 2]), 1024, at(20), now, Turns::ByDueTime);
         let later = now + FIRST * 2;
         let retried = state.retry(later).expect("the first pause is over");
         assert_eq!(state.retry(later), None, "one at a time");
         let took = Duration::from_millis(5);
-        assert!(!state.refuse(&retried, Some(at(retried)), Turns::ByDueTime, later + took).is_first);
+        assert!(!state.refuse(&retried, Some(at(*retried)), Turns::ByDueTime, later + took).is_first);
         assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
         let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
         assert_ne!(other, retried);
-        assert!(state.rows[&identity(&retried)].until >= later + FIRST * GROWTH, "the pause has grown");
+        assert!(state.rows[retried.text()].until >= later + FIRST * GROWTH, "the pause has grown");
     }
 
     #[test]
     fn a_row_that_was_written_is_forgotten() {
         let now = Instant::now();
         let mut state = state([1, 2], now);
-        state.end("1");
-        assert!(state.rows.contains_key("2") && state.excepted == [2]);
-        state.end("2");
+        state.end(&KeyText::from("1"));
+        assert!(state.rows.contains_key("2") && state.excepted == rows([2]));
+        state.end(&KeyText::from("2"));
         assert!(state.retries.is_empty() && state.by_due_time.is_empty() && state.excepted.is_empty());
     }
 

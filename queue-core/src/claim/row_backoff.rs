@@ -2,12 +2,12 @@
 //! cannot be written at all.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::entity::jittered;
 use crate::lock::unpoisoned;
+use crate::row::RowKey;
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
@@ -21,41 +21,41 @@ const REMEMBERED: usize = 10_000;
 const PASSED_OVER: usize = 50;
 
 /// The paused rows, by the text of their keys.
-pub(crate) struct RowBackoff<K>(Mutex<HashMap<String, Backoff<K>>>);
+pub(crate) struct RowBackoff<K>(Mutex<HashMap<Arc<str>, Backoff<K>>>);
 
 struct Backoff<K> {
-    key: K,
+    key: RowKey<K>,
     times: u32,
     until: Instant,
     /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
     skip_for_a_while: bool,
 }
 
-impl<K: Clone + Debug> RowBackoff<K> {
+impl<K: Clone> RowBackoff<K> {
     pub(crate) fn new() -> Self {
         RowBackoff(Mutex::default())
     }
 
     /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth in a row it is.
-    pub(crate) fn pause(&self, key: &K) -> (Duration, u32) {
+    pub(crate) fn pause(&self, key: &RowKey<K>) -> (Duration, u32) {
         self.extend(key, false)
     }
 
     /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
-    pub(crate) fn skip_for_a_while(&self, key: &K) {
+    pub(crate) fn skip_for_a_while(&self, key: &RowKey<K>) {
         self.extend(key, true);
     }
 
     /// Forgets a row whose state was written.
-    pub(crate) fn end(&self, key: &K) {
+    pub(crate) fn end(&self, key: &RowKey<K>) {
         let mut rows = self.rows();
         if !rows.is_empty() {
-            rows.remove(&format!("{key:?}"));
+            rows.remove(key.text());
         }
     }
 
     /// The rows that a claim passes over now.
-    pub(crate) fn passed_over(&self) -> Vec<K> {
+    pub(crate) fn passed_over(&self) -> Vec<RowKey<K>> {
         let rows = self.rows();
         if rows.is_empty() {
             return Vec::new();
@@ -71,13 +71,13 @@ impl<K: Clone + Debug> RowBackoff<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &K, skip_for_a_while: bool) -> (Duration, u32) {
+    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool) -> (Duration, u32) {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
         let new = || Backoff { key: key.clone(), times: 0, until: Instant::now(), skip_for_a_while };
-        let pause = rows.entry(format!("{key:?}")).or_insert_with(new);
+        let pause = rows.entry(key.text().clone()).or_insert_with(new);
         let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
@@ -87,7 +87,7 @@ impl<K: Clone + Debug> RowBackoff<K> {
         (delay, pause.times)
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Backoff<K>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Backoff<K>>> {
         unpoisoned(self.0.lock())
     }
 }
@@ -99,15 +99,16 @@ mod tests {
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
         let backoff = RowBackoff::new();
-        let (first, times) = backoff.pause(&1);
+        let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
+        let (first, times) = backoff.pause(&one);
         assert!((FIRST..=FIRST * 2).contains(&first) && times == 1);
         assert!(backoff.any());
         assert_eq!(backoff.passed_over(), []);
-        backoff.skip_for_a_while(&2);
-        assert_eq!(backoff.passed_over(), [2]);
-        backoff.end(&2);
+        backoff.skip_for_a_while(&two);
+        assert_eq!(backoff.passed_over(), [two.clone()]);
+        backoff.end(&two);
         assert_eq!(backoff.passed_over(), []);
-        assert!((0..40).all(|_| backoff.pause(&1).0 <= LONGEST * 2));
-        assert_eq!(backoff.pause(&1).1, 42);
+        assert!((0..40).all(|_| backoff.pause(&one).0 <= LONGEST * 2));
+        assert_eq!(backoff.pause(&one).1, 42);
     }
 }
