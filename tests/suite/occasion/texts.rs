@@ -17,7 +17,7 @@ use crate::db::{BIGINT, Conn, Database, TEXT};
 type Backend = <Conn as diesel::Connection>::Backend;
 
 diesel::table! { accounts (iban) { iban -> Text, } }
-diesel::table! { lines (company, number) { company -> Text, number -> Text, } }
+diesel::table! { bill_lines (company, number) { company -> Text, number -> Text, } }
 
 /// A number that nobody is to read in a log.
 #[derive(Clone, PartialEq, Eq, AsExpression, FromSqlRow)]
@@ -67,7 +67,7 @@ accounts! {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[diesel(primary_key(company, number))]
+#[diesel(table_name = bill_lines, primary_key(company, number))]
 struct Line {
     company: String,
     number: String,
@@ -164,20 +164,20 @@ fn the_columns_of_a_key_cannot_be_taken_for_others() {
     let database = Database::new();
     let mut connection = database.connect();
     let columns = format!("company {TEXT} NOT NULL, number {TEXT} NOT NULL, weight {BIGINT}");
-    connection.batch_execute(&format!("CREATE TABLE lines ({columns}, PRIMARY KEY (company, number))")).unwrap();
+    connection.batch_execute(&format!("CREATE TABLE bill_lines ({columns}, PRIMARY KEY (company, number))")).unwrap();
     connection.run_pending_migrations(Migrations::new().entity::<Line>()).unwrap();
     for (company, number) in [("a,b", "c"), ("a", "b,c"), ("a%2Cb", "c"), ("", "a,b,c"), ("42", "7")] {
-        let row = (lines::company.eq(company), lines::number.eq(number), Line::due_now());
-        diesel::insert_into(lines::table).values(row).execute(&mut connection).unwrap();
+        let row = (bill_lines::company.eq(company), bill_lines::number.eq(number), Line::due_now());
+        diesel::insert_into(bill_lines::table).values(row).execute(&mut connection).unwrap();
     }
     assert_eq!(
         keys!(Line on database),
         [
-            "lines.status:,a%2Cb%2Cc",
-            "lines.status:42,7",
-            "lines.status:a%252Cb,c",
-            "lines.status:a%2Cb,c",
-            "lines.status:a,b%2Cc",
+            "bill_lines.status:,a%2Cb%2Cc",
+            "bill_lines.status:42,7",
+            "bill_lines.status:a%252Cb,c",
+            "bill_lines.status:a%2Cb,c",
+            "bill_lines.status:a,b%2Cc",
         ]
     );
 }
