@@ -18,7 +18,7 @@ pub struct RowKey<K> {
 
 impl<K> RowKey<K> {
     /// The key with this value and this text.
-    pub(crate) fn new(value: K, text: impl Into<Arc<str>>) -> Self {
+    pub fn new(value: K, text: impl Into<Arc<str>>) -> Self {
         RowKey { value, text: text.into() }
     }
 

@@ -30,7 +30,7 @@ macro_rules! things {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = things)]
         #[queue(retry = fixed("1h"), $($key)*)]
-        struct $name {
+        pub(super) struct $name {
             #[expect(dead_code, reason = "its key is the message's")]
             id: i64,
         }

@@ -68,7 +68,7 @@ accounts! {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = bill_lines, primary_key(company, number))]
-struct Line {
+pub(super) struct Line {
     company: String,
     number: String,
 }
