@@ -143,6 +143,11 @@ impl<Q: Entity> Claimed<Q> {
             };
             (entity, state)
         });
+        // SQLite stores anything. A row whose occasion cannot be told has no key that is its own.
+        let message = match details.occasion {
+            None if Q::Queue::OPTIONS.occasion.is_some() => Err("its occasion is no whole number".into()),
+            _ => message,
+        };
         Claimed { key: RowKey::new(key, text), fence, message, details }
     }
 }

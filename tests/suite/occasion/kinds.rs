@@ -19,7 +19,7 @@ diesel::table! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]
 #[diesel(sql_type = Text)]
-enum Step {
+pub(super) enum Step {
     Render,
     #[stage(name = "send it: now")]
     Send,

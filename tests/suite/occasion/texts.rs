@@ -54,6 +54,7 @@ macro_rules! accounts {
         #[diesel(table_name = accounts, primary_key(iban))]
         #[queue(retry = fixed("1h"), $($key)*)]
         struct $name {
+            #[allow(dead_code, reason = "nobody but the queue reads it in all of them")]
             iban: Iban,
         }
     )*};
@@ -68,6 +69,7 @@ accounts! {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = bill_lines, primary_key(company, number))]
+#[expect(dead_code, reason = "nobody but the queue reads it")]
 pub(super) struct Line {
     company: String,
     number: String,
