@@ -19,7 +19,7 @@ diesel::table! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]
 #[diesel(sql_type = Text)]
-pub(super) enum Step {
+enum Step {
     Render,
     #[stage(name = "send it: now")]
     Send,
@@ -30,7 +30,7 @@ macro_rules! things {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = things)]
         #[queue(retry = fixed("1h"), $($key)*)]
-        pub(super) struct $name {
+        struct $name {
             #[expect(dead_code, reason = "its key is the message's")]
             id: i64,
         }

@@ -1,7 +1,6 @@
 //! Every occasion has its own key: the same at each of its attempts, in every mode, and another one for the next.
 
 mod kinds;
-mod snapshots;
 mod texts;
 
 use std::sync::{Arc, Mutex};

@@ -70,7 +70,7 @@ accounts! {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = bill_lines, primary_key(company, number))]
 #[expect(dead_code, reason = "nobody but the queue reads it")]
-pub(super) struct Line {
+struct Line {
     company: String,
     number: String,
 }
