@@ -37,9 +37,9 @@ pub use self::crash::CrashAccounting;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
     HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
-    LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns,
-    QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, Settings, StageText, StatusText, TimeZone,
-    TransactionMode, TryCount, UpdatedTime, Window,
+    LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority, QueueColumn,
+    QueueStateColumns, QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, Settings, StageText, StatusText,
+    TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
 };
 #[doc(hidden)]
 pub use self::entity::{
@@ -74,5 +74,5 @@ pub use self::row::{
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::row::{DueTime, ErrorText, Fence};
+    pub use crate::row::{DueTime, ErrorText, Fence, RowKey, TextForm};
 }

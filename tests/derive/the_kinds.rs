@@ -117,6 +117,7 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!((periodic.period, periodic.cron), ("every", "cron"));
     assert_eq!(periodic.missed, Missed::All(3));
     assert_eq!(options.priority, Some("urgency"));
+    assert_eq!(options.occasion, Some("occasion"));
     assert_eq!(options.timestamps.updated, Some("updated_time"));
 
     let options = once_queue::Queue::OPTIONS;

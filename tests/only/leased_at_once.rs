@@ -7,7 +7,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::LowWater;
+use queueable::internals::{LowWater, RowKey};
 use queueable::statement::{QueueOn, Scope};
 use queueable::{Failure, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
@@ -37,15 +37,16 @@ fn the_rows_come_as_they_were_in_the_order_of_their_due_times_with_what_their_ro
     let ids: Vec<_> = [30, 10, 40, 20].map(|minute| due_at(&bank, minute)).into();
     let low_water = LowWater::of::<Charge, Conn>();
     let claim_floor = low_water.claim_floor();
-    let scope = Scope { except: &ids[3..], claim_floor: Some(&claim_floor), ..Scope::ALL };
+    let except: Vec<_> = ids[3..].iter().map(|id| RowKey::new(*id, id.to_string())).collect();
+    let scope = Scope { except: &except, claim_floor: Some(&claim_floor), ..Scope::ALL };
     let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap().rows;
     claim_floor.keep();
-    assert_eq!(rows.iter().map(|(row, _)| row.key).collect::<Vec<_>>(), [ids[1], ids[0]]);
+    assert_eq!(rows.iter().map(|(row, _)| *row.key).collect::<Vec<_>>(), [ids[1], ids[0]]);
     for (row, began) in &rows {
         let (_, before) = row.message.as_ref().unwrap();
         assert_eq!((before.status, before.try_count, before.last_attempt_time), (Status::NotAttempted, 0, None));
         assert!(before.next_attempt_time.unwrap() < chrono::Utc::now() - chrono::TimeDelta::days(1));
-        let now = bank.state(row.key);
+        let now = bank.state(*row.key);
         assert_eq!((now.status, now.try_count), (Status::InProgress, 1));
         assert_eq!(now.last_attempt_time, began.map(Into::into));
         let lease = now.next_attempt_time.unwrap() - now.last_attempt_time.unwrap();
@@ -60,7 +61,7 @@ fn a_row_that_a_trigger_keeps_is_told_from_its_neighbours() {
     bank.connect().batch_execute(KEEP_SEVEN).unwrap();
     let ids = bank.enqueue([1, 7, 3]);
     let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 3, Scope::ALL).unwrap().rows;
-    let mut written: Vec<_> = rows.iter().map(|(row, began)| (row.key, began.is_some())).collect();
+    let mut written: Vec<_> = rows.iter().map(|(row, began)| (*row.key, began.is_some())).collect();
     written.sort_unstable();
     assert_eq!(written, [(ids[0], true), (ids[1], false), (ids[2], true)]);
 }

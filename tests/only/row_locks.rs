@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
+use queueable::internals::RowKey;
 use queueable::statement::{QueueOn, Scope};
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
@@ -192,7 +193,7 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         due_at(&bank, 20);
         let mut holder = bank.connect();
         AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
-        let claimed = Payment::claim_keys(&mut holder, &[held], 1, Scope::ALL).unwrap();
+        let claimed = Payment::claim_keys(&mut holder, &[RowKey::new(held, held.to_string())], 1, Scope::ALL).unwrap();
         assert_eq!(claimed.len(), 1);
         let (say, said) = mpsc::channel();
         let (go, may_go) = mpsc::channel();

@@ -12,7 +12,7 @@ use diesel::sql_types;
 use diesel_migrations::MigrationHarness;
 use queueable::{Failure, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
-use crate::db::{BIGINT, BYTES, Conn, Database, TEXT};
+use crate::db::{BIGINT, BYTES, Conn, Database, NAME, TEXT};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -119,7 +119,8 @@ fn a_key_may_be_text() {
     let row = |id: &'static str, amount: i64| (by_text::id.eq(id), by_text::amount.eq(amount));
     let id = format!("id {TEXT} PRIMARY KEY NOT NULL");
     goes_through!(ByText, by_text, id, [row("a'b\"ä\u{1f980}", 1), row("", 2), row("INV-7/2026", 3)], |row| {
-        format!("{:?}", row.id)
+        // Other bytes than printable ASCII are written by their numbers.
+        row.id.replace('ä', "%C3%A4").replace('\u{1f980}', "%F0%9F%A6%80")
     });
 }
 
@@ -128,7 +129,11 @@ fn a_key_may_be_bytes() {
     let row = |id: &'static [u8], amount: i64| (by_bytes::id.eq(id), by_bytes::amount.eq(amount));
     let id = format!("id {BYTES} PRIMARY KEY NOT NULL");
     goes_through!(ByBytes, by_bytes, id, [row(b"\0\xff", 1), row(b"'", 2), row(b"\x80", 3)], |row| {
-        format!("{:?}", row.id)
+        // MySQL does not tell bytes that are text from a text.
+        match row.amount {
+            2 if NAME == "mysql" => ":'".to_owned(),
+            _ => row.id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
     });
 }
 
@@ -137,7 +142,7 @@ fn a_key_may_be_a_type_of_the_applications_own() {
     let row = |id: i64, amount: i64| (by_number::id.eq(AccountNumber(id)), by_number::amount.eq(amount));
     let id = format!("id {BIGINT} PRIMARY KEY NOT NULL");
     goes_through!(ByNumber, by_number, id, [row(i64::MIN, 1), row(0, 2), row(i64::MAX, 3)], |row| {
-        format!("AccountNumber({})", row.id.0)
+        format!(":{}", row.id.0)
     });
 }
 
@@ -148,6 +153,6 @@ fn a_key_may_have_several_columns() {
     };
     let id = format!("company {TEXT} NOT NULL, number {BIGINT} NOT NULL, PRIMARY KEY (company, number)");
     goes_through!(ByBoth, by_both, id, [row("a", 1, 1), row("a", 2, 2), row("b", 1, 3)], |row| {
-        format!("({:?}, {})", row.company, row.number)
+        format!(":{},{}", row.company, row.number)
     });
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
-use queueable::internals::{LowWater, LowWaterFloor};
+use queueable::internals::{LowWater, LowWaterFloor, RowKey};
 use queueable::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
@@ -92,7 +92,8 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     assert_eq!(claimed, Some(10));
     // Meanwhile others go on.
     let claim_floor = low_water.claim_floor();
-    let scope = Scope { claim_floor: Some(&claim_floor), except: &[first], ..Scope::ALL };
+    let except = [RowKey::new(first, first.to_string())];
+    let scope = Scope { claim_floor: Some(&claim_floor), except: &except, ..Scope::ALL };
     let others = rolled_back(&mut connection, |connection| {
         queueable::internals::claim_some::<Payment, _>(connection, 2, scope).unwrap()
     });

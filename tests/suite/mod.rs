@@ -29,6 +29,7 @@ mod mixed;
 mod model;
 pub(crate) mod modes;
 pub(crate) mod names;
+mod occasion;
 pub(crate) mod on_finish;
 mod operations;
 pub(crate) mod order;

@@ -20,7 +20,7 @@ use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
-use crate::row::{ErrorText, Instant, QueueState, Settlement};
+use crate::row::{ErrorText, Instant, QueueState, RowKey, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// How an attempt ended, and whether its session may be used on.
@@ -39,7 +39,7 @@ pub(crate) enum End<K> {
     /// The handler returned long after its timeout: somebody else has recorded that.
     GivenUp,
     /// The row's new state is committed.
-    Settled(K, Settlement),
+    Settled(RowKey<K>, Settlement),
     /// The message's transaction is gone; the rest is to be done in another one.
     Unsettled(Box<UnsettledRow<K>>, Remainder),
 }
@@ -201,7 +201,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point!("sentinel");
-        let idempotency_key = format!("{}:{:?}", self.plan.key_prefix, self.row.key);
+        let idempotency_key = idempotency_key(self.plan.key_prefix, self.row.key, self.row.details);
         let mut message = Message {
             connection: &mut **self.session,
             state,

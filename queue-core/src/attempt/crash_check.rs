@@ -9,14 +9,14 @@ use super::settle_rules::tries_before;
 use super::tell_failed::tell_failed;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashAction, Suspicion};
-use crate::row::{Details, ErrorText, Fence, Settlement, Status};
+use crate::row::{Details, ErrorText, Fence, RowKey, Settlement, Status};
 use crate::statement::{Change, Next, QueueOn};
 
 /// Weighs what is known of the row's crashes, and acts on it. A mark makes the row due at another time: the fence follows.
 pub(crate) fn check_crashes<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
-    key: &Q::Key,
+    key: &RowKey<Q::Key>,
     claimed: &mut Fence,
     message: DecodedMessage<Q>,
     details: &Details,

@@ -12,14 +12,14 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
 use crate::entity::{Entity, QueueTable};
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, QueueState};
+use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
 use crate::statement::{Change, Claimed, Next, QueueOn};
 
 /// Marks the row, commits, and takes it again in a new transaction.
 pub(crate) fn mark_and_commit<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
-    key: &Q::Key,
+    key: &RowKey<Q::Key>,
     claimed: &mut Fence,
     text: String,
     (_, state, details): (Q, QueueState, &Details),
@@ -59,7 +59,7 @@ where
 }
 
 /// Takes the mark off a row whose attempt ended without a word on it; the row is due.
-pub(crate) fn unmark<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, mark: &CrashMark) -> QueryResult<()>
+pub(crate) fn unmark<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) -> QueryResult<()>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -82,7 +82,11 @@ where
 
 /// Whether the row is still the one that may be worked, where that is one at a time: the lock may have ended with the
 /// transaction that wrote the mark, and another row may come first by now.
-fn is_still_its_turn<Q, C>(connection: &mut C, key: &Q::Key, stages: Option<&[&'static str]>) -> QueryResult<bool>
+fn is_still_its_turn<Q, C>(
+    connection: &mut C,
+    key: &RowKey<Q::Key>,
+    stages: Option<&[&'static str]>,
+) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -90,8 +94,7 @@ where
     if !Q::Queue::OPTIONS.exclusive {
         return Ok(true);
     }
-    Ok(Q::exclude(connection)?
-        && Q::head(connection, stages)?.is_some_and(|head| format!("{head:?}") == format!("{key:?}")))
+    Ok(Q::exclude(connection)? && Q::head(connection, stages)?.is_some_and(|head| head == *key))
 }
 
 /// The row that was retaken, if it is as it was marked.
@@ -123,7 +126,7 @@ pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
 }
 
 /// Writes on the claimed row and commits.
-pub(crate) fn write<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<()>
+pub(crate) fn write<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence, change: &Change) -> QueryResult<()>
 where
     C: QueueConnection,
     Q: QueueOn<C>,

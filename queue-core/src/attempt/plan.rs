@@ -11,7 +11,7 @@ use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
-use crate::row::{Details, ErrorText, Fence, Instant, QueueState, Settlement};
+use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
 
 /// What an attempt runs: a user's handler, or the finishing part of one.
@@ -59,7 +59,7 @@ pub(crate) struct HeldRow<Q: Entity> {
 /// A row whose attempt is to be recorded in another transaction than its own.
 #[derive(Debug, Clone)]
 pub(crate) struct UnsettledRow<K> {
-    pub(crate) key: K,
+    pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     /// When it was due, as far as that is known.
     pub(crate) due: Option<Instant>,
@@ -83,7 +83,7 @@ pub(crate) enum Remainder {
 /// A row whose lock this transaction holds.
 #[derive(Clone, Copy)]
 pub(crate) struct LockedRow<'a, K> {
-    pub(crate) key: &'a K,
+    pub(crate) key: &'a RowKey<K>,
     /// The state that every write names.
     pub(crate) fence: Fence,
     /// The state in which it was claimed: under a lease it is not the one that the row has now.

@@ -5,6 +5,7 @@ use diesel::result::QueryResult;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection};
 use crate::entity::QueueTable;
 use crate::error::Finding;
+use crate::row::queue_name;
 use crate::statement::QueueOn;
 
 /// What the server says of a statement that took longer than it may.
@@ -66,8 +67,7 @@ pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C
 /// What stands before the primary key in an idempotency key: the table and the queue's status column.
 pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<String> {
     let table = Q::target()?.table;
-    let schema = table.schema.map(|schema| schema + ".").unwrap_or_default();
-    Ok(format!("{schema}{}.{}", table.name, Q::Queue::COLUMNS.status))
+    Ok(queue_name(table.schema.as_deref(), &table.name, Q::Queue::COLUMNS.status))
 }
 
 /// The channel on which the database tells of a queue's rows that become due, if it does.

@@ -29,6 +29,14 @@ struct NoSuchStage {
     known: String,
 }
 
+/// A failure asks for a new key, and there is no column that could tell one. It is retried with the old one all the same, because
+/// that is what it would be without the wish.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no new idempotency key for the next attempt: add `#[queue(occasion)]` to the entity; the failure: {0}"
+)]
+struct NoNewKey(String);
+
 impl SettleRules {
     /// What becomes of a claimed row whose handler is not to run, because its schedule is none, or because it comes too
     /// late. `due` is when it was due, as far as that is known.
@@ -50,6 +58,8 @@ impl SettleRules {
             status: Some(before.status),
             next: Some(Next::Scheduled(next.into())),
             try_count: Some(before.try_count),
+            // The run that is left out may have been begun, and interrupted.
+            next_occasion: true,
             unless_stopped: self.leased,
             ..Change::default()
         };
@@ -85,7 +95,7 @@ impl SettleRules {
         };
         match outcome {
             Outcome::Done => {
-                let change = Change { status: Some(Status::Success), ..recorded };
+                let change = Change { status: Some(Status::Success), next_occasion: true, ..recorded };
                 (Settlement::Succeeded, self.on_schedule(change, details))
             }
             Outcome::Next(stage) => {
@@ -93,13 +103,17 @@ impl SettleRules {
                     status: Some(Status::NotAttempted),
                     next: Some(Next::InStage(stage)),
                     try_count: Some(0),
+                    // The key names the stage, and a row may come to a stage again.
+                    next_occasion: true,
                     ..recorded
                 };
                 (Settlement::Advanced, change)
             }
             // Whatever the row contains: a change would leave one alone that was skipped before it.
             Outcome::Skip => {
-                (Settlement::Skipped, Change { status: Some(Status::Skipped), of_content: false, ..recorded })
+                let skipped =
+                    Change { status: Some(Status::Skipped), next_occasion: true, of_content: false, ..recorded };
+                (Settlement::Skipped, skipped)
             }
             Outcome::Delete => (Settlement::Deleted, recorded),
             Outcome::Again(when) => {
@@ -138,12 +152,17 @@ impl SettleRules {
 
     /// A failure on its row. Without a delay it is the last one.
     fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
-        let error = self.texts.of(&*failure.error);
+        let has_no_key = failure.new_key && self.options.occasion.is_none();
+        let error = match has_no_key {
+            true => self.texts.of(&NoNewKey(self.texts.of(&*failure.error))),
+            false => self.texts.of(&*failure.error),
+        };
         tracing::debug!(error, retry_in = ?delay, "failed");
         Change {
             status: Some(if delay.is_some() { Status::Error } else { Status::Failed }),
             next: Some(delay.map_or(Next::Never, Next::In)),
             try_count: Some(stored(tries)),
+            next_occasion: failure.new_key,
             attempted: true,
             error: ErrorText::Set(error),
             redact: self.texts.redact.clone(),
@@ -165,7 +184,7 @@ impl SettleRules {
     fn on_schedule(&self, change: Change, details: &Details) -> Change {
         let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
         let Some(next) = next else { return change };
-        Change { next: Some(Next::Scheduled(next.into())), ..change }
+        Change { next: Some(Next::Scheduled(next.into())), next_occasion: true, ..change }
     }
 
     fn recurrence(&self, details: &Details) -> Result<Option<Recurrence>, NoSchedule> {

@@ -28,7 +28,7 @@ use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::handler::{Failure, Handler};
 use crate::log::RateLimitedLog;
-use crate::row::{FailureTexts, Fence, failure_text};
+use crate::row::{FailureTexts, Fence, RowKey, failure_text};
 use crate::statement::QueueOn;
 
 /// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -91,7 +91,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         log: &RateLimitedLog,
-        key: &Q::Key,
+        key: &RowKey<Q::Key>,
         fence: Fence,
     ) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
@@ -104,7 +104,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         log: &RateLimitedLog,
-        key: &Q::Key,
+        key: &RowKey<Q::Key>,
         fence: Fence,
         mark: &CrashMark,
     ) {
@@ -147,7 +147,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         _ => None,
                     };
                     let untold = untold.unwrap_or_default();
-                    log.warn(Q::ENTITY, &format!("row {key:?} was changed by somebody else{untold}"));
+                    log.warn(Q::ENTITY, &format!("row {key} was changed by somebody else{untold}"));
                     return Turn::Interrupted;
                 }
                 Ok(Conclusion::Refused { is_noted }) => {

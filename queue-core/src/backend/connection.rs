@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 use super::table_name::{self, TableName};
 use crate::error::{Finding, refused};
-use crate::row::{ColumnNames, Options, TimestampUtc};
+use crate::row::{ColumnNames, Options, TextForm, TimestampUtc};
 
 /// The text that the error quotes by which a handler's COMMIT of its group is refused. Nothing but another text for the row
 /// follows from it.
@@ -49,8 +49,11 @@ pub trait QueueBackend:
     /// What stands before and after a column of a primary key, whatever its type, to give a text that no other value has.
     const KEY_TEXT: (&'static str, &'static str);
 
-    /// Whether that text is hexadecimal: not all that a key holds is text.
-    const KEY_TEXT_IS_HEX: bool;
+    /// The same for one of several texts that stand in one, with commas between them.
+    const KEY_PART_TEXT: (&'static str, &'static str);
+
+    /// How such texts are to be read.
+    const TEXT_FORM: TextForm;
 
     /// Whether a key's column of any type can be compared with a text, and its index is walked then.
     const FINDS_KEY_BY_TEXT: bool;

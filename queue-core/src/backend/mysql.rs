@@ -20,7 +20,7 @@ use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::{DueTime, Instant, TimestampUtc};
+use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -44,7 +44,8 @@ impl QueueBackend for Mysql {
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
     const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
-    const KEY_TEXT_IS_HEX: bool = true;
+    const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
+    const TEXT_FORM: TextForm = TextForm::Hex;
     const FINDS_KEY_BY_TEXT: bool = true;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";

@@ -20,7 +20,7 @@ use super::connection::{
 use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
 use crate::error::refused;
-use crate::row::{DueTime, Instant, TimestampUtc};
+use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -51,8 +51,10 @@ impl QueueBackend for Pg {
         "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) * 1000000 AS bigint)",
     ];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
-    const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
-    const KEY_TEXT_IS_HEX: bool = false;
+    const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS pg_catalog.text)");
+    const KEY_PART_TEXT: (&'static str, &'static str) =
+        ("pg_catalog.replace(pg_catalog.replace(CAST(", " AS pg_catalog.text), '%', '%25'), ',', '%2C')");
+    const TEXT_FORM: TextForm = TextForm::Text;
     const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.

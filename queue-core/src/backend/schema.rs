@@ -92,7 +92,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         time(names.last_attempt_time),
         nullable(names.last_attempt_error_message, types.message, accepted.message),
     ];
-    let Options { priority, stages, periodic, rerun_on_change, timestamps, .. } = target.options;
+    let Options { priority, stages, periodic, rerun_on_change, timestamps, occasion, .. } = target.options;
     columns.extend(priority.map(|name| required(name, types.try_count, "0", accepted.try_count)));
     columns.extend(stages.map(|stages| {
         let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
@@ -103,6 +103,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         columns.extend([word(periodic.cron), word(periodic.time_zone), time(periodic.scheduled_time)]);
     }
     columns.extend(rerun_on_change.map(|rerun| required(rerun.change_count, types.count, "0", accepted.count)));
+    columns.extend(occasion.map(|name| required(name, types.count, "0", accepted.count)));
     columns.extend(
         [timestamps.created, timestamps.updated, timestamps.begin, timestamps.end].into_iter().flatten().map(time),
     );

@@ -16,7 +16,7 @@ use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits
 use super::own_transaction::in_own_transaction;
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::{DueTime, TimestampUtc};
+use crate::row::{DueTime, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
 
@@ -51,7 +51,8 @@ impl QueueBackend for Sqlite {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
     // A column holds values of any type, which are quoted each in its own way.
     const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
-    const KEY_TEXT_IS_HEX: bool = true;
+    const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
+    const TEXT_FORM: TextForm = TextForm::HexOfLiteral;
     const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
     // BEGIN IMMEDIATE holds the only write lock there is.

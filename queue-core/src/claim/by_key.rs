@@ -12,6 +12,7 @@ use diesel::result::QueryResult;
 use super::in_turn::claim_in_turn;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Entity;
+use crate::row::RowKey;
 use crate::statement::{Claim, Claimed, QueueOn, Scope, is_plain};
 
 /// How many keys are read at first, at least: others may hold the rows of some.
@@ -57,14 +58,14 @@ fn claim_only<Q, C>(
     connection: &mut C,
     locks: bool,
     limit: u32,
-    keys: &[Q::Key],
+    keys: &[RowKey<Q::Key>],
     scope: Scope<'_, Q::Key>,
 ) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, &[]).only(keys);
+    let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, []).only(RowKey::values(keys));
     let rows = Q::pick(connection, if locks { claim } else { claim.without_lock() })?;
     Q::claimed(connection, scope, rows)
 }
@@ -96,11 +97,11 @@ where
 {
     let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
     let mut number = limit.saturating_mul(2).max(CANDIDATES).saturating_add(left_alone);
-    let mut passed: HashSet<String> = scope.except.iter().map(|key| format!("{key:?}")).collect();
+    let mut passed: HashSet<_> = scope.except.iter().map(|key| key.text().clone()).collect();
     loop {
         let mut keys = Q::due_keys(connection, number, scope.floor())?;
         let are_all = keys.len() < number as usize;
-        keys.retain(|key| passed.insert(format!("{key:?}")));
+        keys.retain(|key| passed.insert(key.text().clone()));
         // First those that are due longest; if others hold them, any of the rest by one statement. But the mark follows what is
         // claimed: where claims keep to it, their order is kept as well.
         let first = keys.len().min(limit.max(1) as usize);
@@ -123,11 +124,10 @@ where
 }
 
 /// Puts rows into the order of their keys as they were read.
-pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[Q::Key]) {
+pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[RowKey<Q::Key>]) {
     if rows.len() > 1 {
-        let texts = keys.iter().enumerate().map(|(place, key)| (format!("{key:?}"), place));
-        let places: HashMap<String, usize> = texts.collect();
-        rows.sort_by_cached_key(|row| places.get(&format!("{:?}", row.key)).copied());
+        let places: HashMap<_, _> = keys.iter().enumerate().map(|(place, key)| (key, place)).collect();
+        rows.sort_by_cached_key(|row| places.get(&row.key).copied());
     }
 }
 

@@ -1,6 +1,5 @@
 //! What one process knows of the due rows of one entity: which of them the next claim is for, and where it begins.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -11,6 +10,7 @@ use super::row_backoff::RowBackoff;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Entity;
 use crate::error::Error;
+use crate::row::RowKey;
 use crate::statement::{QueueOn, Scope};
 
 /// What is known of the due rows of one entity.
@@ -25,9 +25,9 @@ pub(crate) struct DueRows<K> {
 /// Which of the due rows a turn is for.
 pub(crate) struct PickedRows<'a, K> {
     /// None of these.
-    except: Vec<K>,
+    except: Vec<RowKey<K>>,
     /// These and no others.
-    pub(crate) only: Option<Vec<K>>,
+    pub(crate) only: Option<Vec<RowKey<K>>>,
     stages: Option<&'a [&'static str]>,
     /// From here on.
     pub(crate) claim_floor: LowWaterFloor<'a>,
@@ -35,7 +35,7 @@ pub(crate) struct PickedRows<'a, K> {
     pub(crate) is_new: bool,
 }
 
-impl<K: Clone + Debug> DueRows<K> {
+impl<K: Clone> DueRows<K> {
     pub(crate) fn of<Q, C>() -> Self
     where
         C: QueueConnection,
@@ -94,7 +94,7 @@ impl<K: Clone + Debug> DueRows<K> {
     }
 
     /// The row's state was written.
-    pub(crate) fn is_written(&self, key: &K) {
+    pub(crate) fn is_written(&self, key: &RowKey<K>) {
         self.row_backoff.end(key);
         self.refused_rows.end([key]);
     }

@@ -7,6 +7,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::row::RowKey;
 use crate::statement::{Claim, ClaimSome, ClaimedRow, QueueOn, Scope, locks_what_it_passes};
 
 /// Claims the rows whose turn it is: mostly the first ones by the entity's order.
@@ -21,8 +22,10 @@ where
     Q: QueueOn<C>,
 {
     let claim = |limit| {
-        let claim =
-            Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, scope.except).not_below(scope.floor());
+        let claim = Claim::<Q, C::Backend>::new()
+            .in_stages(scope.stages)
+            .some(limit, RowKey::values(scope.except))
+            .not_below(scope.floor());
         if locks { claim } else { claim.without_lock() }
     };
     if Q::Queue::OPTIONS.exclusive {
@@ -33,7 +36,7 @@ where
         }
         // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
         return match Q::head(connection, scope.stages)? {
-            Some(head) => Q::pick(connection, claim(1).only([&head])),
+            Some(head) => Q::pick(connection, claim(1).only([head.value()])),
             None => Ok(Vec::new()),
         };
     }

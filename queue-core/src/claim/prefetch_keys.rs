@@ -10,8 +10,7 @@
 //! (`by_key.rs`).
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Debug;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -20,7 +19,7 @@ use super::by_key::{claim_by_key, free_what_was_passed, put_in_order};
 use crate::backend::QueueConnection;
 use crate::entity::Entity;
 use crate::lock::unpoisoned;
-use crate::row::Instant as Due;
+use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, QueueOn, Scope};
 
 /// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
@@ -46,7 +45,7 @@ pub(crate) struct PrefetchedKeys<K> {
 }
 
 struct State<K> {
-    keys: VecDeque<(K, String)>,
+    keys: VecDeque<RowKey<K>>,
     /// The earliest due time at which these keys were looked for.
     floor: Option<Due>,
     /// Whether the last claim found a row, so that there may be more.
@@ -56,20 +55,20 @@ struct State<K> {
     /// How many were taken since.
     taken: u32,
     /// When the keys were taken that are not read again for a while: their rows are being worked, or held by others.
-    busy: HashMap<String, Instant>,
+    busy: HashMap<Arc<str>, Instant>,
     /// Whether another process has been met since the last reading.
     met: bool,
 }
 
 /// What a worker does next.
 enum Step<K> {
-    Lock(Vec<K>),
+    Lock(Vec<RowKey<K>>),
     Read(u32),
     /// Claim without what was prefetched.
     Claim,
 }
 
-impl<K: Clone + Debug> PrefetchedKeys<K> {
+impl<K: Clone> PrefetchedKeys<K> {
     pub(crate) fn new() -> Self {
         let state = State {
             keys: VecDeque::new(),
@@ -185,13 +184,13 @@ impl<K: Clone + Debug> PrefetchedKeys<K> {
     }
 
     /// Notes that the plain claim has found rows.
-    fn warm<'k>(&self, keys: impl Iterator<Item = &'k K>)
+    fn warm<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>)
     where
         K: 'k,
     {
         let mut state = self.state();
         state.has_more = true;
-        keys.for_each(|key| state.is_busy(format!("{key:?}")));
+        keys.for_each(|key| state.is_busy(key.text().clone()));
     }
 
     /// Forgets everything: nothing is due, nothing is to be had, or rows are to run next that were taken already.
@@ -209,28 +208,28 @@ impl<K: Clone + Debug> PrefetchedKeys<K> {
     }
 }
 
-impl<K: Clone + Debug> State<K> {
+impl<K: Clone> State<K> {
     /// Whether so many keys are at hand that are not out of date.
     fn has(&self, number: u32) -> bool {
         self.keys.len() >= number as usize && self.read.elapsed() <= KEPT
     }
 
     /// Takes so many keys, but none that are left alone.
-    fn take(&mut self, number: u32, except: &[K]) -> Vec<K> {
+    fn take(&mut self, number: u32, except: &[RowKey<K>]) -> Vec<RowKey<K>> {
         let mut taken = Vec::new();
         while taken.len() < number as usize
-            && let Some((key, text)) = self.keys.pop_front()
+            && let Some(key) = self.keys.pop_front()
         {
             self.taken += 1;
-            if !except.iter().any(|other| format!("{other:?}") == text) {
-                self.is_busy(text);
+            if !except.contains(&key) {
+                self.is_busy(key.text().clone());
                 taken.push(key);
             }
         }
         taken
     }
 
-    fn is_busy(&mut self, key: String) {
+    fn is_busy(&mut self, key: Arc<str>) {
         self.busy.insert(key, Instant::now());
     }
 
@@ -248,13 +247,12 @@ impl<K: Clone + Debug> State<K> {
 
     /// Keeps the keys that were read from `floor` on, without those that are known to be taken. Where the claims keep to the
     /// low-water mark, they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
-    fn arrive(&mut self, keys: Vec<K>, floor: Option<Due>, shuffled: bool) {
+    fn arrive(&mut self, keys: Vec<RowKey<K>>, floor: Option<Due>, shuffled: bool) {
         if !self.is_read {
             return;
         }
         self.busy.retain(|_, since| since.elapsed() < KEPT);
-        let keys = keys.into_iter().map(|key| (format!("{key:?}"), key));
-        self.keys = keys.filter(|(text, _)| !self.busy.contains_key(text)).map(|(text, key)| (key, text)).collect();
+        self.keys = keys.into_iter().filter(|key| !self.busy.contains_key(key.text())).collect();
         self.floor = floor;
         if std::mem::take(&mut self.met) && shuffled && !self.keys.is_empty() {
             // Another process reads the same keys. From a random place on, they meet once in a while and not at every key.
@@ -266,9 +264,9 @@ impl<K: Clone + Debug> State<K> {
 }
 
 /// Ends a reading, however it ends.
-struct Reading<'a, K: Clone + Debug>(&'a PrefetchedKeys<K>);
+struct Reading<'a, K: Clone>(&'a PrefetchedKeys<K>);
 
-impl<K: Clone + Debug> Drop for Reading<'_, K> {
+impl<K: Clone> Drop for Reading<'_, K> {
     fn drop(&mut self) {
         self.0.state().is_read = false;
         self.0.arrived.notify_all();
@@ -283,18 +281,22 @@ mod tests {
 
     fn warm() -> PrefetchedKeys<u32> {
         let ahead = PrefetchedKeys::new();
-        ahead.warm([1].iter());
+        ahead.warm(keys([1]).iter());
         ahead
     }
 
     fn read(ahead: &PrefetchedKeys<u32>, keys: impl IntoIterator<Item = u32>) {
         let mut state = ahead.state();
         state.is_read = true;
-        state.arrive(keys.into_iter().collect(), None, true);
+        state.arrive(self::keys(keys), None, true);
         state.is_read = false;
     }
 
-    fn except(keys: &[u32]) -> Scope<'_, u32> {
+    fn keys(keys: impl IntoIterator<Item = u32>) -> Vec<RowKey<u32>> {
+        keys.into_iter().map(|key| RowKey::new(key, key.to_string())).collect()
+    }
+
+    fn except(keys: &[RowKey<u32>]) -> Scope<'_, u32> {
         Scope { except: keys, ..Scope::ALL }
     }
 
@@ -302,7 +304,7 @@ mod tests {
     fn nothing_is_read_before_a_row_was_found_and_after_none_was() {
         let ahead = PrefetchedKeys::new();
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Claim));
-        ahead.warm([1].iter());
+        ahead.warm(keys([1]).iter());
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(16)));
         ahead.forget();
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Claim));
@@ -312,10 +314,10 @@ mod tests {
     fn a_key_is_handed_out_once_and_not_read_again_at_once() {
         let ahead = warm();
         read(&ahead, 1..=4);
-        assert!(matches!(ahead.step(1, &except(&[3]), false), Step::Lock(keys) if keys == [2]));
-        assert!(matches!(ahead.step(1, &except(&[3]), false), Step::Lock(keys) if keys == [4]));
+        assert!(matches!(ahead.step(1, &except(&keys([3])), false), Step::Lock(taken) if taken == keys([2])));
+        assert!(matches!(ahead.step(1, &except(&keys([3])), false), Step::Lock(taken) if taken == keys([4])));
         read(&ahead, 1..=5);
-        assert!(matches!(ahead.step(5, &except(&[]), true), Step::Lock(keys) if keys == [3, 5]));
+        assert!(matches!(ahead.step(5, &except(&[]), true), Step::Lock(taken) if taken == keys([3, 5])));
         assert!(matches!(ahead.step(1, &except(&[]), true), Step::Claim));
     }
 
@@ -336,10 +338,10 @@ mod tests {
         let floor = Some(Due::from(DateTime::UNIX_EPOCH));
         ahead.state().is_read = true;
         ahead.state().met = true;
-        ahead.state().arrive((2..=20).collect(), floor, false);
+        ahead.state().arrive(keys(2..=20), floor, false);
         ahead.state().is_read = false;
         // They are in their order, though another process was met.
-        assert_eq!(ahead.state().keys.front().map(|(key, _)| *key), Some(2));
+        assert_eq!(ahead.state().keys.front().map(|key| **key), Some(2));
         assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));
     }
 
@@ -348,7 +350,7 @@ mod tests {
         let ahead = warm();
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
         ahead.forget();
-        ahead.state().arrive(vec![2, 3], None, true);
+        ahead.state().arrive(keys([2, 3]), None, true);
         assert!(ahead.state().keys.is_empty());
     }
 }

@@ -7,7 +7,7 @@
 //! Where messages come slowly enough for a round trip not to matter, nothing is read: it would be read again and again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::backend::QueueConnection;
 use crate::entity::Entity;
 use crate::handler::PanicSafeDrop;
 use crate::lock::unpoisoned;
-use crate::row::Instant as Due;
+use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
 
 /// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
@@ -72,9 +72,9 @@ struct State<Q: Entity> {
     /// Until when nothing is read.
     refused: Option<Instant>,
     /// The rows that are being worked, by the threads that do it.
-    at_work: HashMap<ThreadId, String>,
+    at_work: HashMap<ThreadId, Arc<str>>,
     /// Those that were taken lately, and when that was: a reading may have begun before.
-    taken: HashMap<String, Instant>,
+    taken: HashMap<Arc<str>, Instant>,
 }
 
 /// A reading: of how many rows, when it began, and of what age.
@@ -99,7 +99,7 @@ struct Appetite {
 /// A prefetched row.
 pub(crate) struct ReadRow<Q: Entity> {
     row: PanicSafeDrop<Claimed<Q>>,
-    key: String,
+    key: Arc<str>,
     /// What locks it: its key and the version that was read, as literals.
     lock: String,
 }
@@ -130,9 +130,9 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// A row is about to be worked.
-    pub(crate) fn begins(&self, key: &Q::Key) {
+    pub(crate) fn begins(&self, key: &RowKey<Q::Key>) {
         let mut state = self.state();
-        let text = format!("{key:?}");
+        let text = key.text().clone();
         // The plain claim may have found what was prefetched.
         state.rows.retain(|row| row.key != text);
         state.end_work();
@@ -146,8 +146,8 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// A row is worked no more, though its handler has not returned.
-    pub(crate) fn is_given_up(&self, key: &Q::Key) {
-        let text = format!("{key:?}");
+    pub(crate) fn is_given_up(&self, key: &RowKey<Q::Key>) {
+        let text = key.text().clone();
         self.state().at_work.retain(|_, row| *row != text);
     }
 
@@ -178,14 +178,14 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// Takes the next row, but none of those that are left alone.
-    pub(crate) fn take(&self, except: &[Q::Key]) -> Option<ReadRow<Q>> {
+    pub(crate) fn take(&self, except: &[RowKey<Q::Key>]) -> Option<ReadRow<Q>> {
         let mut state = self.state();
         if state.read.elapsed() > KEPT {
             state.rows.clear();
         }
         loop {
             let row = state.rows.pop_front()?;
-            if !except.iter().any(|key| format!("{key:?}") == row.key) {
+            if !except.iter().any(|key| *key.text() == row.key) {
                 state.remember(row.key.clone());
                 return Some(row);
             }
@@ -254,8 +254,8 @@ impl<Q: Entity> State<Q> {
         if read.age != self.age {
             return;
         }
-        let rows = rows.into_iter().map(|(row, version)| (format!("{:?}", row.key), row, version));
-        let is_known = |key: &String| self.taken.contains_key(key) || self.at_work.values().any(|other| other == key);
+        let rows = rows.into_iter().map(|(row, version)| (row.key.text().clone(), row, version));
+        let is_known = |key: &Arc<str>| self.taken.contains_key(key) || self.at_work.values().any(|other| other == key);
         // It ends before a row that cannot be locked by a text: that is the plain claim's, which comes when no other is left.
         let rows = rows.filter(|(key, ..)| !is_known(key)).map_while(|(key, row, version)| {
             let lock = format!("{}, {}", literal(&row.key)?, version.literals());
@@ -280,7 +280,7 @@ impl<Q: Entity> State<Q> {
         }
     }
 
-    fn remember(&mut self, key: String) {
+    fn remember(&mut self, key: Arc<str>) {
         if self.taken.len() >= REMEMBERED {
             self.taken.clear();
         }
@@ -320,7 +320,7 @@ impl Appetite {
 
 impl<Q: Entity> ReadRow<Q> {
     /// The primary key.
-    pub(crate) fn key(&self) -> &Q::Key {
+    pub(crate) fn key(&self) -> &RowKey<Q::Key> {
         &self.row.key
     }
 

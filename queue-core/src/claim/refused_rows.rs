@@ -11,9 +11,8 @@
 //! while there is other work, they take a small part of the time.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use chrono::{SubsecRound, TimeDelta};
@@ -23,8 +22,8 @@ use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::{Entity, QueueTable, jittered};
 use crate::error::Error;
 use crate::lock::unpoisoned;
-use crate::row::Instant as Due;
-use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, due_time_alone_decides};
+use crate::row::{Instant as Due, RowKey};
+use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, claimed_key, due_time_alone_decides};
 
 /// How long a row is left alone after its first refusal, and how many times as long after each further one.
 const FIRST: Duration = Duration::from_secs(10);
@@ -63,6 +62,9 @@ const LONGEST_LEAP: TimeDelta = TimeDelta::days(36_500);
 /// How many rows are remembered. Those beyond are tried again and again.
 const REMEMBERED: usize = 1_000_000;
 
+/// The text of a key.
+type KeyText = Arc<str>;
+
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K> {
     /// Whether there are any: asked without the lock, before each message.
@@ -71,17 +73,17 @@ pub(crate) struct RefusedRows<K> {
 }
 
 struct State<K> {
-    rows: HashMap<String, RefusedRow<K>>,
-    by_due_time: BTreeSet<(Due, String)>,
+    rows: HashMap<KeyText, RefusedRow<K>>,
+    by_due_time: BTreeSet<(Due, KeyText)>,
     /// When they are tried again.
-    retries: BTreeSet<(Instant, String)>,
+    retries: BTreeSet<(Instant, KeyText)>,
     /// The row that is being tried again, and since when.
-    retried: Option<(String, Instant)>,
+    retried: Option<(KeyText, Instant)>,
     next_retry: Instant,
     /// Rows that were due at the last survey, and are not refused as far as is known.
-    found: VecDeque<K>,
+    found: VecDeque<RowKey<K>>,
     /// Those of them that workers try, and since when.
-    tried: HashMap<String, Instant>,
+    tried: HashMap<KeyText, Instant>,
     /// When the next of them may be tried, unless there is nothing else to do, which was so until about this time.
     next_found: Instant,
     free_until: Instant,
@@ -94,7 +96,7 @@ struct State<K> {
     /// Whether nothing is claimed but what surveys have found.
     only_found: bool,
     /// The refused rows that are not below the floor.
-    excepted: Vec<K>,
+    excepted: Vec<RowKey<K>>,
     /// Whether the floor has moved since the last claim.
     has_moved: bool,
     is_surveying: bool,
@@ -106,7 +108,7 @@ struct State<K> {
 }
 
 struct RefusedRow<K> {
-    key: K,
+    key: RowKey<K>,
     due: Option<Due>,
     times: u32,
     until: Instant,
@@ -125,9 +127,9 @@ pub(crate) struct Refusal {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lookout<K> {
     /// Those that are due, from this time on, but none of these. `is_new`: what was read ahead may begin elsewhere.
-    From { floor: Option<Due>, except: Vec<K>, is_new: bool },
+    From { floor: Option<Due>, except: Vec<RowKey<K>>, is_new: bool },
     /// These and no others.
-    Only(Vec<K>),
+    Only(Vec<RowKey<K>>),
     /// None: all that are due are refused, as far as is known.
     Nothing,
 }
@@ -159,11 +161,7 @@ fn turns_of<Q: Entity>() -> Turns {
     }
 }
 
-fn identity<K: Debug>(key: &K) -> String {
-    format!("{key:?}")
-}
-
-impl<K: Clone + Debug> RefusedRows<K> {
+impl<K: Clone> RefusedRows<K> {
     pub(crate) fn new() -> Self {
         RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(State::new(Instant::now())) }
     }
@@ -174,26 +172,26 @@ impl<K: Clone + Debug> RefusedRows<K> {
     }
 
     /// The database has refused to write on this row, which was due at that time.
-    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &K, due: Option<Due>) -> Refusal {
+    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>) -> Refusal {
         let refusal = self.state().refuse(key, due, turns_of::<Q>(), Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
 
     /// How long a row waits that says so itself, after as many refusals of something else.
-    pub(crate) fn pause_of(&self, key: &K) -> Duration {
-        let times = if self.are_any() { self.state().rows.get(&identity(key)).map_or(0, |row| row.times) } else { 0 };
+    pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
+        let times = if self.are_any() { self.state().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
         pause_after(times)
     }
 
     /// Forgets rows that were written, or are not due any more.
-    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k K>)
+    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>)
     where
         K: 'k,
     {
         if self.are_any() {
             let mut state = self.state();
-            keys.into_iter().for_each(|key| state.end(&identity(key)));
+            keys.into_iter().for_each(|key| state.end(key.text()));
             self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
         }
     }
@@ -244,7 +242,7 @@ impl<K: Clone + Debug> RefusedRows<K> {
         } else {
             let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, &[]).without_lock();
             let rows: Vec<ClaimedRow<Q>> = Q::pick(connection, claim)?;
-            rows.into_iter().map(|row| row.0).collect()
+            rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
         };
         self.state().arrive(keys, number, present, begun, turns_of::<Q>());
         Ok(())
@@ -265,7 +263,7 @@ impl<K: Clone + Debug> RefusedRows<K> {
         let turns = turns_of::<Q>();
         if turns == Turns::OneByOne {
             let head = Q::head(connection, stages)?;
-            let waits = head.and_then(|head| self.state().waits(&identity(&head), Instant::now()));
+            let waits = head.and_then(|head| self.state().waits(head.text(), Instant::now()));
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
@@ -308,7 +306,7 @@ fn pause_after(times: u32) -> Duration {
     jittered(pause, 0.1, fastrand::f64())
 }
 
-impl<K: Clone + Debug> State<K> {
+impl<K: Clone> State<K> {
     fn new(now: Instant) -> Self {
         State {
             rows: HashMap::new(),
@@ -333,8 +331,8 @@ impl<K: Clone + Debug> State<K> {
         }
     }
 
-    fn refuse(&mut self, key: &K, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
-        let text = identity(key);
+    fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
+        let text = key.text().clone();
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
             self.next_retry = now + now.saturating_duration_since(since) * SHARE;
         }
@@ -400,11 +398,11 @@ impl<K: Clone + Debug> State<K> {
 
     /// Has claims begin at a floor, unless too many refused rows stand there.
     fn put_floor(&mut self, floor: Option<Due>) {
-        let keys = |texts: &mut dyn Iterator<Item = &String>| -> Vec<K> {
+        let keys = |texts: &mut dyn Iterator<Item = &KeyText>| -> Vec<RowKey<K>> {
             texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
         };
         let mut excepted = match floor {
-            Some(floor) => keys(&mut self.by_due_time.range((floor, String::new())..).map(|(_, text)| text)),
+            Some(floor) => keys(&mut self.by_due_time.range((floor, KeyText::from(""))..).map(|(_, text)| text)),
             None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
         };
         // Nobody knows on which side of the floor a row stands whose due time cannot be read.
@@ -417,15 +415,15 @@ impl<K: Clone + Debug> State<K> {
         (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
     }
 
-    fn end(&mut self, text: &str) {
+    fn end(&mut self, text: &KeyText) {
         self.tried.remove(text);
         let Some(row) = self.rows.remove(text) else {
             self.leap = (self.leap / 2).max(LEAP);
             return;
         };
         self.forget_times(text, &row);
-        self.excepted.retain(|key| identity(key) != text);
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| retried == text) {
+        self.excepted.retain(|key| key.text() != text);
+        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == *text) {
             self.next_retry = Instant::now() + since.elapsed() * SHARE;
         }
         if self.rows.is_empty() {
@@ -433,10 +431,10 @@ impl<K: Clone + Debug> State<K> {
         }
     }
 
-    fn forget_times(&mut self, text: &str, row: &RefusedRow<K>) {
-        self.retries.remove(&(row.until, text.to_owned()));
+    fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
+        self.retries.remove(&(row.until, text.clone()));
         if let Some(due) = row.due {
-            self.by_due_time.remove(&(due, text.to_owned()));
+            self.by_due_time.remove(&(due, text.clone()));
         }
     }
 
@@ -454,9 +452,8 @@ impl<K: Clone + Debug> State<K> {
             && found.len() < limit as usize
             && let Some(key) = self.found.pop_front()
         {
-            let text = identity(&key);
-            if !self.rows.contains_key(&text) {
-                self.tried.insert(text, now);
+            if !self.rows.contains_key(key.text()) {
+                self.tried.insert(key.text().clone(), now);
                 found.push(key);
             }
         }
@@ -484,7 +481,7 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// The row whose pause is over, if one may be tried again now.
-    fn retry(&mut self, now: Instant) -> Option<K> {
+    fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
         // Whoever has it may have been interrupted, and says nothing.
         self.retried.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
         if self.retried.is_some() || now < self.next_retry || self.retries.first()?.0 > now {
@@ -509,13 +506,13 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// Takes the keys that a survey has read.
-    fn arrive(&mut self, keys: Vec<K>, number: u32, present: Due, begun: Instant, turns: Turns) {
+    fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant, turns: Turns) {
         self.is_complete = keys.len() < number as usize;
         self.present = Some((present, begun));
         self.tried.clear();
-        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(&identity(key))).collect();
+        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
-        let sound = |(key, is_refused): (K, bool)| (!is_refused).then_some(key);
+        let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let refused_rows = is_refused.len() - sound_rows;
         self.is_all_refused = self.is_complete && sound_rows == 0;
@@ -553,14 +550,14 @@ impl<K: Clone + Debug> State<K> {
     }
 
     /// How long this row is left alone yet.
-    fn waits(&self, text: &str, now: Instant) -> Option<Duration> {
+    fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
         let until = self.rows.get(text)?.until;
         (until > now).then(|| until.saturating_duration_since(now))
     }
 }
 
 /// Repeats the last key, so that there are few numbers of keys: each number is a statement.
-fn padded<K: Clone>(mut keys: Vec<K>) -> Vec<K> {
+fn padded<K: Clone>(mut keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
     if let Some(last) = keys.last().cloned() {
         keys.resize(keys.len().next_power_of_two(), last);
     }
@@ -568,9 +565,9 @@ fn padded<K: Clone>(mut keys: Vec<K>) -> Vec<K> {
 }
 
 /// Ends a survey, however it ends.
-struct Surveying<'a, K: Clone + Debug>(&'a RefusedRows<K>);
+struct Surveying<'a, K: Clone>(&'a RefusedRows<K>);
 
-impl<K: Clone + Debug> Drop for Surveying<'_, K> {
+impl<K: Clone> Drop for Surveying<'_, K> {
     fn drop(&mut self) {
         self.0.state().is_surveying = false;
     }
@@ -586,9 +583,19 @@ mod tests {
         Due::from(DateTime::UNIX_EPOCH + TimeDelta::seconds(second))
     }
 
+    fn row(key: i64) -> RowKey<i64> {
+        RowKey::new(key, key.to_string())
+    }
+
+    fn rows(keys: impl IntoIterator<Item = i64>) -> Vec<RowKey<i64>> {
+        keys.into_iter().map(row).collect()
+    }
+
     fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> State<i64> {
         let mut state = State::new(now);
-        refused.into_iter().for_each(|key| assert!(state.refuse(&key, Some(at(key)), Turns::ByDueTime, now).is_first));
+        refused
+            .into_iter()
+            .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), Turns::ByDueTime, now).is_first));
         state
     }
 
@@ -606,13 +613,13 @@ mod tests {
         assert!(lookout(&mut state, now).is_none(), "a survey comes first");
         // Two sound rows among them, and many behind them.
         let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
-        state.arrive(keys.collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        state.arrive(rows(keys), 16_384, at(20_000), now, Turns::ByDueTime);
         for key in [-1, -2] {
-            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(vec![key])));
+            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([key]))));
         }
         let floor = Some(at(9999));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: true }));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: vec![9999], is_new: false }));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: true }));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: false }));
     }
 
     #[test]
@@ -621,38 +628,38 @@ mod tests {
         let mut state = state(0..51, now);
         assert_eq!(state.floor, Some(at(50)));
         for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
-            state.refuse(&refused, Some(at(refused)), Turns::ByDueTime, now);
+            state.refuse(&row(refused), Some(at(refused)), Turns::ByDueTime, now);
             assert_eq!(state.floor, Some(at(floor)));
         }
         // A sound row behind the floor.
-        state.end("70");
+        state.end(&KeyText::from("70"));
         assert_eq!(state.leap, LEAP * 8);
         assert!(!state.is_all_refused);
         // What was leapt over is found.
-        state.arrive((0..1024).collect(), 1024, at(20_000), now, Turns::ByDueTime);
+        state.arrive(rows(0..1024), 1024, at(20_000), now, Turns::ByDueTime);
         assert_eq!(state.floor, Some(at(58)));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::Only(vec![53])));
+        assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
         let took = Duration::from_millis(10);
-        state.refuse(&53, Some(at(53)), Turns::ByDueTime, now + took);
+        state.refuse(&row(53), Some(at(53)), Turns::ByDueTime, now + took);
         assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
         let later = now + took * (SHARE + 1);
-        assert_eq!(lookout(&mut state, later), Some(Lookout::Only(vec![55])));
-        state.refuse(&55, Some(at(55)), Turns::ByDueTime, later + took);
+        assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
+        state.refuse(&row(55), Some(at(55)), Turns::ByDueTime, later + took);
         assert!(state.release_found(later + took), "nothing else is due");
-        assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(vec![56])));
-        state.refuse(&56, Some(at(56)), Turns::ByDueTime, later + took * 2);
-        assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(vec![57])));
+        assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(rows([56]))));
+        state.refuse(&row(56), Some(at(56)), Turns::ByDueTime, later + took * 2);
+        assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(rows([57]))));
     }
 
     #[test]
     fn a_leap_ends_at_the_present() {
         let now = Instant::now();
         let mut state = state(0..51, now);
-        state.arrive((0..1024).collect(), 1024, at(62), now, Turns::ByDueTime);
+        state.arrive(rows(0..1024), 1024, at(62), now, Turns::ByDueTime);
         // A little later, within a millisecond of the database's.
         let now = now + Duration::from_micros(500);
         for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
-            state.refuse(&refused, Some(at(refused)), Turns::ByDueTime, now);
+            state.refuse(&row(refused), Some(at(refused)), Turns::ByDueTime, now);
             assert_eq!(state.floor, Some(at(floor)));
         }
     }
@@ -661,7 +668,7 @@ mod tests {
     fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
         let now = Instant::now();
         let mut state = state(0..10_000, now);
-        state.arrive((0..10_000).collect(), 16_384, at(20_000), now, Turns::ByDueTime);
+        state.arrive(rows(0..10_000), 16_384, at(20_000), now, Turns::ByDueTime);
         let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
         assert_eq!(lookout(&mut state, now), Some(expected));
     }
@@ -670,11 +677,11 @@ mod tests {
     fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
         let now = Instant::now();
         let mut state = State::new(now);
-        (0..60).for_each(|key| assert!(state.refuse(&key, Some(at(1)), Turns::ByDueTime, now).is_left_alone));
-        state.arrive((0..2048).collect(), 2048, at(2), now, Turns::ByDueTime);
+        (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), Turns::ByDueTime, now).is_left_alone));
+        state.arrive(rows(0..2048), 2048, at(2), now, Turns::ByDueTime);
         let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
-        assert_eq!(found.first(), Some(&Lookout::Only(vec![60])));
-        assert_eq!(found.last(), Some(&Lookout::Only(vec![2047])));
+        assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
+        assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
         // The rest is the next survey's, at once or soon.
         assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
     }
@@ -683,25 +690,25 @@ mod tests {
     fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
         let now = Instant::now();
         let mut state = state([1, 2], now);
-        state.arrive(vec![1, 2], 1024, at(20), now, Turns::ByDueTime);
+        state.arrive(rows([1, 2]), 1024, at(20), now, Turns::ByDueTime);
         let later = now + FIRST * 2;
         let retried = state.retry(later).expect("the first pause is over");
         assert_eq!(state.retry(later), None, "one at a time");
         let took = Duration::from_millis(5);
-        assert!(!state.refuse(&retried, Some(at(retried)), Turns::ByDueTime, later + took).is_first);
+        assert!(!state.refuse(&retried, Some(at(*retried)), Turns::ByDueTime, later + took).is_first);
         assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
         let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
         assert_ne!(other, retried);
-        assert!(state.rows[&identity(&retried)].until >= later + FIRST * GROWTH, "the pause has grown");
+        assert!(state.rows[retried.text()].until >= later + FIRST * GROWTH, "the pause has grown");
     }
 
     #[test]
     fn a_row_that_was_written_is_forgotten() {
         let now = Instant::now();
         let mut state = state([1, 2], now);
-        state.end("1");
-        assert!(state.rows.contains_key("2") && state.excepted == [2]);
-        state.end("2");
+        state.end(&KeyText::from("1"));
+        assert!(state.rows.contains_key("2") && state.excepted == rows([2]));
+        state.end(&KeyText::from("2"));
         assert!(state.retries.is_empty() && state.by_due_time.is_empty() && state.excepted.is_empty());
     }
 

@@ -2,12 +2,12 @@
 //! cannot be written at all.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::entity::jittered;
 use crate::lock::unpoisoned;
+use crate::row::RowKey;
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
@@ -22,61 +22,60 @@ const PASSED_OVER: usize = 50;
 
 /// The paused rows, by the text of their keys.
 pub(crate) struct RowBackoff<K> {
-    rows: Mutex<HashMap<String, Backoff<K>>>,
+    rows: Mutex<HashMap<Arc<str>, Backoff<K>>>,
     /// The rows whose attempts are being concluded: unlocked, and still due.
-    concluded: Mutex<Vec<K>>,
+    concluded: Mutex<Vec<RowKey<K>>>,
 }
 
 struct Backoff<K> {
-    key: K,
+    key: RowKey<K>,
     times: u32,
     until: Instant,
     /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
     skip_for_a_while: bool,
 }
 
-impl<K: Clone + Debug> RowBackoff<K> {
+impl<K: Clone> RowBackoff<K> {
     pub(crate) fn new() -> Self {
         RowBackoff { rows: Mutex::default(), concluded: Mutex::default() }
     }
 
     /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth in a row it is.
-    pub(crate) fn pause(&self, key: &K) -> (Duration, u32) {
+    pub(crate) fn pause(&self, key: &RowKey<K>) -> (Duration, u32) {
         self.extend(key, false)
     }
 
     /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
-    pub(crate) fn skip_for_a_while(&self, key: &K) {
+    pub(crate) fn skip_for_a_while(&self, key: &RowKey<K>) {
         self.extend(key, true);
     }
 
     /// Passes over a row until the value is dropped. What is left of its attempt is written in transactions of its own, between
     /// which another worker would run its handler again.
-    pub(crate) fn while_concluded(&self, key: &K) -> impl Drop {
+    pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
         unpoisoned(self.concluded.lock()).push(key.clone());
-        Concluded { concluded: &self.concluded, identity: format!("{key:?}") }
+        Concluded { concluded: &self.concluded, key: key.clone() }
     }
 
     /// Leaves out of some keys those of rows whose attempts are being concluded.
-    pub(crate) fn without_concluded(&self, keys: Vec<K>) -> Vec<K> {
+    pub(crate) fn without_concluded(&self, keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
         let concluded = unpoisoned(self.concluded.lock());
         if concluded.is_empty() {
             return keys;
         }
-        let concluded: Vec<_> = concluded.iter().map(|key| format!("{key:?}")).collect();
-        keys.into_iter().filter(|key| !concluded.contains(&format!("{key:?}"))).collect()
+        keys.into_iter().filter(|key| !concluded.contains(key)).collect()
     }
 
     /// Forgets a row whose state was written.
-    pub(crate) fn end(&self, key: &K) {
+    pub(crate) fn end(&self, key: &RowKey<K>) {
         let mut rows = self.rows();
         if !rows.is_empty() {
-            rows.remove(&format!("{key:?}"));
+            rows.remove(key.text());
         }
     }
 
     /// The rows that a claim passes over now.
-    pub(crate) fn passed_over(&self) -> Vec<K> {
+    pub(crate) fn passed_over(&self) -> Vec<RowKey<K>> {
         let mut passed_over = unpoisoned(self.concluded.lock()).clone();
         let rows = self.rows();
         if !rows.is_empty() {
@@ -94,13 +93,13 @@ impl<K: Clone + Debug> RowBackoff<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &K, skip_for_a_while: bool) -> (Duration, u32) {
+    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool) -> (Duration, u32) {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
         let new = || Backoff { key: key.clone(), times: 0, until: Instant::now(), skip_for_a_while };
-        let pause = rows.entry(format!("{key:?}")).or_insert_with(new);
+        let pause = rows.entry(key.text().clone()).or_insert_with(new);
         let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
@@ -110,20 +109,20 @@ impl<K: Clone + Debug> RowBackoff<K> {
         (delay, pause.times)
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Backoff<K>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Backoff<K>>> {
         unpoisoned(self.rows.lock())
     }
 }
 
-struct Concluded<'a, K: Debug> {
-    concluded: &'a Mutex<Vec<K>>,
-    identity: String,
+struct Concluded<'a, K> {
+    concluded: &'a Mutex<Vec<RowKey<K>>>,
+    key: RowKey<K>,
 }
 
-impl<K: Debug> Drop for Concluded<'_, K> {
+impl<K> Drop for Concluded<'_, K> {
     fn drop(&mut self) {
         let mut concluded = unpoisoned(self.concluded.lock());
-        if let Some(place) = concluded.iter().position(|key| format!("{key:?}") == self.identity) {
+        if let Some(place) = concluded.iter().position(|key| *key == self.key) {
             concluded.swap_remove(place);
         }
     }
@@ -136,9 +135,10 @@ mod tests {
     #[test]
     fn a_row_is_passed_over_while_its_attempt_is_concluded() {
         let backoff = RowBackoff::new();
-        let concluded = backoff.while_concluded(&1);
-        assert_eq!(backoff.passed_over(), [1]);
-        assert_eq!(backoff.without_concluded(vec![1, 2]), [2]);
+        let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
+        let concluded = backoff.while_concluded(&one);
+        assert_eq!(backoff.passed_over(), std::slice::from_ref(&one));
+        assert_eq!(backoff.without_concluded(vec![one.clone(), two.clone()]), [two]);
         assert!(!backoff.any());
         drop(concluded);
         assert_eq!(backoff.passed_over(), []);
@@ -147,15 +147,16 @@ mod tests {
     #[test]
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
         let backoff = RowBackoff::new();
-        let (first, times) = backoff.pause(&1);
+        let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
+        let (first, times) = backoff.pause(&one);
         assert!((FIRST..=FIRST * 2).contains(&first) && times == 1);
         assert!(backoff.any());
         assert_eq!(backoff.passed_over(), []);
-        backoff.skip_for_a_while(&2);
-        assert_eq!(backoff.passed_over(), [2]);
-        backoff.end(&2);
+        backoff.skip_for_a_while(&two);
+        assert_eq!(backoff.passed_over(), std::slice::from_ref(&two));
+        backoff.end(&two);
         assert_eq!(backoff.passed_over(), []);
-        assert!((0..40).all(|_| backoff.pause(&1).0 <= LONGEST * 2));
-        assert_eq!(backoff.pause(&1).1, 42);
+        assert!((0..40).all(|_| backoff.pause(&one).0 <= LONGEST * 2));
+        assert_eq!(backoff.pause(&one).1, 42);
     }
 }

@@ -8,7 +8,7 @@ use diesel::result::QueryResult;
 
 use super::in_turn::aged_first;
 use crate::backend::QueueConnection;
-use crate::row::Instant;
+use crate::row::{Instant, RowKey};
 use crate::statement::{Claimed, QueueOn, Scope, Take};
 
 /// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
@@ -29,7 +29,7 @@ where
         + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-    let take = || Take::<Q, C::Backend>::new(began, token, limit, scope.except).in_stages(scope.stages);
+    let take = || Take::<Q, C::Backend>::new(began, token, limit, RowKey::values(scope.except)).in_stages(scope.stages);
     let mut taken = 0;
     if let Some(age) = aged_first::<Q>() {
         taken = Q::take(connection, take().aged(age))?;

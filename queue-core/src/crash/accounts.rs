@@ -7,6 +7,7 @@
 //! and after three the row is set aside. Where no file outlives the process, the count is written before the handler runs
 //! (`attempt/crash_mark.rs`).
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
@@ -106,14 +107,14 @@ impl Crashes {
     pub(crate) fn decide(
         &self,
         queue: &str,
-        key: &dyn std::fmt::Debug,
+        key: &dyn Display,
         fence: Fence,
         text: Option<&str>,
         concurrency: Concurrency,
     ) -> CrashAction {
         let known = Suspicion::of(text);
         if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
-            let row = Entry::new(queue, &format!("{key:?}"), fence, false);
+            let row = Entry::new(queue, &key.to_string(), fence, false);
             if let Some(suspect) = reports.take(&row) {
                 // Beside others it may have been a neighbour's; a crash alone counts.
                 let crashes = known.map_or(0, |known| known.crashes).saturating_add(suspect.alone).max(1);
@@ -140,9 +141,9 @@ impl Crashes {
     }
 
     /// Whether a row may share its transaction with others, as far as crashes are concerned.
-    pub(crate) fn may_share(&self, queue: &str, key: &dyn std::fmt::Debug, fence: Fence, text: Option<&str>) -> bool {
+    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
         let suspected = || {
-            let row = Entry::new(queue, &format!("{key:?}"), fence, false);
+            let row = Entry::new(queue, &key.to_string(), fence, false);
             self.reports().is_some_and(|reports| !reports.is_empty() && reports.suspects(&row))
         };
         Suspicion::of(text).is_none() && !suspected()

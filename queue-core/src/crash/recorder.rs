@@ -1,6 +1,6 @@
 //! A worker's part of the crash accounts: what it is about to run.
 
-use std::fmt::Debug;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use super::accounting::CrashAccounting;
@@ -32,12 +32,12 @@ impl Recorder {
     }
 
     /// Says what is to be done with a row that was claimed in this state and with this error text.
-    pub(crate) fn decide(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> CrashAction {
+    pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> CrashAction {
         self.crashes.decide(queue, key, fence, text, self.concurrency())
     }
 
     /// Whether a row that was claimed in this state and with this error text may share its transaction with others.
-    pub(crate) fn may_share(&self, queue: &str, key: &dyn Debug, fence: Fence, text: Option<&str>) -> bool {
+    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
         self.crashes.may_share(queue, key, fence, text)
     }
 
@@ -61,11 +61,11 @@ impl Recorder {
     }
 
     /// Records that these rows are about to be handled.
-    pub(crate) fn begin<'k, K: Debug + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
+    pub(crate) fn begin<'k, K: Display + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
         if let Some(in_flight_file) = &mut *unpoisoned(self.in_flight_file.lock()) {
             let rows: Vec<_> = rows.into_iter().collect();
             let alone = rows.len() == 1 && self.concurrency() == Concurrency::Nobody;
-            let entry = |(key, fence)| Entry::new(queue, &format!("{key:?}"), fence, alone);
+            let entry = |(key, fence): (&K, Fence)| Entry::new(queue, &key.to_string(), fence, alone);
             let entries: Vec<_> = rows.into_iter().map(entry).collect();
             self.crashes.log_io_error(in_flight_file.write(&entries));
         }

@@ -125,6 +125,8 @@ optional_column_kinds! {
     ScheduledTime: Nullable<TimestampUtc> = |options| of!(options.periodic, scheduled_time),
     /// Names the column `change_count`.
     ChangeCount: BigInt = |options| of!(options.rerun_on_change, change_count),
+    /// Names the column `occasion`.
+    Occasion: BigInt = |options| options.occasion,
     /// Names the column `created_time`.
     CreatedTime: Nullable<TimestampUtc> = |options| options.timestamps.created,
     /// Names the column `updated_time`.

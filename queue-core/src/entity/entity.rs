@@ -38,6 +38,9 @@ pub trait Entity: Sized {
     /// The columns of the primary key.
     const KEY_COLUMNS: &'static Self::KeyColumns;
 
+    /// How many columns the primary key has.
+    const KEY_PARTS: usize = 1;
+
     /// The settings that the attributes gave.
     const SETTINGS: Settings;
 

@@ -52,6 +52,9 @@ pub trait HasStages: QueueTable {
 /// # Ok(()) }
 /// ```
 ///
+/// Each run is an occasion of its own, with an [idempotency key](crate::Message::idempotency_key) of its own: `occasion` counts
+/// them.
+///
 /// `scheduled_time` is the time on the schedule for which the row runs next, or has to run still: a retry, or an operator's
 /// [`retry_now`](crate::Queue::retry_now), moves the next attempt and not the schedule. To begin a schedule anew, after a
 /// change of its columns too, set `scheduled_time` to null together with `due_at(..)`. A row that has ended its process

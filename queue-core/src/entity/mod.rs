@@ -23,8 +23,8 @@ pub use self::claim_condition::{
 };
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
-    NextAttemptTime, Period, Priority, QueueColumn, QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone,
-    TryCount, UpdatedTime,
+    NextAttemptTime, Occasion, Period, Priority, QueueColumn, QueueStateColumns, ScheduledTime, StageText, StatusText,
+    TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion};

@@ -6,7 +6,7 @@ use diesel::result::Error as DieselError;
 
 use crate::attempt::{AttemptError, Remainder, SettleRules, UnsettledRow, tries_before};
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, Settlement};
+use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Next};
 
 /// How a group ended.
@@ -71,7 +71,7 @@ pub(crate) enum UndoReason {
 
 /// What is to become of a row, or has.
 pub(crate) struct DecidedRow<K> {
-    pub(crate) key: K,
+    pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     pub(crate) settled: Settlement,
     pub(crate) change: Change,
@@ -87,7 +87,7 @@ pub(crate) struct Offender<K> {
 
 /// A reserved row that was not handled, and the change that makes it what it was.
 pub(crate) struct UntouchedRow<K> {
-    pub(crate) key: K,
+    pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     pub(crate) change: Change,
     pub(crate) details: Details,
@@ -113,7 +113,7 @@ impl Reservation {
 
 /// A message of the group without its entity.
 pub(crate) struct GroupRow<K> {
-    pub(crate) key: K,
+    pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     pub(crate) tries: u32,
     pub(crate) state: QueueState,
@@ -158,7 +158,7 @@ impl<K: Clone> DecidedRow<K> {
 impl<K> DecidedRow<K> {
     /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
     /// by itself.
-    pub(crate) fn in_doubt(rules: &SettleRules, key: K, fence: Fence, details: &Details) -> Self {
+    pub(crate) fn in_doubt(rules: &SettleRules, key: RowKey<K>, fence: Fence, details: &Details) -> Self {
         let (settled, change) =
             rules.after_failure(tries_before(fence) + 1, &Failure::fatal(AttemptError::InDoubt), details);
         DecidedRow { key, fence, settled, change, written: false }

@@ -21,7 +21,7 @@ use crate::claim::claim_some;
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
 use crate::handler::{Failure, drop_safely};
-use crate::row::{OnFinish, Settlement};
+use crate::row::{OnFinish, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
@@ -193,7 +193,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                         unhandled.push(DecidedRow { key, fence, settled, change, written: false });
                         continue;
                     }
-                    let idempotency_key = format!("{}:{key:?}", self.plan.key_prefix);
+                    let idempotency_key = idempotency_key(self.plan.key_prefix, &key, &details);
                     messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key }));
                 }
                 Err(error) => {
@@ -233,7 +233,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
-            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
+            let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
                 expect_rows::<Q, C>(Q::settle_many(self.session, rows, &success), rows.len())?;
             }

@@ -32,7 +32,7 @@ where
     // One time for all, that is known: a handler may make a row of its group due at another one, and the fence has to tell.
     let until = reserved_until(Q::present(connection).map_err(undone::<Q, C>)?, timeout);
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
-    let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
+    let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
         expect_rows::<Q, C>(Q::settle_many(connection, fenced, &change), fenced.len())?;
     }

@@ -274,7 +274,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 tell_failed::<Q>(&row.key, &row.change);
             } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
-                log.warn(Q::ENTITY, &format!("row {:?} {what}", row.key));
+                log.warn(Q::ENTITY, &format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
@@ -457,13 +457,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Fence;
     use crate::row::Status;
+    use crate::row::{Fence, RowKey};
     use crate::statement::Change;
 
     fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
         let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
-        DecidedRow { key, fence: Fence::new(Status::NotAttempted, 0), settled, change, written: false }
+        DecidedRow {
+            key: RowKey::new(key, key.to_string()),
+            fence: Fence::new(Status::NotAttempted, 0),
+            settled,
+            change,
+            written: false,
+        }
     }
 
     #[test]
@@ -474,7 +480,7 @@ mod tests {
             change: Change::default(),
             ..decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO))
         };
-        let key_of = |rows: &[DecidedRow<u32>]| witness(rows, &Options::NONE).map(|row| row.key);
+        let key_of = |rows: &[DecidedRow<u32>]| witness(rows, &Options::NONE).map(|row| *row.key);
         let rows = [retried, succeeded, again];
         assert_eq!(key_of(&rows), Some(2));
         assert_eq!(key_of(&rows[..1]), Some(1));

@@ -158,6 +158,7 @@ pub enum When {
 pub struct Failure {
     pub(crate) error: Box<dyn StdError + Send + Sync>,
     pub(crate) retry: RetryChoice,
+    pub(crate) new_key: bool,
 }
 
 /// How a failure is retried.
@@ -171,17 +172,39 @@ pub(crate) enum RetryChoice {
 impl Failure {
     /// A failure that the retry policy decides about: what `?` makes, for texts and boxed errors too.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Failure { error: error.into(), retry: RetryChoice::ByPolicy }
+        Failure { error: error.into(), retry: RetryChoice::ByPolicy, new_key: false }
     }
 
     /// A failure that is never retried: the row becomes `FAILED`.
     pub fn fatal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Failure { error: error.into(), retry: RetryChoice::Never }
+        Failure { error: error.into(), retry: RetryChoice::Never, new_key: false }
     }
 
     /// A failure that is retried after `delay`, whatever the policy says; the maximal number of tries still holds.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Failure { error: error.into(), retry: RetryChoice::After(delay) }
+        Failure { error: error.into(), retry: RetryChoice::After(delay), new_key: false }
+    }
+
+    /// Asks for another [idempotency key](Message::idempotency_key) at the next attempt, for services that store an error under
+    /// the key and answer every repetition with it.
+    ///
+    /// Ask for it only where the service has said that nothing was done: under another key it acts again. It needs the column
+    /// `occasion`, by `#[queue(occasion)]` or `#[queue(periodic)]`. Without it the attempt is retried with its key as it
+    /// was, and the failure's text on the row says what is missing. A failure that is a conflict of the database's keeps
+    /// the key.
+    ///
+    /// ```
+    /// use queueable::Failure;
+    ///
+    /// fn failure_of(status: u16) -> Failure {
+    ///     let failure = Failure::retry(format!("the provider answered {status}"));
+    ///     if status == 500 { failure.with_new_key() } else { failure }
+    /// }
+    /// # failure_of(500);
+    /// ```
+    #[must_use]
+    pub fn with_new_key(self) -> Self {
+        Failure { new_key: true, ..self }
     }
 
     /// Finds the error of Diesel behind this failure, also where it was wrapped.
@@ -200,7 +223,12 @@ impl Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure").field("error", &self.error).field("retry", &self.retry).finish()
+        let mut shown = f.debug_struct("Failure");
+        shown.field("error", &self.error).field("retry", &self.retry);
+        if self.new_key {
+            shown.field("new_key", &true);
+        }
+        shown.finish()
     }
 }
 
@@ -259,11 +287,29 @@ impl<C> Message<'_, C> {
         self.details.scheduled_for()
     }
 
-    /// Returns a key for external calls that is the same at every attempt of this message, also after a crash.
+    /// Returns a key for external calls that is the same at every attempt of one occasion, also after a crash, and another one
+    /// for every other occasion: a service that honours it acts once for each.
     ///
-    /// It is made of the table, the queue's status column and the primary key (its `Debug` form), so two queues on one
-    /// table have different keys. A row that was sent again by [`rerun`](crate::Queue::rerun) keeps its key: a service
-    /// that honours it will not act twice. Where a second effect is wanted, add a domain value of your own.
+    /// It is the table, the queue's status column and the database's text of the primary key, as in `payments.status:42`, and,
+    /// where the entity has them:
+    ///
+    /// | part | of | a new occasion begins |
+    /// |---|---|---|
+    /// | `:stage=SEND` | `#[queue(stage = ..)]` | with each stage |
+    /// | `:version=7` | `#[queue(version = ..)]` | with each value of the column |
+    /// | `:content=3` | `#[queue(rerun_on_change(..))]` | with each change of the columns |
+    /// | `:occasion=2` | `#[queue(occasion)]`, `#[queue(periodic)]` | after each success, skip and run of a schedule, and with each [`rerun`](crate::Queue::rerun) |
+    ///
+    /// Counts of 0 are left out. A retry, [`retry_now`](crate::Queue::retry_now), another due time, a conflict, a crash or a lost
+    /// lease change none of it; a row that was `FAILED` and is made due again is retried.
+    ///
+    /// Without the column `occasion` a row that is enqueued again after its success, by `rerun` or by the application's own
+    /// SQL, keeps its key, because the five columns do not tell it from a retry: a service that honours the key does not act twice. Add
+    /// `#[queue(occasion)]` where a second effect is wanted.
+    ///
+    /// The key has at most 255 bytes, all of them printable ASCII without spaces: other bytes, `%`, `:` and `,` of names and values
+    /// are written as `%` and two hexadecimal digits, and a text that is too long is replaced by its SHA-256. No two occasions
+    /// of a queue have one key, and a later release makes the same. The name of the database is no part of it.
     pub fn idempotency_key(&self) -> &str {
         self.idempotency_key
     }

@@ -14,7 +14,8 @@ use crate::row::{Details, QueueState, Stage};
 /// transaction, [`apply`](LeaseHandler::apply) writes its result in the message's transaction, on a connection of type `C`.
 ///
 /// For an entity with `#[queue(lease = "60s")]`. What `apply` writes commits together with the queue state, or not at all.
-/// The work of `call` happens *at least* once: every attempt has the same [`idempotency_key`](Lease::idempotency_key).
+/// The work of `call` happens *at least* once: every attempt of one occasion has the same
+/// [`idempotency_key`](Lease::idempotency_key).
 ///
 /// A pair of closures is a handler too:
 ///

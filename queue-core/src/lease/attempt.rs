@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Lease, LeaseEnd, LeaseHandler, Message, PanicSafeDrop, Panicked};
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
+use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text, idempotency_key};
 use crate::statement::{Change, Next, QueueOn, Scope, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -133,7 +133,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             state: message.1.clone(),
             details: held.details.clone(),
             try_number: held.tries,
-            idempotency_key: format!("{}:{:?}", self.key_prefix, held.key),
+            idempotency_key: idempotency_key(&self.key_prefix, &held.key, &held.details),
         };
         // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
         holder.roll_back_idle();
@@ -245,7 +245,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 Ok(Written::GivenUp) => return Turn::GivenUp,
                 Ok(Written::Refused(cause)) => {
                     let what = "the database refuses to write the end of an attempt on row";
-                    log.warn(Q::ENTITY, &format!("{what} {:?}: {cause}", held.key));
+                    log.warn(Q::ENTITY, &format!("{what} {}: {cause}", held.key));
                     return Turn::Refused;
                 }
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),

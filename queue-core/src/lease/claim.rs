@@ -15,7 +15,7 @@ use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
-use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, Settlement, Status};
+use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next, QueueOn, Scope};
 
 /// How often a claim is begun anew whose token was another's too.
@@ -53,7 +53,7 @@ pub(crate) struct UncalledRow<Q: Entity> {
 pub(crate) struct ClaimedBatch<Q: Entity> {
     pub(crate) leased: Vec<LeasedMessage<Q>>,
     /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
-    pub(crate) settled: Vec<(Q::Key, Settlement, Change)>,
+    pub(crate) settled: Vec<(RowKey<Q::Key>, Settlement, Change)>,
     /// Such rows where the claim had written the lease on them before it knew.
     pub(crate) decided: Vec<UncalledRow<Q>>,
     /// How many rows have failed because their keys cannot be decoded.
@@ -306,7 +306,7 @@ where
         began,
         ..Change::default()
     };
-    let rows: Vec<_> = plain.iter().map(|row| (&row.key, row.fence)).collect();
+    let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
     let written = Q::settle_many(connection, &rows, &change);
     if let (true, Some(row)) = (fails::<C>(&written, rows.len()), plain.pop()) {
         return not_written(claim, row, written);
@@ -385,7 +385,7 @@ where
 
 type Message<Q> = Result<PanicSafeDrop<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
 
-type PanicSafeRow<Q> = (<Q as Entity>::Key, Fence, Message<Q>, Details);
+type PanicSafeRow<Q> = (RowKey<<Q as Entity>::Key>, Fence, Message<Q>, Details);
 
 fn panic_safe<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<PanicSafeRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
@@ -418,7 +418,7 @@ fn decided<Q: Entity>(
 
 /// A row that was claimed in this state, and its message as it is under the lease.
 fn leased_from<Q: Entity>(
-    key: Q::Key,
+    key: RowKey<Q::Key>,
     fence: Fence,
     mut message: PanicSafeDrop<(Q, QueueState)>,
     details: Details,

@@ -57,7 +57,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 // Whoever waits for the lock of one row cannot extend the leases of the others.
                 held = self.free(connection, &held)?;
             }
-            let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
+            let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
             Q::settle_many(connection, &rows, &change)
         });
         drop(writing);
@@ -80,7 +80,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    log.warn(Q::ENTITY, &format!("the lease of row {:?} cannot be extended: {error}", held.key));
+                    log.warn(Q::ENTITY, &format!("the lease of row {} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
             }

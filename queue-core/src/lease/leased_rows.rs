@@ -1,17 +1,16 @@
 //! The rows that this process has leased, shared by handlers, workers and the heartbeat.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
-use crate::row::{Details, Fence};
+use crate::row::{Details, Fence, RowKey};
 
 /// A row that this process has leased.
 #[derive(Debug)]
 pub(crate) struct LeasedRow<K> {
-    pub(crate) key: K,
+    pub(crate) key: RowKey<K>,
     /// The state in which it was claimed.
     pub(crate) before: Fence,
     /// When it was due, as far as that is known.
@@ -25,9 +24,9 @@ pub(crate) struct LeasedRow<K> {
 }
 
 /// The rows of one entity that this process has leased, by the text of their keys.
-pub(crate) struct LeasedRows<K>(Mutex<HashMap<String, Arc<LeasedRow<K>>>>);
+pub(crate) struct LeasedRows<K>(Mutex<HashMap<Arc<str>, Arc<LeasedRow<K>>>>);
 
-impl<K: Debug> LeasedRows<K> {
+impl<K> LeasedRows<K> {
     pub(crate) fn new() -> Self {
         LeasedRows(Mutex::default())
     }
@@ -35,17 +34,17 @@ impl<K: Debug> LeasedRows<K> {
     /// Adds a row that was claimed. An attempt of this process that has it still has lost it: its fence does not tell,
     /// because a row that was enqueued anew counts its tries anew.
     pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
-        if let Some(before) = self.rows().insert(format!("{:?}", held.key), held) {
+        if let Some(before) = self.rows().insert(held.key.text().clone(), held) {
             before.clock.end(LeaseEnd::Overtaken);
         }
     }
 
     /// Forgets a row: its lease is nobody's to extend any more.
     pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
-        let key = format!("{:?}", held.key);
+        let key = held.key.text();
         let mut rows = self.rows();
-        if rows.get(&key).is_some_and(|other| Arc::ptr_eq(other, held)) {
-            rows.remove(&key);
+        if rows.get(key).is_some_and(|other| Arc::ptr_eq(other, held)) {
+            rows.remove(key);
         }
     }
 
@@ -53,7 +52,7 @@ impl<K: Debug> LeasedRows<K> {
         self.rows().values().cloned().collect()
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Arc<LeasedRow<K>>>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<LeasedRow<K>>>> {
         unpoisoned(self.0.lock())
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Redriven {
 }
 
 /// Which archive.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Failed,
     Succeeded,
@@ -84,8 +84,8 @@ where
         refused.beside(rows)
     }
 
-    /// Moves rows back from the archive for failures, and enqueues them as [`rerun`](Queue::rerun) does: they are due, and
-    /// their tries start anew. The filter and the other conditions are asked of the archived rows.
+    /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. What has failed
+    /// is retried, so it keeps its [idempotency key](crate::Message::idempotency_key). The filter and the other conditions are asked of the archived rows.
     ///
     /// A row is copied whole and removed from the archive in one transaction, of 1,000 rows or as many as
     /// [`batch`](Queue::batch) says. A row whose key is taken in the table stays archived, and is counted in
@@ -102,7 +102,7 @@ where
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
 
-    /// The same from the archive for successes: the work is done once more.
+    /// The same from the archive for successes: the work is done once more, as another occasion where the entity counts them.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ where
         let live = self.live_table()?;
         let archive = side.archive::<Q>(&live)?;
         let mut redriven = Redriven::default();
-        for (states, change) in operation::redrive().0 {
+        for (states, change) in operation::redrive(side == Side::Succeeded).0 {
             // Once: rows that are in conflict would be tried again, and counted twice.
             let sweep = Sweep { states: &states, archive: Some(&archive), batch: self.batch, once: true };
             let work = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
@@ -203,7 +203,7 @@ where
         Queue<Q, F>: PreviewOn<C, Entity = Q> + ArchiveOn<C, Key = Q::Key>,
     {
         let archive = side.archive::<Q>(&self.0.live_table()?)?;
-        Ok(self.0.read_preview(connection, &operation::redrive().kinds(), Some(&archive))?)
+        Ok(self.0.read_preview(connection, &operation::redrive(false).kinds(), Some(&archive))?)
     }
 }
 

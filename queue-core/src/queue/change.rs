@@ -73,9 +73,10 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
-    /// `NOT_ATTEMPTED`, the tries start anew, and a row with stages begins with the first one. Skipped rows are left alone. A
-    /// row that is sent again keeps its
-    /// [idempotency key](crate::Message::idempotency_key).
+    /// `NOT_ATTEMPTED`, the tries start anew, and a row with stages begins with the first one. Skipped rows are left alone.
+    ///
+    /// It begins a new occasion, with another [idempotency key](crate::Message::idempotency_key), where the entity counts them:
+    /// `#[queue(occasion)]`. Elsewhere the row keeps its key, because the five columns do not tell it from one that is retried.
     ///
     /// # Errors
     ///

@@ -211,7 +211,7 @@ impl<Q> Default for Preview<Q> {
 }
 
 impl<Q: Entity> From<SampleRow<Q>> for PreviewedRow<Q> {
-    fn from((key, status, try_count, rest): SampleRow<Q>) -> Self {
+    fn from((key, _, status, try_count, rest): SampleRow<Q>) -> Self {
         let (next, last, text, entity) = match rest.ok() {
             Some((next, last, text, entity)) => (next, last, text, Some(entity)),
             None => (None, None, None, None),

@@ -85,11 +85,13 @@ pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
 }
 
 pub(crate) fn rerun(options: &Options) -> Operation<Change> {
-    Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], from_first_stage(options))])
+    let rerun = Change { next_occasion: true, ..from_first_stage(options) };
+    Operation(vec![(vec![StateCondition::In(&[Status::Success, Status::Failed])], rerun)])
 }
 
 pub(crate) fn skip(options: &Options) -> Operation<Change> {
-    let skip = || Change { status: Some(Status::Skipped), next: Some(Next::Never), ..Change::default() };
+    let skip =
+        || Change { status: Some(Status::Skipped), next: Some(Next::Never), next_occasion: true, ..Change::default() };
     let mut kinds = vec![(of_free_rows(options, StateCondition::NotIn(&[Status::Success, Status::Skipped])), skip())];
     // What is done but pending is to be done again: by its schedule, or by the application's own SQL.
     kinds.push((vec![StateCondition::In(&[Status::Success, Status::Skipped]), StateCondition::Pending], skip()));
@@ -149,9 +151,10 @@ fn from_first_stage(options: &Options) -> Change {
     }
 }
 
-/// The rows are those of an archive; this is what they become in the queue.
-pub(crate) fn redrive() -> Operation<Change> {
-    Operation(vec![(Vec::new(), anew())])
+/// The rows are those of an archive; this is what they become in the queue. What has
+/// failed is retried; what has succeeded is done once more, which is another occasion.
+pub(crate) fn redrive(succeeded: bool) -> Operation<Change> {
+    Operation(vec![(Vec::new(), Change { next_occasion: succeeded, ..anew() })])
 }
 
 /// A new enqueueing: due at once, with tries from the start.

@@ -22,9 +22,18 @@ pub struct Details {
     pub scheduled_time: Option<DateTime<Utc>>,
     /// How often the columns have changed whose change makes the row due.
     pub change_count: Option<i64>,
+    /// The text of the version column, where the entity names one and the row has one.
+    pub version: Option<String>,
+    /// How many occasions of the row have ended.
+    pub occasion: Option<i64>,
 }
 
 impl Details {
+    /// These details, with what a claim has read of the occasion.
+    pub(crate) fn with_occasion_of(self, claimed: Details) -> Self {
+        Details { version: claimed.version, occasion: claimed.occasion, ..self }
+    }
+
     /// The stage, for a handler that says of which enum it is.
     pub(crate) fn stage<S: Stage>(&self) -> S {
         let text = self.stage.as_deref().unwrap_or_default();

@@ -26,6 +26,8 @@ pub struct Options {
     pub on_success: OnFinish,
     /// What becomes of a row whose status is `FAILED`.
     pub on_failure: OnFinish,
+    /// The name of the queue's own column `occasion`, which counts the occasions of a row that have ended.
+    pub occasion: Option<&'static str>,
     /// When messages may be worked: days, hours and a time zone, as [`Window`](crate::Window) reads them.
     pub window: Option<&'static str>,
     /// Whether at most one message is worked at a time, anywhere: the first pending one, by `order` if that is given, then by
@@ -149,6 +151,7 @@ impl Options {
         version: None,
         rerun_on_change: None,
         timestamps: Timestamps { created: None, updated: None, begin: None, end: None },
+        occasion: None,
         on_success: OnFinish::Keep,
         on_failure: OnFinish::Keep,
         window: None,
@@ -190,6 +193,11 @@ impl Options {
     /// Adds columns for statistics.
     pub const fn timestamps(self, timestamps: Timestamps) -> Self {
         Options { timestamps, ..self }
+    }
+
+    /// Adds the column `occasion`.
+    pub const fn occasion(self, column: &'static str) -> Self {
+        Options { occasion: Some(column), ..self }
     }
 
     /// Says what becomes of rows that succeed.
@@ -242,6 +250,7 @@ impl Options {
         say("updated", updated);
         say("begin", begin);
         say("end", end);
+        say("occasion", self.occasion);
         say("successes", archive(self.on_success));
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));

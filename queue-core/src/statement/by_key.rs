@@ -15,6 +15,7 @@ use diesel::{RunQueryDsl, Selectable};
 use super::claim::Claim;
 use super::condition::push_keys;
 use super::due::{push_due, push_due_rows};
+use super::key_text::push_key_text;
 use super::limit::{Limit, is_keys};
 use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
@@ -23,7 +24,7 @@ use crate::entity::{Entity, QueueTable};
 use crate::fault::claim_lock;
 use crate::row::{Instant, TimestampUtc};
 
-/// The keys of the rows of `Q` that are due longest.
+/// The keys of the rows of `Q` that are due longest, each with its text.
 pub struct DueKeys<Q> {
     limit: Limit,
     floor: Option<Instant>,
@@ -65,8 +66,12 @@ pub struct ClaimKeys<Q: Entity + Selectable<DB>, DB: Backend> {
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     /// Claims the rows with these keys, in no order.
-    pub fn new(keys: &[Q::Key]) -> Self {
-        ClaimKeys { claim: Claim::new(), keys: is_keys::<Q>(keys), number: keys.len(), limit: None }
+    pub fn new<'k>(keys: impl IntoIterator<Item = &'k Q::Key>) -> Self
+    where
+        Q::Key: 'k,
+    {
+        let keys: Vec<_> = keys.into_iter().collect();
+        ClaimKeys { claim: Claim::new(), number: keys.len(), keys: is_keys::<Q>(keys), limit: None }
     }
 
     /// Claims so many of them, and leaves the others unlocked.
@@ -89,6 +94,8 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_key_text::<Q, DB>(&mut out)?;
         push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
@@ -105,6 +112,7 @@ where
     Q::KeyColumns: QueryFragment<DB>,
     Q::IsKey: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
     str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -154,7 +162,7 @@ impl<Q: Entity> Query for DueKeys<Q>
 where
     Q::KeyColumns: Expression,
 {
-    type SqlType = SqlTypeOf<Q::KeyColumns>;
+    type SqlType = (SqlTypeOf<Q::KeyColumns>, Text);
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKey<Q, DB>

@@ -26,6 +26,9 @@ pub struct Change {
     pub try_count: Option<i32>,
     /// Whether one is added to the number of recorded attempts, instead of setting it.
     pub another_try: bool,
+    /// Whether the row's next attempt is another occasion than its last one, where the entity counts them: it has another
+    /// idempotency key.
+    pub next_occasion: bool,
     /// Whether an attempt ends now.
     pub attempted: bool,
     /// When an attempt under a lease begins, which tells its lease from every other of the row.
@@ -154,6 +157,10 @@ impl Change {
             out.push_identifier(names.try_count)?;
             out.push_sql(" + 1");
         }
+        if let Some(occasion) = options.occasion.filter(|_| self.next_occasion) {
+            column(&mut out, occasion)?;
+            push_next_occasion(occasion, &mut out)?;
+        }
         if self.attempted {
             column(&mut out, names.last_attempt_time)?;
             out.push_sql(DB::NOW);
@@ -203,6 +210,13 @@ impl Change {
         }
         Ok(())
     }
+}
+
+/// Writes the number of the next occasion.
+pub(crate) fn push_next_occasion<DB: QueueBackend>(occasion: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    out.push_identifier(occasion)?;
+    out.push_sql(" + 1");
+    Ok(())
 }
 
 /// Whether a change that changed nothing may have found new content in the row.

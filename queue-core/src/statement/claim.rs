@@ -14,6 +14,7 @@ use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::push_column;
 use super::due::{push_due_rows, time_ago};
+use super::key_text::{occasion_of, push_occasion_text};
 use super::limit::{Limit, is_keys, keep_if_few};
 use super::scope::push_floor;
 use super::walk::Walk;
@@ -22,7 +23,7 @@ use crate::entity::{
     ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
 };
 use crate::fault::claim_lock;
-use crate::row::{Details, DueTime, Fence, Instant, QueueState, Status, TimestampUtc};
+use crate::row::{Details, DueTime, Fence, Instant, QueueState, RowKey, Status, TimestampUtc};
 
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
@@ -45,7 +46,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     }
 
     /// The claim of up to `limit` rows with none of these keys.
-    pub fn some(self, limit: u32, except: &[Q::Key]) -> ClaimSome<Q, DB> {
+    pub fn some<'k>(self, limit: u32, except: impl IntoIterator<Item = &'k Q::Key>) -> ClaimSome<Q, DB>
+    where
+        Q::Key: 'k,
+    {
         ClaimSome {
             claim: self,
             limit: Limit::of(limit),
@@ -105,7 +109,7 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
 /// A claimed row.
 pub struct Claimed<Q: Entity> {
     /// The primary key.
-    pub key: Q::Key,
+    pub key: RowKey<Q::Key>,
     /// The state in which it was claimed.
     pub fence: Fence,
     /// The entity and its queue state, or why they cannot be decoded.
@@ -114,12 +118,19 @@ pub struct Claimed<Q: Entity> {
     pub details: Details,
 }
 
-/// A claimed row as it is loaded: the key and the fence always, the rest if it can be decoded.
+/// A claimed row as it is loaded: the key, its text and the fence always, the rest if it can be decoded.
 pub type ClaimedRow<Q> =
-    (<Q as Entity>::Key, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
+    (<Q as Entity>::Key, String, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
 
-impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
-    fn from((key, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
+/// The key of a row that a claim has read.
+pub(crate) fn claimed_key<Q: Entity, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
+    RowKey::new(row.0, occasion_of::<Q, DB>(&row.1).0)
+}
+
+impl<Q: Entity> Claimed<Q> {
+    /// Reads a row as this database has given it.
+    pub(crate) fn read<DB: QueueBackend>((key, text, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
+        let (text, details) = occasion_of::<Q, DB>(&text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
         let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
@@ -132,7 +143,12 @@ impl<Q: Entity> From<ClaimedRow<Q>> for Claimed<Q> {
             };
             (entity, state)
         });
-        Claimed { key, fence, message, details: Details::default() }
+        // SQLite stores anything. A row whose occasion cannot be told has no key that is its own.
+        let message = match details.occasion {
+            None if Q::Queue::OPTIONS.occasion.is_some() => Err("its occasion is no whole number".into()),
+            _ => message,
+        };
+        Claimed { key: RowKey::new(key, text), fence, message, details }
     }
 }
 
@@ -216,10 +232,15 @@ where
         push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())
     }
 
-    /// Writes `SELECT key, state, entity`.
-    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    /// Writes `SELECT key, its text, state, entity`.
+    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB::QueryBuilder: Default,
+    {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_occasion_text::<Q, DB>(&mut out)?;
         out.push_sql(", ");
         push_column::<Q::Queue, StatusText, DB>(&mut out)?;
         out.push_sql(", ");
@@ -238,6 +259,7 @@ where
 /// The SQL type of a claim whose rows may have keys that cannot be decoded.
 pub(crate) type CapturedKeyClaim<Q, DB> = (
     (KeyType<Q>,),
+    Text,
     Text,
     Integer,
     (
@@ -259,6 +281,7 @@ where
 {
     type SqlType = (
         KeyType<Q>,
+        Text,
         Text,
         Integer,
         (Nullable<TimestampUtc>, Nullable<TimestampUtc>, Nullable<Text>, SqlTypeOf<Q::SelectExpression>),

@@ -39,6 +39,7 @@ impl From<DetailsRow> for Details {
             time_zone,
             scheduled_time: scheduled_time.map(Into::into),
             change_count,
+            ..Details::default()
         }
     }
 }
@@ -124,7 +125,7 @@ where
 {
     if let Some(claim_floor) = scope.claim_floor {
         // In no order: by their keys they come as they may.
-        let due = || rows.iter().filter_map(|row| row.3.read().and_then(|(due, ..)| due.map(|due| due.time)));
+        let due = || rows.iter().filter_map(|row| row.4.read().and_then(|(due, ..)| due.map(|due| due.time)));
         claim_floor.is_answered();
         claim_floor.has_claimed(due().min(), due().max());
     }
@@ -140,12 +141,13 @@ where
     C: QueueConnection,
     ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {
-    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::from).collect();
+    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::read::<C::Backend>).collect();
     if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
         for row in &mut claimed {
             match ReadDetails::<Q>::new(&row.key).load(connection) {
                 Ok(details) => {
-                    row.details = details.into_iter().next().map(Details::from).unwrap_or_default();
+                    let read = details.into_iter().next().map(Details::from).unwrap_or_default();
+                    row.details = read.with_occasion_of(std::mem::take(&mut row.details));
                     row.fence.change_count = row.details.change_count;
                 }
                 // As for the entity itself: a row that cannot be read fails, and holds up no other.

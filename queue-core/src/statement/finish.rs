@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
+use super::change::push_next_occasion;
 use super::condition::{push_column, push_is_due_at};
 use super::literal::has_literals;
 use crate::backend::{QueueBackend, QueueConnection};
@@ -65,6 +66,7 @@ where
         out.push_sql(" = ");
         out.push_sql(DB::NOW);
         out.push_sql(", ");
+        push_occasion::<Q::Queue, DB>(&mut out)?;
         out.push_identifier(names.last_attempt_error_message)?;
         out.push_sql(" = NULL WHERE ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -106,6 +108,17 @@ where
         out.push_sql(DB::ROW_LOCK);
         Ok(())
     }
+}
+
+/// Writes `occasion = occasion + 1, ` where the entity counts its occasions: a success ends one.
+pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    if let Some(occasion) = T::OPTIONS.occasion {
+        out.push_identifier(occasion)?;
+        out.push_sql(" = ");
+        push_next_occasion(occasion, out)?;
+        out.push_sql(", ");
+    }
+    Ok(())
 }
 
 /// Whether a success of such an entity may be settled by a text that holds other statements too.

@@ -8,6 +8,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{Integer, Text};
 
 use super::condition::push_fence;
+use super::finish::push_occasion;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, QueueTable};
 use crate::row::{Fence, Instant, Status, TimestampUtc};
@@ -59,6 +60,7 @@ where
         out.push_sql(" = ");
         out.push_sql(DB::NOW);
         out.push_sql(", ");
+        push_occasion::<Q::Queue, DB>(&mut out)?;
         out.push_identifier(names.last_attempt_error_message)?;
         out.push_sql(" = NULL WHERE ");
         self.is_key.walk_ast(out.reborrow())?;

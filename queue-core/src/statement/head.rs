@@ -13,13 +13,14 @@ use diesel::sql_types::Text;
 
 use super::condition::{StateCondition, push_claimable, push_column};
 use super::due::push_claim_condition;
+use super::key_text::push_key_text;
 use super::scope::push_stages;
 use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_flag};
 use crate::backend::QueueBackend;
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
 use crate::row::Status;
 
-/// The primary key of the first pending row of `Q` by its order, then by its key. A row whose condition is false is passed: it
+/// The primary key, and its text, of the first pending row of `Q` by its order, then by its key. A row whose condition is false is passed: it
 /// is no work.
 pub struct Head<Q, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
@@ -64,6 +65,8 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        out.push_sql(", ");
+        push_key_text::<Q, DB>(&mut out)?;
         push_head::<Q, DB>(&mut out, self.claim_if.as_ref(), self.stages.as_deref())
     }
 }
@@ -162,7 +165,7 @@ impl<Q: Entity, DB: Backend> Query for Head<Q, DB>
 where
     Q::KeyColumns: Expression,
 {
-    type SqlType = SqlTypeOf<Q::KeyColumns>;
+    type SqlType = (SqlTypeOf<Q::KeyColumns>, Text);
 }
 
 impl<Q: Entity> Query for AnotherIsLeased<Q> {

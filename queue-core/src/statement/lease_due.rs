@@ -46,8 +46,13 @@ pub struct LeasedAtOnce<Q: Entity> {
 pub type LeaseDueRow<Q> = (LeasedRow<Q>, Option<Instant>);
 
 /// A row as it was claimed. It is leased already when its key turns out not to be decodable.
-pub(super) type LeasedRow<Q> =
-    (CapturedKey<<Q as Entity>::Key>, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
+pub(super) type LeasedRow<Q> = (
+    CapturedKey<<Q as Entity>::Key>,
+    String,
+    Status,
+    i32,
+    Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>,
+);
 
 impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
 where
@@ -68,7 +73,7 @@ where
         let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
         out.push_sql("WITH queueable_due (");
         out.push_sql(&keys);
-        out.push_sql(", queueable_status, queueable_tries, queueable_due_at) AS (");
+        out.push_sql(", queueable_key_text, queueable_status, queueable_tries, queueable_due_at) AS (");
         self.claim.walk_ast(out.reborrow())?;
         out.push_sql("), queueable_leased (");
         out.push_sql(&keys);

@@ -4,11 +4,10 @@
 //! text are one round trip.
 
 use std::any::{Any, TypeId, type_name};
-use std::fmt::Debug;
 
 use chrono::{DateTime, Utc};
 
-use crate::row::Instant;
+use crate::row::{Instant, RowKey};
 
 /// The crate is the application's choice, so its type is known by name; its text is looked at all the same.
 const UUID: &str = "uuid::Uuid";
@@ -21,8 +20,8 @@ pub(crate) fn has_literals<K: Any>() -> bool {
 }
 
 /// The value as an SQL literal, if it is a whole number, a UUID or a plain word.
-pub(crate) fn literal<K: Any + Debug>(key: &K) -> Option<String> {
-    let value: &dyn Any = key;
+pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
+    let value: &dyn Any = key.value();
     macro_rules! number {
         ($($number:ty),*) => {$(
             if let Some(number) = value.downcast_ref::<$number>() {
@@ -33,7 +32,7 @@ pub(crate) fn literal<K: Any + Debug>(key: &K) -> Option<String> {
     number!(i64, i32, i16);
     let word = match value.downcast_ref::<String>() {
         Some(word) => word.clone(),
-        None if type_name::<K>() == UUID => format!("{key:?}"),
+        None if type_name::<K>() == UUID => key.text().to_string(),
         None => return None,
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
@@ -51,6 +50,9 @@ mod tests {
 
     #[test]
     fn numbers_and_plain_words_are_literals_and_nothing_else_is() {
+        fn literal<K: Any + Clone>(value: &K) -> Option<String> {
+            super::literal(&RowKey::new(value.clone(), "its text"))
+        }
         assert_eq!(literal(&-42_i64).as_deref(), Some("-42"));
         assert_eq!(literal(&i32::MIN).as_deref(), Some("-2147483648"));
         assert_eq!(literal(&7_i16).as_deref(), Some("7"));

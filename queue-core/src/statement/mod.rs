@@ -18,6 +18,7 @@ mod finish;
 mod finish_block;
 mod head;
 mod inspect;
+mod key_text;
 mod keys;
 mod lease_due;
 mod limit;
@@ -81,5 +82,6 @@ pub use self::take::{Present, Take, Taken};
 pub use self::undecodable::{KeyTextRow, KeyTexts, SetAside, UndecodableRow};
 pub use self::unknown_stages::UnknownStages;
 
+pub(crate) use self::claim::claimed_key;
 pub(crate) use self::literal::{literal, time_literal};
 pub(crate) use self::turn::{due_time_alone_decides, is_plain, locks_what_it_passes};

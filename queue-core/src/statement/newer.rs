@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
-use super::change::push_begun_schedule;
+use super::change::{push_begun_schedule, push_next_occasion};
 use super::condition::StateCondition;
 use crate::backend::QueueBackend;
 use crate::entity::{Entity, HasVersion, QueueTable};
@@ -100,6 +100,12 @@ where
         // The tries are part of the fence: a worker that holds the row has lost it.
         out.push_identifier(names.try_count)?;
         out.push_sql(" = 0");
+        if let Some(occasion) = options.occasion {
+            out.push_sql(", ");
+            out.push_identifier(occasion)?;
+            out.push_sql(" = ");
+            push_next_occasion(occasion, &mut out)?;
+        }
         if let Some(updated) = options.timestamps.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;

@@ -121,8 +121,13 @@ where
     if removed > 0 || fence.change_count.is_none() {
         return Ok(removed);
     }
-    let attempted =
-        Change { attempted: true, error: ErrorText::Clear, unless_stopped: fence.began.is_some(), ..Change::default() };
+    let attempted = Change {
+        next_occasion: true,
+        attempted: true,
+        error: ErrorText::Clear,
+        unless_stopped: fence.began.is_some(),
+        ..Change::default()
+    };
     ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
 }
 

@@ -18,6 +18,7 @@ use super::details::{DetailsRow, ReadDetails, claimed_within, with_details};
 use super::finish::{Finish, LockLeased, ends_at_once, text_of};
 use super::finish_block::FinishBlock;
 use super::head::{AnotherIsLeased, Head};
+use super::key_text::row_key;
 use super::keys::ChangeKeys;
 use super::lease_due::{LeaseDue, LeaseDueRow, LeasedAtOnce};
 use super::on_finish;
@@ -38,7 +39,7 @@ use crate::backend::{QueueBackend, QueueConnection, Target, Unfinished};
 use crate::entity::{Entity, LeaseMode, QueueTable, target_of};
 use crate::error::refused;
 use crate::fault::planted;
-use crate::row::{Fence, Instant, OnFinish};
+use crate::row::{Fence, Instant, OnFinish, RowKey};
 
 /// An entity whose queue can be worked on a connection of type `C`.
 ///
@@ -80,12 +81,12 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
 
     /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
     /// [`claim_keys`](Self::claim_keys).
-    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Self::Key>>;
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Self::Key>>>;
 
     /// Locks and reads up to `limit` of the rows with these keys, of those that are due and that nobody holds.
     fn claim_keys(
         connection: &mut C,
-        keys: &[Self::Key],
+        keys: &[RowKey<Self::Key>],
         limit: u32,
         scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Vec<Claimed<Self>>>;
@@ -204,7 +205,7 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     fn end_exclusion(connection: &mut C) -> QueryResult<()>;
 
     /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
-    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Self::Key>>;
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Self::Key>>>;
 
     /// Whether a row is under a lease that is not the one with this key.
     fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
@@ -220,7 +221,7 @@ where
     ClaimSome<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     ClaimKey<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
     ClaimKeys<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
-    DueKeys<Q>: for<'q> LoadQuery<'q, C, Q::Key>,
+    DueKeys<Q>: for<'q> LoadQuery<'q, C, (Q::Key, String)>,
     Present: for<'q> LoadQuery<'q, C, Option<Instant>>,
     Take<Q, C::Backend>: ExecuteDsl<C>,
     Taken<Q, C::Backend>: for<'q> LoadQuery<'q, C, ClaimedRow<Q>>,
@@ -229,7 +230,7 @@ where
     LeaseDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, LeaseDueRow<Q>>,
     ProbeDue<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
     ProbeDueFrom<Q, C::Backend>: for<'q> LoadQuery<'q, C, i64>,
-    Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, Q::Key>,
+    Head<Q, C::Backend>: for<'q> LoadQuery<'q, C, (Q::Key, String)>,
     AnotherIsLeased<Q>: for<'q> LoadQuery<'q, C, String>,
     Recall<Q>: for<'q> LoadQuery<'q, C, (String, i32)>,
     RecallReservation<Q>: for<'q> LoadQuery<'q, C, Option<String>>,
@@ -288,19 +289,20 @@ where
         claimed_within(connection, scope, rows)
     }
 
-    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<Q::Key>> {
-        DueKeys::<Q>::new(limit).not_below(floor).load(connection)
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Q::Key>>> {
+        let keys: Vec<(Q::Key, String)> = DueKeys::<Q>::new(limit).not_below(floor).load(connection)?;
+        Ok(keys.into_iter().map(|(key, text)| row_key::<Q, C::Backend>(key, &text)).collect())
     }
 
     fn claim_keys(
         connection: &mut C,
-        keys: &[Q::Key],
+        keys: &[RowKey<Q::Key>],
         limit: u32,
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Vec<Claimed<Q>>> {
         let rows: Vec<ClaimedRow<Q>> = match keys {
             [key] => ClaimKey::<Q, C::Backend>::new(key).load(connection)?,
-            keys => ClaimKeys::<Q, C::Backend>::new(keys).at_most(limit).load(connection)?,
+            keys => ClaimKeys::<Q, C::Backend>::new(RowKey::values(keys)).at_most(limit).load(connection)?,
         };
         claimed_within(connection, scope, rows)
     }
@@ -315,7 +317,8 @@ where
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
         let rows: Vec<VersionedRow<Q>> = PrefetchRows::<Q, C::Backend>::new(limit, floor).load(connection)?;
-        let versioned = |(row, version): VersionedRow<Q>| Some((Claimed::from(row), RowVersion::read(&version)?));
+        let versioned =
+            |(row, version): VersionedRow<Q>| Some((Claimed::read::<C::Backend>(row), RowVersion::read(&version)?));
         Ok(rows.into_iter().filter_map(versioned).collect())
     }
 
@@ -350,13 +353,13 @@ where
         limit: u32,
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<LeasedAtOnce<Q>> {
-        let due = Claim::<Q, C::Backend>::new().some(limit, scope.except).not_below(scope.floor());
+        let due = Claim::<Q, C::Backend>::new().some(limit, RowKey::values(scope.except)).not_below(scope.floor());
         let leased: Vec<LeaseDueRow<Q>> = due.leased(lease).load(connection)?;
         let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
-        for ((key, status, try_count, rest), began_at) in leased {
+        for ((key, text, status, try_count, rest), began_at) in leased {
             match key.ok() {
                 Some((key,)) => {
-                    rows.push((key, status, try_count, rest));
+                    rows.push((key, text, status, try_count, rest));
                     began.push(began_at);
                 }
                 None => undecodable.extend(began_at),
@@ -489,8 +492,9 @@ where
         if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&Self::target()?) } else { Ok(()) }
     }
 
-    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Q::Key>> {
-        Ok(first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?))
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Q::Key>>> {
+        let head: Option<(Q::Key, String)> = first(Head::<Q, C::Backend>::new().in_stages(stages).load(connection)?);
+        Ok(head.map(|(key, text)| row_key::<Q, C::Backend>(key, &text)))
     }
 
     fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {

@@ -20,8 +20,13 @@ pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
 }
 
 /// A row as it is loaded. Unlike a claimed one, it may bear any status.
-pub type SampleRow<Q> =
-    (CapturedKey<<Q as Entity>::Key>, String, i32, Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>);
+pub type SampleRow<Q> = (
+    CapturedKey<<Q as Entity>::Key>,
+    String,
+    String,
+    i32,
+    Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>,
+);
 
 impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     /// Reads at most `limit` rows.
@@ -37,6 +42,7 @@ where
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {

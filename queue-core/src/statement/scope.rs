@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use super::condition::push_column;
 use crate::backend::QueueBackend;
 use crate::entity::{NextAttemptTime, QueueTable};
-use crate::row::{Instant, Stages, TimestampUtc};
+use crate::row::{Instant, RowKey, Stages, TimestampUtc};
 
 /// Where a claim begins, and who is told of what it finds.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -30,9 +30,9 @@ pub trait ClaimFloor: std::fmt::Debug {
 #[derive(Debug)]
 pub struct Scope<'a, K> {
     /// The keys of rows that are left alone.
-    pub except: &'a [K],
+    pub except: &'a [RowKey<K>],
     /// The keys of the only rows that are claimed, if it is known which ones those are.
-    pub only: Option<&'a [K]>,
+    pub only: Option<&'a [RowKey<K>]>,
     /// The texts of the stages, if not all that the entity has.
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and what is told of the rows that it finds.

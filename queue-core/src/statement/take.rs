@@ -45,7 +45,10 @@ pub struct Take<Q: Entity, DB: Backend> {
 
 impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     /// Takes rows with none of these keys.
-    pub fn new(began: Instant, token: Instant, limit: u32, except: &[Q::Key]) -> Self {
+    pub fn new<'k>(began: Instant, token: Instant, limit: u32, except: impl IntoIterator<Item = &'k Q::Key>) -> Self
+    where
+        Q::Key: 'k,
+    {
         Take {
             claim_if: Q::Queue::claim_condition(),
             stages: None,
@@ -222,6 +225,7 @@ where
     Q::SelectExpression: QueryFragment<DB>,
     Q::KeyColumns: QueryFragment<DB>,
     <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    DB::QueryBuilder: Default,
     Instant: ToSql<TimestampUtc, DB>,
     str: ToSql<Text, DB>,
 {

@@ -14,11 +14,12 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_column, push_fence};
 use super::due::push_due_rows;
+use super::key_text::push_key_text;
 use super::limit::Limit;
 use super::walk::{Walk, push_named_column};
 use crate::backend::{Captured, CapturedKey, QueueBackend, column_names};
 use crate::entity::{ClaimCondition, Entity, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::row::{Fence, Instant, Status, TextForm, TimestampUtc, bytes_of};
 
 /// The keys of pending rows, each beside the database's text of it: of those that a claim finds first, or of those whose lease
 /// began at some time.
@@ -75,7 +76,7 @@ impl UndecodableRow {
 
     /// The key as a person reads it.
     pub(crate) fn key<DB: QueueBackend>(&self) -> String {
-        if !DB::KEY_TEXT_IS_HEX {
+        if DB::TEXT_FORM == TextForm::Text {
             return self.identity.clone();
         }
         let parts: Vec<_> =
@@ -91,37 +92,7 @@ fn parts_of(identity: &str) -> impl Iterator<Item = &str> {
 
 /// The text that a hexadecimal one stands for, if it is UTF-8.
 fn text_of(hex: &str) -> Option<String> {
-    let digits: Option<Vec<u8>> =
-        hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    String::from_utf8(digits?.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| (byte << 4) | digit)).collect())
-        .ok()
-}
-
-/// Writes what tells a row's key from every other: of several columns, their texts one behind the other.
-fn push_identity<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    Q: Entity,
-    DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-{
-    let columns = column_names(Q::KEY_COLUMNS, out.backend())?;
-    let (before, between, after) = DB::CONCATENATION;
-    for (i, column) in columns.iter().enumerate() {
-        match i {
-            0 if columns.len() == 1 => {}
-            0 => out.push_sql(before),
-            _ => [between, "','", between].iter().for_each(|part| out.push_sql(part)),
-        }
-        out.push_sql(DB::KEY_TEXT.0);
-        push_named_column::<Q::Queue, DB>(out, column)?;
-        out.push_sql(DB::KEY_TEXT.1);
-    }
-    if columns.len() > 1 {
-        out.push_sql(after);
-    }
-    Ok(())
+    String::from_utf8(bytes_of(hex)?).ok()
 }
 
 impl<Q, DB> QueryFragment<DB> for KeyTexts<Q, DB>
@@ -137,7 +108,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        push_identity::<Q, DB>(&mut out)?;
+        push_key_text::<Q, DB>(&mut out)?;
         out.push_sql(", ");
         push_column::<Q::Queue, StatusText, DB>(&mut out)?;
         out.push_sql(", ");
@@ -217,7 +188,7 @@ where
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
-        push_identity::<Q, DB>(&mut out)?;
+        push_key_text::<Q, DB>(&mut out)?;
         out.push_sql(" = ");
         out.push_bind_param::<Text, str>(self.identity)?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;

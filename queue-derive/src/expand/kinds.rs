@@ -72,6 +72,9 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         let names = rerun_on_change.iter().map(|column| name_of(model, column));
         calls.push(quote!(.rerun_on_change(&[#(#names),*], #count)));
     }
+    if let Some(name) = column("occasion") {
+        calls.push(quote!(.occasion(#name)));
+    }
     if kinds.timestamps.is_some() {
         let times = ["created", "updated", "begin", "end"].map(|time| {
             let (field, name) = (format_ident!("{time}"), column(&format!("{time}_time")));

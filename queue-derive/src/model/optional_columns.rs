@@ -43,6 +43,12 @@ impl Model<'_> {
             let doc = "lower first among the rows that are due.";
             columns.push(OptionalColumn { constant: "priority", kind: "Priority", name, span, doc });
         }
+        let occasion = kinds.occasion.as_ref();
+        if occasion.is_some() || kinds.periodic.is_some() {
+            let (name, span) = self.optional_name("occasion", occasion.and_then(|occasion| occasion.name.as_ref()));
+            let doc = "how many occasions of the row have ended, by which one idempotency key is told from the next.";
+            columns.push(OptionalColumn { constant: "occasion", kind: "Occasion", name, span, doc });
+        }
         for (place, (_, constant, _)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
             if !self.asks_for(place) {
                 continue;

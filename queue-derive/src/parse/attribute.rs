@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
 
-use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Periodic, Priority};
+use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Occasion, Periodic, Priority};
 use super::suggest;
 use super::value::{self, Group, Retry, Written};
 
@@ -16,7 +16,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 21] = [
+const SETTINGS: [&str; 22] = [
     "prefix",
     "module",
     "retry",
@@ -32,6 +32,7 @@ const SETTINGS: [&str; 21] = [
     "periodic",
     "version",
     "rerun_on_change",
+    "occasion",
     "timestamps",
     "on_success",
     "archive",
@@ -41,7 +42,7 @@ const SETTINGS: [&str; 21] = [
 ];
 
 /// Other words for keys: those that they had before, and those of other job frameworks.
-const OTHER_WORDS: [(&str, &str); 14] = [
+const OTHER_WORDS: [(&str, &str); 15] = [
     ("attempts", "max_tries"),
     ("backoff", "retry"),
     ("batch", "group"),
@@ -52,6 +53,7 @@ const OTHER_WORDS: [(&str, &str); 14] = [
     ("max_attempts", "max_tries"),
     ("max_retries", "max_tries"),
     ("metrics", "timestamps"),
+    ("occurrence", "occasion"),
     ("rerun_on", "rerun_on_change"),
     ("schedule", "periodic"),
     ("singleton", "exclusive"),
@@ -144,6 +146,18 @@ impl Attributes {
             }
             "version" => kinds.version = Some(item.parse(kinds::column)?),
             "rerun_on_change" => kinds.rerun_on_change = Some((span, item.parse_list_only(kinds::columns)?)),
+            "occasion" => {
+                let name = match item.form() {
+                    Form::Flag => None,
+                    Form::Value => Some(item.parse(value::column_name)?),
+                    Form::List => {
+                        let message = "`occasion` stands alone, or with the name of its column\n\
+                                       help: write `occasion`, or `occasion = \"charge_number\"`";
+                        return Err(Error::new(span, message));
+                    }
+                };
+                kinds.occasion = Some(Occasion { name });
+            }
             "timestamps" => {
                 let kept = if item.is_flag() { [true; 4] } else { item.parse_list_only(kinds::timestamps_list)? };
                 kinds.timestamps = Some(kept);

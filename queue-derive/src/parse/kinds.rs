@@ -34,6 +34,7 @@ pub(crate) struct Kinds {
     pub(crate) periodic: Option<Periodic>,
     pub(crate) version: Option<Ident>,
     pub(crate) rerun_on_change: Option<(Span, Vec<Ident>)>,
+    pub(crate) occasion: Option<Occasion>,
     pub(crate) timestamps: Option<[bool; 4]>,
     pub(crate) on_success_delete: Option<Span>,
     pub(crate) archive: Option<Archive>,
@@ -54,6 +55,11 @@ pub(crate) struct OrderBy {
 pub(crate) struct Priority {
     pub(crate) name: Option<Written<String>>,
     pub(crate) age: Option<Duration>,
+}
+
+/// The queue's own column that counts occasions.
+pub(crate) struct Occasion {
+    pub(crate) name: Option<Written<String>>,
 }
 
 /// Schedules, and what becomes of missed runs.

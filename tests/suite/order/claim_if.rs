@@ -215,7 +215,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
 /// Claims, and returns the key; the transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    queueable::internals::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
+    queueable::internals::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -314,10 +314,10 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
         let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
         for claims in [
             |worker: &mut Conn| {
-                queueable::internals::claim_one::<Q, Conn>(worker, Scope::ALL).unwrap().map(|row| row.key)
+                queueable::internals::claim_one::<Q, Conn>(worker, Scope::ALL).unwrap().map(|row| *row.key)
             },
             |worker: &mut Conn| {
-                queueable::internals::claim_some::<Q, Conn>(worker, 5, Scope::ALL).unwrap().pop().map(|row| row.key)
+                queueable::internals::claim_some::<Q, Conn>(worker, 5, Scope::ALL).unwrap().pop().map(|row| *row.key)
             },
         ] as [fn(&mut Conn) -> Option<i64>; 2]
         {

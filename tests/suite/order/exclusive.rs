@@ -215,7 +215,7 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
 /// Locks and reads the row whose turn it is, in a transaction that the caller ends.
 fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
     session.begin().unwrap();
-    queueable::internals::claim_one::<Q, _>(session, Scope::ALL).unwrap().map(|claimed| claimed.key)
+    queueable::internals::claim_one::<Q, _>(session, Scope::ALL).unwrap().map(|claimed| claimed.key.value().clone())
 }
 
 fn end<Q: QueueOn<Conn>>(session: &mut Conn) {

@@ -161,7 +161,7 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
             for _ in 0..20 {
                 session.begin().unwrap();
                 let claimed = queueable::internals::claim_one::<Alone, _>(&mut session, Scope::ALL).unwrap();
-                let claimed = claimed.map(|row| row.key);
+                let claimed = claimed.map(|row| *row.key);
                 AnsiTransactionManager::rollback_transaction(&mut session).unwrap();
                 Alone::end_exclusion(&mut session).unwrap();
                 assert_eq!(claimed, None, "`{words}`");

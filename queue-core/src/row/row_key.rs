@@ -1,0 +1,234 @@
+//! The primary key of a row, with a text that tells it from every other one: the database's own, and never what `Debug` makes of it.
+
+use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A primary key: its value, and the text that the database gives for it. Keys are compared by their texts, so a type whose
+/// `Debug` masks a part of it has as many keys as it has rows.
+///
+/// The text is printable ASCII without spaces. `%`, `:` and `,` and all other bytes are written as `%` and two hexadecimal digits.
+/// The parts of a key of several columns are separated by commas. Bytes that are no text begin with `0x`.
+#[derive(Clone)]
+pub struct RowKey<K> {
+    value: K,
+    text: Arc<str>,
+}
+
+impl<K> RowKey<K> {
+    /// The key with this value and this text.
+    pub fn new(value: K, text: impl Into<Arc<str>>) -> Self {
+        RowKey { value, text: text.into() }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The value.
+    pub fn value(&self) -> &K {
+        &self.value
+    }
+
+    /// The values of some keys.
+    pub(crate) fn values(keys: &[Self]) -> impl Iterator<Item = &K> {
+        keys.iter().map(|key| &key.value)
+    }
+}
+
+impl<K> Deref for RowKey<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.value
+    }
+}
+
+impl<K> PartialEq for RowKey<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl<K> Eq for RowKey<K> {}
+
+impl<K> PartialOrd for RowKey<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K> Ord for RowKey<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl<K> Hash for RowKey<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl<K> fmt::Debug for RowKey<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<K> fmt::Display for RowKey<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// How a database gives the text of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextForm {
+    /// As it is; of several parts, each with `%` and `,` written as `%25` and `%2C`.
+    Text,
+    /// The bytes in hexadecimal.
+    Hex,
+    /// An SQL literal of the value in hexadecimal, so that a number is told from a text and from bytes.
+    HexOfLiteral,
+}
+
+impl TextForm {
+    /// What a statement gives in the place of a null: no value has this text.
+    pub(crate) const NULL: &'static str = "%";
+
+    /// The text of a value that may be null, as this database has given it.
+    pub(crate) fn read_value(self, given: &str) -> Option<String> {
+        // SQLite has a literal for null too.
+        let is_null = given == Self::NULL || (self == TextForm::HexOfLiteral && given == "4E554C4C");
+        (!is_null).then(|| self.read_part(given))
+    }
+
+    /// The text of a key with so many parts, as this database has given it.
+    pub(crate) fn read_key(self, given: &str, parts: usize) -> String {
+        if self == TextForm::Text && parts == 1 {
+            return escaped(given.as_bytes());
+        }
+        given.split(',').map(|part| self.read_part(part)).collect::<Vec<_>>().join(",")
+    }
+
+    /// The text of one of several parts, as this database has given it.
+    pub(crate) fn read_part(self, given: &str) -> String {
+        match self {
+            TextForm::Text => escaped(given.replace("%2C", ",").replace("%25", "%").as_bytes()),
+            TextForm::Hex => bytes_of(given).map_or_else(|| escaped(given.as_bytes()), |bytes| text_or_bytes(&bytes)),
+            TextForm::HexOfLiteral => {
+                bytes_of(given).map_or_else(|| escaped(given.as_bytes()), |literal| literal_text(&literal))
+            }
+        }
+    }
+}
+
+/// The bytes that a hexadecimal text stands for.
+pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| (byte << 4) | digit)).collect())
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// The text of bytes that are UTF-8, or else the bytes themselves.
+fn text_or_bytes(bytes: &[u8]) -> String {
+    if std::str::from_utf8(bytes).is_ok() { escaped(bytes) } else { format!("0x{}", hex_of(bytes)) }
+}
+
+/// What SQLite writes as a literal: a text between quotes, bytes in hexadecimal behind an X, or a number.
+fn literal_text(literal: &[u8]) -> String {
+    match literal {
+        [b'\'', text @ .., b'\''] => {
+            let mut bytes = Vec::with_capacity(text.len());
+            let mut rest = text.iter().copied().peekable();
+            while let Some(byte) = rest.next() {
+                // A quote within is doubled.
+                if byte == b'\'' && rest.peek() == Some(&b'\'') {
+                    rest.next();
+                }
+                bytes.push(byte);
+            }
+            text_or_bytes(&bytes)
+        }
+        [b'X', b'\'', hex @ .., b'\''] => format!("0x{}", String::from_utf8_lossy(hex).to_ascii_lowercase()),
+        number => escaped(number),
+    }
+}
+
+/// Writes bytes as printable ASCII without spaces, separators and what could be read as something else. Two of them are never
+/// written alike.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for (place, byte) in bytes.iter().enumerate() {
+        // Bytes that are no text, and digests, have beginnings of their own.
+        let misleads = place == 0 && (bytes.starts_with(b"0x") || bytes.starts_with(b"sha256-"));
+        if byte.is_ascii_graphic() && !matches!(byte, b'%' | b':' | b',') && !misleads {
+            text.push(char::from(*byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_database_gives_one_text_for_a_key() {
+        let hex = |text: &str| hex_of(text.as_bytes()).to_uppercase();
+        assert_eq!(TextForm::Text.read_key("42", 1), "42");
+        assert_eq!(TextForm::Hex.read_key(&hex("42"), 1), "42");
+        assert_eq!(TextForm::HexOfLiteral.read_key(&hex("42"), 1), "42");
+        assert_eq!(TextForm::Text.read_key("it's", 1), "it's");
+        assert_eq!(TextForm::Hex.read_key(&hex("it's"), 1), "it's");
+        assert_eq!(TextForm::HexOfLiteral.read_key(&hex("'it''s'"), 1), "it's");
+        assert_eq!(TextForm::Text.read_key("a%2Cb,c%25", 2), "a%2Cb,c%25");
+        assert_eq!(TextForm::Hex.read_key(&format!("{},{}", hex("a,b"), hex("c%")), 2), "a%2Cb,c%25");
+        assert_eq!(TextForm::Hex.read_key("FF00", 1), "0xff00");
+        assert_eq!(TextForm::HexOfLiteral.read_key(&hex("X'FF00'"), 1), "0xff00");
+        assert_eq!(TextForm::HexOfLiteral.read_value(&hex("NULL")), None);
+        assert_eq!(TextForm::HexOfLiteral.read_value(&hex("'NULL'")).as_deref(), Some("NULL"));
+        assert_eq!(TextForm::Text.read_value("%"), None);
+        assert_eq!(TextForm::Text.read_value("%25").as_deref(), Some("%25"));
+    }
+
+    #[test]
+    fn no_two_keys_have_one_text() {
+        assert_eq!(escaped(b"a b:c,d%"), "a%20b%3Ac%2Cd%25");
+        assert_eq!(escaped("ä".as_bytes()), "%C3%A4");
+        assert_eq!(escaped(b"0xff"), "%30xff");
+        assert_eq!(escaped(b"sha256-00"), "%73ha256-00");
+        // One part with a comma, and two parts.
+        assert_ne!(TextForm::Text.read_key("a,b", 1), TextForm::Text.read_key("a,b", 2));
+    }
+
+    #[test]
+    fn keys_are_known_by_their_texts() {
+        struct Masked;
+        let key = |text: &str| RowKey::new(Masked, text);
+        assert!(key("1") == key("1") && key("1") != key("2") && key("1") < key("2"));
+        assert_eq!(format!("{} {:?}", key("1"), key("2")), "1 2");
+    }
+
+    #[test]
+    fn hexadecimal_text_is_read() {
+        assert_eq!(bytes_of("3133").as_deref(), Some(&b"13"[..]));
+        assert_eq!(bytes_of("").as_deref(), Some(&b""[..]));
+        assert_eq!(bytes_of("zz"), None);
+        assert_eq!(bytes_of("123"), None);
+    }
+}

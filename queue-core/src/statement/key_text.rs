@@ -1,0 +1,117 @@
+//! The database's text of a primary key, and of what else tells one occasion of a row from another: one text, so that a claim
+//! reads one column more.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+
+use super::walk::push_named_column;
+use crate::backend::{QueueBackend, column_names};
+use crate::entity::{Entity, QueueTable};
+use crate::row::{Details, RowKey, TextForm};
+
+/// Writes what tells a row's key from every other: of several columns, the texts of all, with commas between them.
+pub(crate) fn push_key_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    push_texts::<Q, DB>(out, false)
+}
+
+/// Writes the same, behind the texts of the occasion and the version where the entity has them.
+pub(crate) fn push_occasion_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    push_texts::<Q, DB>(out, true)
+}
+
+fn push_texts<Q, DB>(out: &mut AstPass<'_, '_, DB>, with_occasion: bool) -> QueryResult<()>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    DB::QueryBuilder: Default,
+    Q::KeyColumns: QueryFragment<DB>,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    let options = Q::Queue::OPTIONS;
+    let (occasion, version) = (options.occasion.filter(|_| with_occasion), options.version.filter(|_| with_occasion));
+    let keys = column_names(Q::KEY_COLUMNS, out.backend())?;
+    let parts = keys.len() + usize::from(occasion.is_some()) + usize::from(version.is_some());
+    let (before, between, after) = DB::CONCATENATION;
+    let mut is_first = true;
+    let mut separate = |out: &mut AstPass<'_, '_, DB>| match (std::mem::take(&mut is_first), parts) {
+        (true, 1) => {}
+        (true, _) => out.push_sql(before),
+        (false, _) => [between, "','", between].iter().for_each(|part| out.push_sql(part)),
+    };
+    if let Some(occasion) = occasion {
+        separate(out);
+        push_within::<Q, DB>(out, DB::AS_TEXT, occasion)?;
+    }
+    if let Some(version) = version {
+        separate(out);
+        out.push_sql("COALESCE(");
+        push_within::<Q, DB>(out, DB::KEY_PART_TEXT, version)?;
+        out.push_sql(", '");
+        out.push_sql(TextForm::NULL);
+        out.push_sql("')");
+    }
+    let form = if keys.len() == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
+    for key in &keys {
+        separate(out);
+        push_within::<Q, DB>(out, form, key)?;
+    }
+    if parts > 1 {
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+fn push_within<Q, DB>(out: &mut AstPass<'_, '_, DB>, form: (&str, &str), column: &str) -> QueryResult<()>
+where
+    Q: Entity,
+    DB: QueueBackend,
+    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+{
+    out.push_sql(form.0);
+    push_named_column::<Q::Queue, DB>(out, column)?;
+    out.push_sql(form.1);
+    Ok(())
+}
+
+/// Reads the text of a key.
+pub(crate) fn row_key<Q, DB>(value: Q::Key, text: &str) -> RowKey<Q::Key>
+where
+    Q: Entity,
+    DB: QueueBackend,
+{
+    RowKey::new(value, DB::TEXT_FORM.read_key(text, Q::KEY_PARTS))
+}
+
+/// Reads the text that [`push_occasion_text`] has selected.
+pub(crate) fn occasion_of<Q: Entity, DB: QueueBackend>(text: &str) -> (String, Details) {
+    let options = Q::Queue::OPTIONS;
+    let (mut rest, mut details) = (text, Details::default());
+    let mut next = || {
+        let (part, behind) = rest.split_once(',').unwrap_or((rest, ""));
+        rest = behind;
+        part
+    };
+    if options.occasion.is_some() {
+        // Only SQLite could hold anything else than a number there.
+        details.occasion = next().parse().ok();
+    }
+    if options.version.is_some() {
+        let version = next();
+        details.version = DB::TEXT_FORM.read_value(version);
+    }
+    (DB::TEXT_FORM.read_key(rest, Q::KEY_PARTS), details)
+}

@@ -1,0 +1,53 @@
+//! The SQL of keys and occasions on each backend, so that a review shows what changed.
+
+use chrono::DateTime;
+use diesel::query_builder::QueryFragment;
+use queueable::Instant;
+use queueable::Status;
+use queueable::backend::Schema;
+use queueable::internals::{ErrorText, Fence};
+use queueable::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, QueueOn, Settle};
+
+use super::kinds::Whole;
+use super::texts::Line;
+use crate::db::{Conn, NAME};
+
+type Backend = <Conn as diesel::Connection>::Backend;
+
+fn add(listing: &mut String, title: &str, statement: &impl QueryFragment<Backend>) {
+    *listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(statement));
+}
+
+#[test]
+fn the_sql_of_occasions() {
+    let mut sql = String::new();
+    let due = Instant::from(DateTime::UNIX_EPOCH);
+    let fence = Fence { due: Some(due), ..Fence::new(Status::NotAttempted, 0) };
+    let ended = Change {
+        status: Some(Status::Success),
+        next: Some(Next::Never),
+        next_occasion: true,
+        error: ErrorText::Clear,
+        ..Change::default()
+    };
+    add(&mut sql, "claim", &Claim::<Whole, Backend>::new());
+    add(&mut sql, "claim by a key of two columns", &Claim::<Line, Backend>::new());
+    add(&mut sql, "read keys of two columns", &DueKeys::<Line>::new(16));
+    add(&mut sql, "settle", &Settle::<Whole>::new(&7, fence, &ended));
+    add(&mut sql, "end in a block", &FinishBlock::<Whole>::new(&7, fence, 1));
+    let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
+    add(&mut sql, "enqueue a newer version", &EnqueueIfNewer::<Whole, _>::new(&7, version));
+    let target = <Whole as QueueOn<Conn>>::target().unwrap();
+    for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
+        sql += &format!(
+            "{}, up:\n{}\n\n{}, down:\n{}\n\n",
+            step.name,
+            step.up.join(";\n"),
+            step.name,
+            step.down.join(";\n")
+        );
+    }
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(format!("{NAME}_occasion"), sql);
+    });
+}
