@@ -43,6 +43,7 @@ mod restore;
 mod retry;
 mod scout;
 mod serde;
+mod session_settings;
 mod sessions;
 mod shutdown;
 mod snapshots;
