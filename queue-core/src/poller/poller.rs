@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
+use super::columns_in_use::ColumnsInUse;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
 use super::preflight::{check_entities, check_pool, check_tables, window_gates};
@@ -325,6 +326,7 @@ impl<C: QueueConnection> Poller<C> {
         let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
         let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true };
         let database = check_tables(&connections, &settings, limits, &runners)?;
+        let columns = ColumnsInUse::enter(&database, &runners)?;
         if purpose == Purpose::UntilIdle {
             check_reentrance(&database, &runners)?;
         }
@@ -345,6 +347,7 @@ impl<C: QueueConnection> Poller<C> {
         let wake_signal = WakeSignal::new();
         let mut handle = PollerHandle {
             threads: Vec::new(),
+            _columns: columns,
             control: Box::new(Control { shared: shared.clone(), wake_signal: wake_signal.clone() }),
         };
         let scout =
@@ -404,6 +407,8 @@ pub struct Shutdown {
 pub struct PollerHandle {
     threads: Vec<JoinHandle<()>>,
     control: Box<dyn Controls>,
+    /// No other entity may work these while the poller runs.
+    _columns: ColumnsInUse,
 }
 
 impl PollerHandle {
