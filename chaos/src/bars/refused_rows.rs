@@ -76,8 +76,9 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     let beside = rates(run, rounds)?;
     let pauses = begun.elapsed().as_secs() / FIRST_PAUSE.as_secs();
     let tries = tries_of(run, last)?;
-    allow(&mut *session, refusal)?;
+    // In this order: a row that is allowed to succeed is booked.
     session.run("DELETE FROM payments WHERE kind = 'refused'")?;
+    allow(&mut *session, refusal)?;
     free.extend(rates(run, rounds)?);
 
     let most = tries.values().copied().max().unwrap_or_default();
