@@ -224,3 +224,41 @@ fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
     }
     connection.batch_execute(&format!("SET SESSION lock_wait_timeout = 10; DROP DATABASE {}", quote(name)))
 }
+
+/// The settings of a session, as one text.
+pub(crate) const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'), DATABASE(), @@sql_mode, @@autocommit, \
+     @@time_zone, @@tx_isolation, @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@lock_wait_timeout, \
+     @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results)";
+
+/// What makes the payments a second time, where a handler can lead who does not say where a table is.
+pub(crate) fn twin(elsewhere: &Database) -> String {
+    let twin = twin_table(elsewhere);
+    format!("CREATE TABLE {twin} LIKE payments; INSERT INTO {twin} SELECT * FROM payments")
+}
+
+pub(crate) fn twin_table(elsewhere: &Database) -> String {
+    format!("{}.payments", quote(name_of(elsewhere)))
+}
+
+/// What a handler may set for its transaction: there is nothing of that kind but the database that it uses.
+pub(crate) fn set_locally(elsewhere: &Database) -> Vec<String> {
+    vec![format!("USE {}", quote(name_of(elsewhere)))]
+}
+
+/// What a handler may set for its session.
+pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
+    let settings = [
+        "SET SESSION sql_mode = 'ANSI_QUOTES'",
+        "SET SESSION time_zone = '+05:00'",
+        "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SET SESSION TRANSACTION READ ONLY",
+        "SET SESSION foreign_key_checks = 0, SESSION unique_checks = 0",
+        "SET SESSION lock_wait_timeout = 77, SESSION innodb_lock_wait_timeout = 77",
+        "SET SESSION sql_select_limit = 1, SESSION max_statement_time = 100",
+        "SET NAMES latin1",
+    ];
+    settings.into_iter().map(str::to_owned).chain(set_locally(elsewhere)).collect()
+}
+
+/// What makes a table of the session's own that hides the payments.
+pub(crate) const SHADOW: &str = "DO 1";

@@ -208,3 +208,50 @@ fn create_database(name: &str) -> String {
 fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
     connection.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", quote(name)))
 }
+
+/// The settings of a session, as one text.
+pub(crate) const SETTINGS: &str = "concat_ws('|', current_user, session_user, current_setting('search_path'), \
+     current_setting('TimeZone'), current_setting('DateStyle'), current_setting('statement_timeout'), \
+     current_setting('idle_in_transaction_session_timeout'), current_setting('default_transaction_isolation'), \
+     current_setting('default_transaction_read_only'), current_setting('session_replication_role'), \
+     current_setting('row_security'), current_setting('synchronous_commit'))";
+
+/// What makes the payments a second time, where a handler can lead who does not say where a table is.
+pub(crate) fn twin(_elsewhere: &Database) -> String {
+    "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.payments (LIKE payments INCLUDING ALL); \
+     INSERT INTO elsewhere.payments SELECT * FROM payments"
+        .to_owned()
+}
+
+pub(crate) fn twin_table(_elsewhere: &Database) -> String {
+    "elsewhere.payments".to_owned()
+}
+
+const SET: [&str; 10] = [
+    "search_path = elsewhere",
+    "TimeZone = 'Pacific/Apia'",
+    "DateStyle = 'German'",
+    "statement_timeout = '1h'",
+    "idle_in_transaction_session_timeout = '1h'",
+    "lock_timeout = '77s'",
+    "session_replication_role = 'replica'",
+    "synchronous_commit = 'off'",
+    "row_security = 'off'",
+    // The last: it may not do what is above.
+    "ROLE pg_monitor",
+];
+
+/// What a handler may set for its transaction.
+pub(crate) fn set_locally(_elsewhere: &Database) -> Vec<String> {
+    SET.iter().map(|setting| format!("SET LOCAL {setting}")).collect()
+}
+
+/// What a handler may set for its session.
+pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
+    let more = ["SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY".to_owned()];
+    more.into_iter().chain(SET.iter().map(|setting| format!("SET {setting}"))).collect()
+}
+
+/// What makes a table of the session's own that hides the payments.
+pub(crate) const SHADOW: &str =
+    "CREATE TEMP TABLE IF NOT EXISTS payments ON COMMIT DROP AS SELECT * FROM public.payments";

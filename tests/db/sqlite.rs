@@ -171,3 +171,37 @@ impl CustomizeConnection<Conn, r2d2::Error> for Patient {
         connection.batch_execute(PATIENCE).map_err(r2d2::Error::QueryError)
     }
 }
+
+/// The settings of a connection, as one text.
+pub(crate) const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) || (SELECT timeout FROM pragma_busy_timeout) \
+     || (SELECT ignore_check_constraints FROM pragma_ignore_check_constraints) \
+     || (SELECT recursive_triggers FROM pragma_recursive_triggers) || (SELECT foreign_keys FROM pragma_foreign_keys)";
+
+/// What makes the payments a second time: a handler cannot attach another file inside a transaction.
+pub(crate) fn twin(_elsewhere: &Database) -> String {
+    "CREATE TABLE twins AS SELECT * FROM payments".to_owned()
+}
+
+pub(crate) fn twin_table(_elsewhere: &Database) -> String {
+    "twins".to_owned()
+}
+
+/// What a handler may set for its transaction.
+pub(crate) fn set_locally(_elsewhere: &Database) -> Vec<String> {
+    vec!["PRAGMA defer_foreign_keys = 1".to_owned()]
+}
+
+/// What a handler may set for its connection.
+pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
+    let pragmas = [
+        "foreign_keys = 1",
+        "busy_timeout = 1",
+        "ignore_check_constraints = 1",
+        "recursive_triggers = 1",
+        "query_only = 1",
+    ];
+    pragmas.into_iter().map(|pragma| format!("PRAGMA {pragma}")).collect()
+}
+
+/// What makes a table of the connection's own that hides the payments.
+pub(crate) const SHADOW: &str = "CREATE TEMP TABLE IF NOT EXISTS payments AS SELECT * FROM main.payments";

@@ -44,6 +44,7 @@ mod restore;
 mod retry;
 mod scout;
 mod serde;
+mod session_settings;
 mod sessions;
 mod shares;
 mod shutdown;

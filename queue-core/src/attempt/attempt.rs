@@ -203,7 +203,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         fail_point!("sentinel");
         let idempotency_key = idempotency_key(self.plan.key_prefix, self.row.key, self.row.details);
         let mut message = Message {
-            connection: &mut **self.session,
+            connection: self.session.lend(),
             state,
             details: self.row.details,
             try_number: self.row.tries,

@@ -96,9 +96,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let finished = match ending {
             Ending::Text(settle) => self.finish_and_lock_next(settle),
             Ending::Block => {
-                let tries = stored(self.row.tries);
-                Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries)
-                    .map(|()| self.session.next_has_begun())
+                let finished = self.finish_in_a_block().or_else(|unfinished| match unfinished {
+                    Unfinished::OtherSettings(error) => match self.session.put_settings_back() {
+                        Ok(()) => self.finish_in_a_block(),
+                        Err(_) => Err(Unfinished::OtherSettings(error)),
+                    },
+                    unfinished => Err(unfinished),
+                });
+                finished.map(|()| {
+                    self.session.has_own_settings();
+                    self.session.next_has_begun();
+                })
             }
         };
         let error = match finished {
@@ -113,9 +121,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Remainder::Postpone(error.to_string()),
             Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
             Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
-            Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
+            Unfinished::NotWritten(error) | Unfinished::OtherSettings(error) => {
+                self.lost(error, AttemptError::NotWritten)
+            }
             Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
         })
+    }
+
+    fn finish_in_a_block(&mut self) -> Result<(), Unfinished> {
+        Q::finish_in_a_block(self.session, self.row.key, self.row.fence, stored(self.row.tries))
     }
 
     /// Ends the message, and locks the next one by the same text if one was prefetched.

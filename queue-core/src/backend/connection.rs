@@ -9,6 +9,7 @@ use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
+use super::settings::SessionSettings;
 use super::table_name::{self, TableName};
 use crate::error::{Finding, refused};
 use crate::row::{ColumnNames, Options, TextForm, TimestampUtc};
@@ -167,6 +168,10 @@ pub trait QueueBackend:
     /// Whether a commit can tell other sessions that a row has become due.
     const NOTIFIES: bool;
 
+    /// Where messages end by blocks of statements: the settings of a session as one text, which `@queueable_settings` holds as it
+    /// was, and what a block says that finds another one.
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)>;
+
     /// How long a handler may hold the message's transaction when nothing else is said.
     const DEFAULT_TIMEOUT: Duration;
 }
@@ -196,6 +201,8 @@ pub enum Unfinished {
     NotWritten(Error),
     /// The commit was refused, or its answer was lost.
     NotCommitted(Error),
+    /// The handler has set something on the session, and nothing is done: it is to be put back first.
+    OtherSettings(Error),
 }
 
 /// What begins with the end of a message.
@@ -218,7 +225,9 @@ pub enum AfterFinish<'a> {
     message = "`{Self}` is not a connection that a queue can use",
     note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name"
 )]
-pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connection + Schema + Send + 'static {
+pub trait QueueConnection:
+    LoadConnection<Backend: QueueBackend> + R2D2Connection + Schema + SessionSettings + Send + 'static
+{
     /// Prepares a worker's private session and reads every setting back.
     ///
     /// # Errors
@@ -271,7 +280,7 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// Commits the transaction and begins the next one, of which Diesel knows nothing: it is to it as if the first went on.
     fn commit_and_begin(&mut self) -> QueryResult<()>;
 
-    /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle` is the
+    /// Ends a message in one round trip: releases the savepoint, puts the settings back, settles, commits, and begins what comes next. `settle` is the
     /// name of a prepared [`Finish`](crate::statement::Finish) and its arguments. Returns whether the next row is locked, if
     /// that was asked for; if it is not, the transaction has begun all the same.
     ///
@@ -279,7 +288,13 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     ///
     /// [`Unfinished`] says how far it came. Nothing is committed, unless the connection was lost or the
     /// statement was cancelled.
-    fn finish(&mut self, _savepoint: &str, _settle: &str, _next: AfterFinish<'_>) -> Result<bool, Unfinished> {
+    fn finish(
+        &mut self,
+        _savepoint: &str,
+        _settle: &str,
+        _next: AfterFinish<'_>,
+        _settings: &Self::Settings,
+    ) -> Result<bool, Unfinished> {
         Err(Unfinished::NotWritten(refused("this database does not end a message at once".to_owned())))
     }
 
@@ -308,8 +323,8 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     }
 
     /// Prepares a [`Finish`](crate::statement::Finish) or a [`LockLeased`](crate::statement::LockLeased) under a name. An error where the
-    /// server cannot end a message at once.
-    fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
+    /// server cannot end a message at once. Where settings are given, the statement puts them back.
+    fn prepare_finish(&mut self, _name: &str, _statement: &str, _settings: Option<&Self::Settings>) -> QueryResult<()> {
         Ok(())
     }
 
@@ -318,6 +333,11 @@ pub trait QueueConnection: LoadConnection<Backend: QueueBackend> + R2D2Connectio
     /// Diesel hands over a kind for a few errors, and the message for all. A message may quote what a user has written, so it
     /// is compared as a whole, or by what stands at both of its ends, and never searched.
     fn classify(error: &Error) -> ErrorClass;
+
+    /// Whether a block was not begun because the settings of the session are not what they were.
+    fn says_other_settings(_error: &Error) -> bool {
+        false
+    }
 
     /// Whether this error tells that the server has rolled the whole transaction back.
     fn rolls_back(_error: &Error) -> bool {

@@ -22,6 +22,7 @@ mod postgres;
 mod schema;
 mod session;
 mod session_holder;
+mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
@@ -32,6 +33,7 @@ pub use self::connection::{
     Unfinished,
 };
 pub use self::now::{Now, NowPlus};
+pub use self::settings::SessionSettings;
 pub use self::table_name::TableName;
 
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};

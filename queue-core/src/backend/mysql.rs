@@ -28,6 +28,8 @@ mod archive;
 
 mod schema;
 
+mod settings;
+
 mod trigger;
 
 impl QueueBackend for Mysql {
@@ -75,11 +77,12 @@ impl QueueBackend for Mysql {
     const COMMITS_AND_BEGINS: bool = true;
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((settings::FINGERPRINT, OTHER_SETTINGS));
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
 #[derive(QueryableByName)]
-struct Variable {
+pub(crate) struct Variable {
     #[diesel(sql_type = Text, column_name = "Variable_name")]
     name: String,
     #[diesel(sql_type = Text, column_name = "Value")]
@@ -208,15 +211,26 @@ impl QueueConnection for MysqlConnection {
             Unfinished::RowChanged(error)
         } else if says(NO_SAVEPOINT) {
             Unfinished::Savepoint(error)
+        } else if Self::says_other_settings(&error) {
+            Unfinished::OtherSettings(error)
         } else {
             // No constraint waits for the COMMIT, and a conflict that a cluster finds there is one wherever it is found.
             Unfinished::NotWritten(error)
         }
     }
 
-    fn prepare_finish(&mut self, _name: &str, _statement: &str) -> QueryResult<()> {
+    fn prepare_finish(
+        &mut self,
+        _name: &str,
+        _statement: &str,
+        _settings: Option<&settings::MysqlSettings>,
+    ) -> QueryResult<()> {
         // MySQL has no such blocks outside of procedures. A message ends by several statements there.
         ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
+    }
+
+    fn says_other_settings(error: &Error) -> bool {
+        matches!(error, Error::DatabaseError(_, information) if information.message() == OTHER_SETTINGS)
     }
 
     fn rolls_back(error: &Error) -> bool {
@@ -317,6 +331,9 @@ const NOT_PREPARED: &str = "This command is not supported in the prepared statem
 /// What they say when the sentinel is gone (1305).
 const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
 
+/// What a block says that was not begun, because the settings are not what they were.
+const OTHER_SETTINGS: &str = "queueable: the settings of the session are not what they were";
+
 /// What the servers say to the victim of a deadlock (1213).
 const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
 
@@ -396,7 +413,8 @@ fn skips_locked_rows(version: &str) -> bool {
 
 /// Sets the wait for rows alone: groups wait for each other's rows, not for tables.
 fn set_row_lock_wait(connection: &mut MysqlConnection, wait: Duration) -> QueryResult<()> {
-    connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {}", whole_seconds(wait)))
+    let wait = whole_seconds(wait);
+    connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {wait}, @queueable_lock_wait = {wait}"))
 }
 
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {

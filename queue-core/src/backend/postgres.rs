@@ -14,6 +14,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
+use self::settings::PgSettings;
 use super::connection::{
     AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished,
 };
@@ -29,6 +30,8 @@ mod archive;
 mod notify;
 
 mod schema;
+
+mod settings;
 
 mod trigger;
 
@@ -85,6 +88,7 @@ impl QueueBackend for Pg {
     const COMMITS_AND_BEGINS: bool = true;
     const REFUSES_COMMITS: bool = true;
     const NOTIFIES: bool = true;
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
@@ -163,20 +167,21 @@ impl QueueConnection for PgConnection {
         self.batch_execute("COMMIT AND CHAIN")
     }
 
-    fn prepare_finish(&mut self, name: &str, statement: &str) -> QueryResult<()> {
+    fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
         // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
         // is evaluated in that case only, and its error bears the text.
         self.batch_execute(&format!(
-            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
-             ELSE CAST('{}' || count(*) AS integer) END FROM settled",
+            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN {} \
+             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
+            settings.map_or("1", PgSettings::one),
             marked(NOT_ONE_ROW)
         ))
     }
 
     fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
         self.batch_execute(&format!(
-            "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE count(*) WHEN 1 THEN 1 \
-             ELSE CAST('{}' || count(*) AS integer) END FROM locked",
+            "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
+             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
             marked(NOT_LOCKED)
         ))
     }
@@ -189,7 +194,13 @@ impl QueueConnection for PgConnection {
         }
     }
 
-    fn finish(&mut self, savepoint: &str, settle: &str, next: AfterFinish<'_>) -> Result<bool, Unfinished> {
+    fn finish(
+        &mut self,
+        savepoint: &str,
+        settle: &str,
+        next: AfterFinish<'_>,
+        settings: &PgSettings,
+    ) -> Result<bool, Unfinished> {
         // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
         let (commit, locks) = match next {
             AfterFinish::Nothing => ("COMMIT".to_owned(), None),
@@ -200,7 +211,8 @@ impl QueueConnection for PgConnection {
                 (text, Some(token))
             }
         };
-        let text = format!("RELEASE SAVEPOINT {savepoint}; EXECUTE {settle}; {commit}");
+        let before = settings.before_settlement();
+        let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
         let Err(error) = self.batch_execute(&text) else { return Ok(locks.is_some()) };
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Err(Unfinished::NotCommitted(error));

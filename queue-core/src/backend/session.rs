@@ -18,6 +18,12 @@ pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
     id: Option<i64>,
     lock_timeout: Duration,
+    /// What is put back after a handler.
+    settings: C::Settings,
+    /// Whether a handler has had the session since its settings were put back.
+    is_lent: bool,
+    /// Whether a setting could not be put back.
+    is_spoilt: bool,
     /// What has begun already, with the end of the last transaction.
     has_begun: Option<Begun>,
     /// Whether the next transaction is to begin with the end of this one.
@@ -65,6 +71,9 @@ impl<C: QueueConnection> Session<C> {
             connection,
             id: None,
             lock_timeout: limits.lock_timeout,
+            settings: C::Settings::default(),
+            is_lent: false,
+            is_spoilt: false,
             has_begun: None,
             begins_next: true,
             locked: None,
@@ -77,12 +86,57 @@ impl<C: QueueConnection> Session<C> {
         };
         session.connection.prepare_session(limits)?;
         session.id = session.connection.session_id()?;
+        if limits.attempts {
+            session.settings = session.connection.read_settings()?;
+        }
         Ok(session)
     }
 
     /// The number by which the server knows the session.
     pub(crate) fn id(&self) -> Option<i64> {
         self.id
+    }
+
+    /// Lends the connection to a handler, which may set whatever it likes.
+    pub(crate) fn lend(&mut self) -> &mut C {
+        self.is_lent = true;
+        &mut self.connection
+    }
+
+    /// Runs a statement that controls the transaction. The one that ends a handler's savepoint puts its settings back.
+    pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        if self.is_lent { self.end_handler(statement, None) } else { self.connection.control(statement) }
+    }
+
+    /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, and runs another statement.
+    pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
+        let is_as_it_was = self.connection.end_handler(end, then, &self.settings)?;
+        (self.is_lent, self.is_spoilt) = (false, self.is_spoilt || !is_as_it_was);
+        Ok(())
+    }
+
+    /// Puts back what a handler may have set that has had the session since the last time.
+    pub(crate) fn put_settings_back(&mut self) -> QueryResult<()> {
+        if self.is_lent {
+            let is_as_it_was = self.connection.put_settings_back(&self.settings)?;
+            (self.is_lent, self.is_spoilt) = (false, self.is_spoilt || !is_as_it_was);
+        }
+        Ok(())
+    }
+
+    /// Whether a handler has set what the next one would find.
+    pub(crate) fn has_other_settings(&mut self) -> QueryResult<bool> {
+        Ok(self.is_lent && self.connection.has_other_settings(&self.settings)?)
+    }
+
+    /// Says that the settings are what they were, because the end of the message has looked.
+    pub(crate) fn has_own_settings(&mut self) {
+        self.is_lent = false;
+    }
+
+    /// Whether the next message may be worked on the session.
+    pub(crate) fn is_fit(&mut self) -> bool {
+        !self.is_spoilt && self.put_settings_back().is_ok() && !self.is_spoilt
     }
 
     /// How long its statements wait for a lock when nothing else is said.
@@ -108,7 +162,8 @@ impl<C: QueueConnection> Session<C> {
             let number = self.finishes.len();
             let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
             // Outside of any transaction, so that an error costs nothing: messages end by several statements then.
-            let finish = finish()?.filter(|statement| self.connection.prepare_finish(&name, statement).is_ok());
+            let finish = finish()?
+                .filter(|statement| self.connection.prepare_finish(&name, statement, Some(&self.settings)).is_ok());
             let lock = match finish {
                 Some(_) => lock()?.filter(|statement| {
                     // Rights are asked for only when a statement is run.
@@ -159,8 +214,10 @@ impl<C: QueueConnection> Session<C> {
         }
         let number = self.lease_finishes.len();
         let prepared = finish()?.filter(|(hold, finish)| {
-            let mut prepare = |name: &str, text| self.connection.prepare_finish(&format!("{name}_{number}"), text);
-            prepare(HOLD, hold).and_then(|()| prepare(FINISH_LEASE, finish)).is_ok()
+            let mut prepare = |name: &str, text, settings| {
+                self.connection.prepare_finish(&format!("{name}_{number}"), text, settings)
+            };
+            prepare(HOLD, hold, None).and_then(|()| prepare(FINISH_LEASE, finish, Some(&self.settings))).is_ok()
         });
         let number = prepared.map(|_| number);
         self.lease_finishes.insert(TypeId::of::<T>(), number);
@@ -190,7 +247,7 @@ impl<C: QueueConnection> Session<C> {
             None if self.begins_next => AfterFinish::Begin,
             None => AfterFinish::Nothing,
         };
-        let finished = self.connection.finish(savepoint, settle, next);
+        let finished = self.connection.finish(savepoint, settle, next, &self.settings);
         match (next, &finished) {
             (AfterFinish::Lock(_, token), Ok(_)) => self.commit_token = token,
             // Either of the two may be the session's now: from here on it is two others.
@@ -200,6 +257,7 @@ impl<C: QueueConnection> Session<C> {
             _ => {}
         }
         let is_locked = finished?;
+        self.is_lent = false;
         self.has_missed = lock.is_some() && !is_locked;
         self.has_begun = (!matches!(next, AfterFinish::Nothing)).then_some(Begun::Message);
         Ok(is_locked)

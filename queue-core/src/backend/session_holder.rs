@@ -39,6 +39,9 @@ impl<C: QueueConnection> SessionHolder<C> {
 
     /// The session, opened now if there is none. The transaction of the next message may have begun.
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
+        if self.session.as_mut().is_some_and(|session| !session.is_fit()) {
+            self.close();
+        }
         match &mut self.session {
             Some(session) => Ok(session),
             none => Ok(none.insert(Session::open(&self.connections, self.wait, self.limits)?)),

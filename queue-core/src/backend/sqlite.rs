@@ -24,6 +24,8 @@ mod archive;
 
 mod schema;
 
+mod settings;
+
 mod trigger;
 
 /// The one width in which times are written: they are compared as text.
@@ -83,6 +85,7 @@ impl QueueBackend for Sqlite {
     const COMMITS_AND_BEGINS: bool = false;
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 }
 

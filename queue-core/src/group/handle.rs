@@ -98,6 +98,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 }
             }
         }
+        // Under one savepoint every handler has found what the one before it has set. Whoever sets what it needs runs alone.
+        match self.session.has_other_settings() {
+            Ok(false) => {}
+            Ok(true) => {
+                let why = "a handler set something on the session".to_owned();
+                return Err(self.undo_all(rows, UndoReason::Alone(why)));
+            }
+            // The release says what is wrong.
+            Err(_) => {}
+        }
         match self.execute(RELEASE) {
             Ok(()) => Ok(()),
             Err(error) if is_interruption::<C>(&error) => {
@@ -130,7 +140,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             is_used = true;
             reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, timeout));
         };
-        let mut group = Group { connection: &mut **self.session, before: Some(&mut before), messages };
+        let mut group = Group { connection: self.session.lend(), before: Some(&mut before), messages };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         match reserved {
             Some(Ok(reservation)) => self.reservation = Some(reservation),
@@ -227,7 +237,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         self.begun += 1;
         fail_point!("sentinel");
         let mut message = Message {
-            connection: &mut **self.session,
+            connection: self.session.lend(),
             state: &row.state,
             details: &row.details,
             try_number: row.tries,

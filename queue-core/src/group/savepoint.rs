@@ -1,12 +1,12 @@
 //! How a message of a group leaves its savepoint: released with its effects, or rolled back.
 
-use diesel::result::Error as DieselError;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, Interruption, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
-use crate::fault::fail_point;
+use crate::fault::{fail_point, leaves_out};
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
 use crate::statement::{Change, QueueOn};
@@ -17,8 +17,6 @@ pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 
 pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
-const RELEASE_AND_SAVEPOINT: &str = "RELEASE SAVEPOINT queueable_handler; SAVEPOINT queueable_handler";
-
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
     pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
@@ -28,8 +26,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
         let has_ended = self.session.is_in_no_transaction();
         let released = match goes_on {
-            true if C::Backend::STATEMENTS_TRAVEL_TOGETHER => self.execute(RELEASE_AND_SAVEPOINT),
-            true => self.execute(RELEASE).and_then(|()| self.execute(SAVEPOINT)),
+            true if leaves_out(RELEASE) => Ok(()),
+            true => self.session.end_handler(RELEASE, Some(SAVEPOINT)),
             false => self.execute(RELEASE),
         };
         let Err(error) = released else {
@@ -50,7 +48,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let passed = match settled {
             Settlement::Deleted => None,
             _ if !goes_on => None,
-            _ => Q::pass_on(self.session, &row.key, row.fence, &change),
+            _ => self.pass_on(row, &change),
         };
         let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
         match passed {
@@ -74,6 +72,21 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
         self.decided.push(decided);
         Ok(())
+    }
+
+    /// Releases, settles and sets the next savepoint at once, where that can be.
+    fn pass_on(&mut self, row: &GroupRow<Q::Key>, change: &Change) -> Option<QueryResult<()>> {
+        let passed = match Q::pass_on(self.session, &row.key, row.fence, change)? {
+            Err(error) if C::says_other_settings(&error) => match self.session.put_settings_back() {
+                Ok(()) => Q::pass_on(self.session, &row.key, row.fence, change)?,
+                not_put_back => not_put_back,
+            },
+            passed => passed,
+        };
+        if passed.is_ok() {
+            self.session.has_own_settings();
+        }
+        Some(passed)
     }
 
     /// What it means that the sentinel could not be released.

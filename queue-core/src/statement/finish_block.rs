@@ -43,7 +43,9 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
-        out.push_sql("BEGIN NOT ATOMIC RELEASE SAVEPOINT queueable_handler; UPDATE ");
+        out.push_sql("BEGIN NOT ATOMIC ");
+        push_settings_check(&mut out);
+        out.push_sql("RELEASE SAVEPOINT queueable_handler; UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" SET ");
         out.push_identifier(names.status)?;
@@ -69,6 +71,17 @@ where
         out.push_sql(Self::NOT_ONE_ROW);
         out.push_sql("'; END IF; COMMIT; END");
         Ok(())
+    }
+}
+
+/// Writes what ends a block before it has done anything, if the settings of the session are not what they were.
+pub(crate) fn push_settings_check<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
+    if let Some((settings, says)) = DB::OTHER_SETTINGS {
+        out.push_sql("IF NOT (");
+        out.push_sql(settings);
+        out.push_sql(" <=> @queueable_settings) THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
+        out.push_sql(says);
+        out.push_sql("'; END IF; ");
     }
 }
 

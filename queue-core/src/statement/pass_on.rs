@@ -4,6 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::change::Change;
+use super::finish_block::push_settings_check;
 use super::settle::Settle;
 use crate::backend::QueueBackend;
 use crate::entity::Entity;
@@ -31,7 +32,9 @@ where
     Settle<'a, Q>: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("BEGIN NOT ATOMIC RELEASE SAVEPOINT queueable_handler; ");
+        out.push_sql("BEGIN NOT ATOMIC ");
+        push_settings_check(&mut out);
+        out.push_sql("RELEASE SAVEPOINT queueable_handler; ");
         self.settle.walk_ast(out.reborrow())?;
         out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
         out.push_sql(NOT_ONE_ROW);

@@ -1,0 +1,141 @@
+//! The session is the handler's guest: whatever a handler sets, its own row is settled, and the next handler finds nothing of it.
+
+use std::sync::{Arc, Mutex};
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use queueable::{Failure, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally};
+
+use crate::db::{self, Conn, Database};
+use crate::suite::bank::{Bank, Payment, ledger, payments};
+use crate::suite::group::{self, entity};
+use crate::suite::lease::Charge;
+
+entity!(Grouped, guest_queue, group = 50);
+entity!(Optimistic, optimistic_guest_queue, group(50, optimistic));
+
+/// What a handler does to its session after its work.
+struct Guest {
+    statements: Vec<String>,
+    /// The settings that each run of a handler has found.
+    found: Mutex<Vec<String>>,
+    /// Whether the last statement's error is the handler's.
+    fails: bool,
+}
+
+impl Guest {
+    fn new(statements: Vec<String>) -> Arc<Self> {
+        Arc::new(Guest { statements, found: Mutex::default(), fails: false })
+    }
+
+    fn handle(&self, id: i64, connection: &mut Conn) -> Result<Outcome, Failure> {
+        let found: String = diesel::select(sql::<Text>(db::SETTINGS)).get_result(connection)?;
+        self.found.lock().unwrap().push(found);
+        diesel::insert_into(ledger::table)
+            .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(1)))
+            .execute(connection)?;
+        for statement in &self.statements {
+            connection.batch_execute(statement)?;
+        }
+        if self.fails { Err(Failure::fatal("it has set all it could")) } else { Ok(Outcome::Done) }
+    }
+
+    /// Every run has found what the first one has.
+    fn has_found_nothing(&self) {
+        let found = self.found.lock().unwrap();
+        assert!(found.iter().all(|settings| *settings == found[0]), "{found:#?}");
+    }
+}
+
+/// A bank whose payments are there twice, the second time where a handler may lead the unwary.
+struct Trap {
+    bank: Bank,
+    elsewhere: Database,
+}
+
+impl Trap {
+    fn new() -> Self {
+        Trap { bank: Bank::new(), elsewhere: Database::new() }
+    }
+
+    fn enqueue(&self) -> Vec<i64> {
+        let ids = self.bank.enqueue([1; 12]);
+        self.bank.connect().batch_execute(&db::twin(&self.elsewhere)).unwrap();
+        ids
+    }
+
+    /// Works the queue in each mode, and looks at its rows and their twins.
+    fn holds(&self, ids: &[i64], tally: Tally) {
+        assert_eq!((tally.succeeded, tally.retried, tally.failed), (ids.len() as u64, 0, 0), "{tally:?}");
+        assert_eq!(self.bank.booked(), ids);
+        assert!(ids.iter().all(|id| self.bank.state(*id).status == Status::Success));
+        let twin = db::twin_table(&self.elsewhere);
+        let written = sql::<BigInt>(&format!("SELECT count(*) FROM {twin} WHERE status <> 'NOT_ATTEMPTED'"));
+        assert_eq!(written.get_result::<i64>(&mut self.bank.connect()), Ok(0));
+    }
+}
+
+/// Runs a queue whose handlers do this, in every mode.
+fn in_every_mode(statements: fn(&Database) -> Vec<String>) {
+    for mode in ["transaction", "group", "optimistic group", "lease"] {
+        let trap = Trap::new();
+        let ids = trap.enqueue();
+        let guest = Guest::new(statements(&trap.elsewhere));
+        let at_work = guest.clone();
+        let tally = match mode {
+            "transaction" => trap.bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+                at_work.handle(payment.id, message.connection())
+            }),
+            "group" => group::run::<Grouped>(&trap.bank, move |row: &Grouped, message: &mut Message<'_, Conn>| {
+                at_work.handle(row.payment().id, message.connection())
+            }),
+            "optimistic group" => {
+                let handler = move |row: &Optimistic, message: &mut Message<'_, Conn>| {
+                    at_work.handle(row.payment().id, message.connection())
+                };
+                group::run::<Optimistic>(&trap.bank, handler)
+            }
+            _ => {
+                let apply = move |charge: &Charge, _: &(), message: &mut Message<'_, Conn>| -> HandlerResult {
+                    at_work.handle(charge.id, message.connection())
+                };
+                let handler = (|_: &Charge, _: &Lease| Ok(()), apply);
+                Charge::poller(trap.bank.pool(1), handler).workers(1).run_until_idle().unwrap()
+            }
+        };
+        trap.holds(&ids, tally);
+        // An optimistic group is undone for that, and its rows run one by one.
+        if mode == "optimistic group" {
+            guest.found.lock().unwrap().drain(..);
+        } else {
+            guest.has_found_nothing();
+        }
+    }
+}
+
+#[test]
+fn what_a_handler_sets_for_its_transaction_ends_with_its_message() {
+    in_every_mode(db::set_locally);
+}
+
+#[test]
+fn what_a_handler_sets_for_the_session_ends_with_its_message() {
+    in_every_mode(db::set_for_the_session);
+}
+
+#[test]
+fn what_a_failed_handler_has_set_is_undone_too() {
+    let trap = Trap::new();
+    let ids = trap.enqueue();
+    let mut guest = Guest::new(db::set_for_the_session(&trap.elsewhere));
+    Arc::get_mut(&mut guest).unwrap().fails = true;
+    let at_work = guest.clone();
+    let tally = trap.bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        at_work.handle(payment.id, message.connection())
+    });
+    assert_eq!((tally.failed, tally.succeeded), (ids.len() as u64, 0));
+    guest.has_found_nothing();
+    assert!(ids.iter().all(|id| trap.bank.state(*id).status == Status::Failed));
+}
