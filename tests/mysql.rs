@@ -23,3 +23,5 @@ mod rerun_only;
 mod stuck;
 #[path = "only/upsert_mysql.rs"]
 mod upsert;
+#[path = "only/rights.rs"]
+mod rights;

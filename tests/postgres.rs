@@ -27,6 +27,8 @@ mod prefetch_rows;
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]
 mod rerun_only;
+#[path = "only/rights.rs"]
+mod rights;
 #[path = "only/seen_by_operators.rs"]
 mod seen_by_operators;
 #[path = "only/stuck.rs"]

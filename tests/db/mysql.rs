@@ -262,3 +262,37 @@ pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
 
 /// What makes a table of the session's own that hides the payments.
 pub(crate) const SHADOW: &str = "DO 1";
+
+/// What a poller of payments needs.
+pub(crate) const SMALLEST_RIGHTS: &[&str] = &[
+    "SELECT ON payments",
+    "UPDATE (status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message) ON payments",
+];
+
+/// An account with a few rights, dropped with the value.
+pub(crate) struct Account<'a> {
+    pub(crate) url: String,
+    pub(crate) name: String,
+    database: &'a Database,
+}
+
+impl<'a> Account<'a> {
+    pub(crate) fn new(database: &'a Database, rights: &[&str]) -> Self {
+        let name = format!("queueable_{:x}", fastrand::u64(..));
+        let mut connection = database.connect();
+        connection
+            .batch_execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'guest'"))
+            .expect("users can be created");
+        for right in rights {
+            connection.batch_execute(&format!("GRANT {right} TO '{name}'@'%'")).expect("a right can be granted");
+        }
+        let (_, address) = database.url().split_once('@').expect("a URL with an account");
+        Account { url: format!("mysql://{name}:guest@{address}"), name, database }
+    }
+}
+
+impl Drop for Account<'_> {
+    fn drop(&mut self) {
+        let _ = self.database.connect().batch_execute(&format!("DROP USER '{}'@'%'", self.name));
+    }
+}

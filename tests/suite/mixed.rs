@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::{HandlerResult, Message, Outcome, Queueable, Status};
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, HandlerResult, Message, Migrations, Outcome, Queueable};
 
-use super::lease::{self, Charge};
 use super::modes::Grouped;
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, ledger, payment_queue, payments};
@@ -21,19 +21,48 @@ fn book(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
 }
 
 #[test]
-fn one_poller_works_the_rows_of_a_table_in_three_modes_and_each_is_handled_once() {
+fn two_entities_on_the_same_columns_are_refused_in_one_poller_and_in_two() {
     let bank = Bank::new();
-    let ids = bank.enqueue(1..=900);
-    let tally =
-        Payment::poller(bank.pool(4), |payment: &Payment, message: &mut Message<'_, Conn>| book(payment.id, message))
-            .serve::<Grouped>(|grouped: &Grouped, message: &mut Message<'_, Conn>| book(grouped.id, message))
-            .serve::<Charge>((|charge: &Charge, _: &queueable::Lease| Ok(charge.amount_cents), lease::apply))
-            .workers(4)
+    bank.enqueue([1]);
+    let handle_payment = |payment: &Payment, message: &mut Message<'_, Conn>| book(payment.id, message);
+    let handle_grouped = |grouped: &Grouped, message: &mut Message<'_, Conn>| book(grouped.id, message);
+    let says = |refused: Error| {
+        let Error::Unsafe(findings) = refused else { panic!("{refused}") };
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings[0].to_string()
+    };
+    let both = Payment::poller(bank.pool(1), handle_payment).serve::<Grouped>(handle_grouped).workers(1);
+    let said = says(both.run_until_idle().unwrap_err());
+    assert!(said.contains("Grouped") && said.contains("Payment") && said.contains("next_attempt_time"), "{said}");
+    let first = Payment::poller(bank.pool(1), handle_payment).workers(1).start().unwrap();
+    let said = says(Grouped::poller(bank.pool(1), handle_grouped).workers(1).run_until_idle().unwrap_err());
+    assert!(said.contains("Grouped") && said.contains("Payment"), "{said}");
+    // Another poller for the same entity, and the other entity once the first is gone, are welcome.
+    Payment::poller(bank.pool(1), handle_payment).workers(1).run_until_idle().unwrap();
+    first.shutdown(PATIENCE);
+    Grouped::poller(bank.pool(1), handle_grouped).workers(1).run_until_idle().unwrap();
+}
+
+#[test]
+fn two_entities_that_share_one_column_are_refused() {
+    /// A queue that has the other's column of failures.
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(module = half_queue, prefix = "half_", last_attempt_error_message = last_attempt_error_message)]
+    struct Half {
+        id: i64,
+    }
+
+    let bank = Bank::new();
+    MigrationHarness::run_pending_migrations(&mut bank.connect(), Migrations::new().entity::<Half>()).unwrap();
+    let refused =
+        Payment::poller(bank.pool(1), |payment: &Payment, message: &mut Message<'_, Conn>| book(payment.id, message))
+            .serve::<Half>(|half: &Half, message: &mut Message<'_, Conn>| book(half.id, message))
+            .workers(1)
             .run_until_idle()
-            .unwrap();
-    assert_eq!(bank.booked(), ids);
-    assert_eq!((tally.succeeded, tally.retried, tally.failed, tally.lost), (900, 0, 0, 0));
-    assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
+            .unwrap_err()
+            .to_string();
+    assert!(refused.contains("Half") && refused.contains("last_attempt_error_message"), "{refused}");
 }
 
 #[test]

@@ -68,7 +68,12 @@ impl Trap {
 
     /// Works the queue in each mode, and looks at its rows and their twins.
     fn holds(&self, ids: &[i64], tally: Tally) {
-        assert_eq!((tally.succeeded, tally.retried, tally.failed), (ids.len() as u64, 0, 0), "{tally:?}");
+        assert_eq!(
+            (tally.succeeded, tally.retried, tally.failed),
+            (ids.len() as u64, 0, 0),
+            "{:?}",
+            self.bank.state(ids[0])
+        );
         assert_eq!(self.bank.booked(), ids);
         assert!(ids.iter().all(|id| self.bank.state(*id).status == Status::Success));
         let twin = db::twin_table(&self.elsewhere);

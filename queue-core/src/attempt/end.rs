@@ -96,13 +96,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let finished = match ending {
             Ending::Text(settle) => self.finish_and_lock_next(settle),
             Ending::Block => {
-                let finished = self.finish_in_a_block().or_else(|unfinished| match unfinished {
-                    Unfinished::OtherSettings(error) => match self.session.put_settings_back() {
-                        Ok(()) => self.finish_in_a_block(),
-                        Err(_) => Err(Unfinished::OtherSettings(error)),
-                    },
-                    unfinished => Err(unfinished),
-                });
+                let tries = stored(self.row.tries);
+                let finished = Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
                 finished.map(|()| {
                     self.session.has_own_settings();
                     self.session.next_has_begun();
@@ -121,15 +116,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Remainder::Postpone(error.to_string()),
             Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
             Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
-            Unfinished::NotWritten(error) | Unfinished::OtherSettings(error) => {
-                self.lost(error, AttemptError::NotWritten)
-            }
+            Unfinished::OtherSettings(_) => return self.finish_in_steps(settled, change),
+            Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
             Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
         })
     }
 
-    fn finish_in_a_block(&mut self) -> Result<(), Unfinished> {
-        Q::finish_in_a_block(self.session, self.row.key, self.row.fence, stored(self.row.tries))
+    /// The same in several statements, after the handler's settings are put back.
+    fn finish_in_steps(
+        &mut self,
+        settled: Settlement,
+        change: &Change,
+    ) -> Result<Result<Settlement, Failure>, Remainder> {
+        match self.control("RELEASE SAVEPOINT queueable_handler") {
+            Ok(()) => {}
+            Err(error) if is_interruption::<C>(&error) => return Err(Remainder::Postpone(error.to_string())),
+            Err(error) => return self.not_released(error).map(Err),
+        }
+        self.settle(settled, change)?;
+        self.commit(settled, change).map(Ok)
     }
 
     /// Ends the message, and locks the next one by the same text if one was prefetched.

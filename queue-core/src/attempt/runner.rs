@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
-use crate::backend::{QueueConnection, SessionHolder};
+use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::error::Finding;
 use crate::log::RateLimitedLog;
 
@@ -34,6 +34,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
 
     /// How long a handler may hold its transaction.
     fn timeout(&self) -> Duration;
+
+    /// Where the queue lives.
+    fn target(&self) -> QueryResult<Target>;
 
     /// Compares the live table with what the queue needs.
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;

@@ -21,7 +21,7 @@ use super::slot::{ErasedRow, Slot};
 use super::tell_failed::tell_failed;
 use super::turn::Turn;
 use super::undecodable::set_aside;
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::{DueRows, PickedRows, PrefetchedKeys, PrefetchedRows};
 use crate::crash::CrashMark;
 use crate::entity::QueueTable;
@@ -304,6 +304,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
 
     fn timeout(&self) -> Duration {
         self.rules.settings.timeout.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_TIMEOUT)
+    }
+
+    fn target(&self) -> QueryResult<Target> {
+        Q::target()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {

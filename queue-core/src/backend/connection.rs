@@ -334,6 +334,14 @@ pub trait QueueConnection:
     /// is compared as a whole, or by what stands at both of its ends, and never searched.
     fn classify(error: &Error) -> ErrorClass;
 
+    /// Whether the database refuses every write: a standby, a server or a file that is read only.
+    fn refuses_writes(error: &Error) -> bool;
+
+    /// The account as a GRANT names it; `None` where there are no grants.
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        Ok(None)
+    }
+
     /// Whether a block was not begun because the settings of the session are not what they were.
     fn says_other_settings(_error: &Error) -> bool {
         false

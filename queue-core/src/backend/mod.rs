@@ -19,6 +19,7 @@ mod now;
 mod own_transaction;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod rights;
 mod schema;
 mod session;
 mod session_holder;
@@ -40,6 +41,7 @@ pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_flag_of};
 pub(crate) use self::connections::Connections;
 pub(crate) use self::now::push_now_plus;
+pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::table_name::{column_names, fingerprint};

@@ -241,6 +241,20 @@ impl QueueConnection for MysqlConnection {
         }
     }
 
+    fn refuses_writes(error: &Error) -> bool {
+        let Error::DatabaseError(_, information) = error else { return false };
+        let message = information.message();
+        message.ends_with("read-only option so it cannot execute this statement")
+            || message == "Cannot execute statement in a READ ONLY transaction"
+    }
+
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        let account: String = diesel::select(diesel::dsl::sql::<Text>("CURRENT_USER()")).get_result(self)?;
+        let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
+        let quoted = |name: &str| format!("'{}'", name.replace('\'', "''"));
+        Ok(Some(format!("{}@{}", quoted(user), quoted(host))))
+    }
+
     fn classify(error: &Error) -> ErrorClass {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {

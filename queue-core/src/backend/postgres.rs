@@ -29,6 +29,8 @@ mod archive;
 
 mod notify;
 
+mod rights;
+
 mod schema;
 
 mod settings;
@@ -257,6 +259,18 @@ impl QueueConnection for PgConnection {
         // Diesel counts no transaction that was not begun.
         self.batch_execute("ROLLBACK")?;
         if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
+    }
+
+    fn refuses_writes(error: &Error) -> bool {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
+            Error::DatabaseError(_, information) => information.message().ends_with(" during recovery"),
+            _ => false,
+        }
+    }
+
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        rights::current_role(self).map(Some)
     }
 
     fn classify(error: &Error) -> ErrorClass {

@@ -134,6 +134,11 @@ impl<C: QueueConnection> Session<C> {
         self.is_lent = false;
     }
 
+    /// Whether something that a handler has set stays, so that no other one may run on the session.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.is_spoilt
+    }
+
     /// Whether the next message may be worked on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
         !self.is_spoilt && self.put_settings_back().is_ok() && !self.is_spoilt

@@ -144,6 +144,10 @@ impl QueueConnection for SqliteConnection {
         Err(refused("SQLite commits and begins one by one".to_owned()))
     }
 
+    fn refuses_writes(error: &Error) -> bool {
+        matches!(error, Error::DatabaseError(_, information) if information.message() == "attempt to write a readonly database")
+    }
+
     fn classify(error: &Error) -> ErrorClass {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {

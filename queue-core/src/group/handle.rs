@@ -50,7 +50,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 Ok(outcome) => self.release(row, outcome, goes_on)?,
                 Err(failure) => self.undo(row, failure)?,
             }
-            if !goes_on {
+            if !goes_on || self.session.is_spoilt() {
                 break;
             }
         }

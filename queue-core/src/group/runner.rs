@@ -15,7 +15,7 @@ use crate::attempt::{
     CONCLUSIONS, ErasedRow, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
     tell_failed,
 };
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::Finding;
@@ -374,6 +374,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
 
     fn timeout(&self) -> Duration {
         self.runner.timeout()
+    }
+
+    fn target(&self) -> QueryResult<Target> {
+        self.runner.target()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {

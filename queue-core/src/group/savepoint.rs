@@ -77,10 +77,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Releases, settles and sets the next savepoint at once, where that can be.
     fn pass_on(&mut self, row: &GroupRow<Q::Key>, change: &Change) -> Option<QueryResult<()>> {
         let passed = match Q::pass_on(self.session, &row.key, row.fence, change)? {
-            Err(error) if C::says_other_settings(&error) => match self.session.put_settings_back() {
-                Ok(()) => Q::pass_on(self.session, &row.key, row.fence, change)?,
-                not_put_back => not_put_back,
-            },
+            // Nothing is done: what the handler has set is put back first.
+            Err(error) if C::says_other_settings(&error) => return None,
             passed => passed,
         };
         if passed.is_ok() {

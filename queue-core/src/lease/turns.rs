@@ -14,9 +14,9 @@ use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
-    leave_alone, note_refusal, set_aside, tell_failed,
+    check_table, leave_alone, note_refusal, set_aside, tell_failed,
 };
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
@@ -221,6 +221,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
         <C::Backend as QueueBackend>::DEFAULT_TIMEOUT
     }
 
+    fn target(&self) -> QueryResult<Target> {
+        Q::target()
+    }
+
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         let skips = connection.skips_locked_rows()?;
         let can_lock = skips || <C::Backend as QueueBackend>::ONE_WRITER;
@@ -229,7 +233,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> 
         if can_lock {
             return check_claim::<Q, C>(connection);
         }
-        let mut findings = connection.check(&Q::target()?)?;
+        let mut findings = check_table::<Q, C>(connection)?;
         if findings.is_empty() {
             findings.extend(check_stages::<Q, C>(connection)?);
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::columns_in_use::ColumnsInUse;
 use super::shared::PollerShared;
 use super::wake::WakeSignal;
 use crate::attempt::Tally;
@@ -27,12 +28,18 @@ pub struct PollerHandle {
     /// The scout first.
     threads: Vec<JoinHandle<()>>,
     control: Box<dyn Controls>,
+    /// No other entity may work these while the poller runs.
+    _columns: ColumnsInUse,
 }
 
 impl PollerHandle {
     /// A poller without threads yet.
-    pub(super) fn new<C: QueueConnection>(shared: Arc<PollerShared<C>>, wake_signal: Arc<WakeSignal>) -> Self {
-        PollerHandle { threads: Vec::new(), control: Box::new(Control { shared, wake_signal }) }
+    pub(super) fn new<C: QueueConnection>(
+        shared: Arc<PollerShared<C>>,
+        wake_signal: Arc<WakeSignal>,
+        columns: ColumnsInUse,
+    ) -> Self {
+        PollerHandle { threads: Vec::new(), control: Box::new(Control { shared, wake_signal }), _columns: columns }
     }
 
     pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {

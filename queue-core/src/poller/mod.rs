@@ -2,6 +2,7 @@
 //!
 //! They know nothing of SQL. What they run for an entity is behind a trait of `attempt`.
 
+mod columns_in_use;
 mod handle;
 mod heartbeat;
 mod listener;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool};
 
+use super::columns_in_use::ColumnsInUse;
 use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
@@ -351,6 +352,7 @@ impl<C: QueueConnection> Poller<C> {
         let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
         let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true };
         let database = check_tables(&connections, &settings, limits, &runners)?;
+        let columns = ColumnsInUse::enter(&database, &runners)?;
         if purpose == Purpose::UntilIdle {
             check_reentrance(&database, &runners)?;
         }
@@ -370,7 +372,7 @@ impl<C: QueueConnection> Poller<C> {
             crashes,
         ));
         let wake_signal = WakeSignal::new();
-        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone());
+        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns);
         let scout =
             Scout::new(shared.clone(), wake_signal.clone(), Listener::new(&shared)?, purpose == Purpose::UntilIdle);
         // Each thread drops its end when it has its session, or has said that it could not have one: later the application may

@@ -72,7 +72,8 @@ impl SessionSettings for MysqlConnection {
         self.batch_execute(
             "SET SESSION innodb_lock_wait_timeout = COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout)",
         )?;
-        Ok(read(self)? == *settings)
+        // What was prepared in another database is run there whenever it is run, and what a handler runs is kept by its text.
+        Ok(found.database == settings.database && read(self)? == *settings)
     }
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {

@@ -9,6 +9,7 @@ use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::ddl::{PATIENCE, TYPES, in_transaction, live_columns, without_blocking};
+use super::rights;
 use crate::backend::archive;
 use crate::backend::connection::{Schema, Step, Target};
 use crate::backend::postgres::trigger;
@@ -98,6 +99,8 @@ impl Schema for PgConnection {
         if findings.is_empty() {
             findings = trigger::check(self, target)?;
         }
+        findings.extend(rights::check_row_security(self, target)?);
+        rights::tell_of_overridden(self, target)?;
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
             findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));

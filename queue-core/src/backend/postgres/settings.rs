@@ -42,7 +42,7 @@ const PUT_BACK_WITHIN: &str = "queueable_settings_within";
 pub struct PgSettings {
     /// The statements that give the session its role and its search path: without its role it may not even settle the row.
     role_and_path: String,
-    /// Whether all settings are what they were.
+    /// Whether all settings are what they were but the one that a group has of its own.
     are_same: String,
     /// An integer; whatever is set otherwise is put back when it is evaluated.
     put_back: String,
@@ -100,7 +100,8 @@ impl SessionSettings for PgConnection {
         };
         let within: Vec<_> = settings.iter().filter(|setting| setting.name != LOCK_TIMEOUT).map(each).collect();
         let all: Vec<_> = [session_user].into_iter().chain(settings.iter().map(each)).collect();
-        let (are_same, put_back) = (are_same(&all), put_back(&all));
+        // In a group, which waits for locks as it must.
+        let (are_same, put_back) = (are_same(&within), put_back(&all));
         self.batch_execute(&format!(
             "PREPARE {PUT_BACK} AS SELECT {put_back}; PREPARE {PUT_BACK_WITHIN} AS SELECT {}",
             self::put_back(&within)

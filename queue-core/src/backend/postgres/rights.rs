@@ -1,0 +1,86 @@
+//! What keeps a role of PostgreSQL's from its rows beside the rights on the table: row security, and settings of its own.
+
+use diesel::deserialize::QueryableByName;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool, Text};
+
+use crate::backend::connection::Target;
+use crate::backend::schema::finding;
+use crate::error::Finding;
+
+#[derive(QueryableByName)]
+struct RowSecurity {
+    #[diesel(sql_type = Bool)]
+    active: bool,
+    #[diesel(sql_type = BigInt)]
+    reading: i64,
+    #[diesel(sql_type = BigInt)]
+    writing: i64,
+}
+
+/// The policies that apply to the role, counted by what they allow.
+const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS active, \
+     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polpermissive \
+       AND p.polcmd IN ('*', 'r') AND (0 = ANY (p.polroles) OR EXISTS (SELECT 1 FROM pg_catalog.unnest(p.polroles) AS role \
+       WHERE role <> 0 AND pg_catalog.pg_has_role(role, 'USAGE')))) AS reading, \
+     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polpermissive \
+       AND p.polcmd IN ('*', 'w') AND (0 = ANY (p.polroles) OR EXISTS (SELECT 1 FROM pg_catalog.unnest(p.polroles) AS role \
+       WHERE role <> 0 AND pg_catalog.pg_has_role(role, 'USAGE')))) AS writing \
+     FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
+
+/// Whether row security lets the role see and write rows. Where policies decide, rows outside of them are not worked: that is
+/// told, because it may well be meant.
+pub(super) fn check_row_security(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+    let found: Vec<RowSecurity> =
+        diesel::sql_query(ROW_SECURITY).bind::<Text, _>(target.table.to_string()).load(connection)?;
+    let Some(RowSecurity { reading, writing, .. }) = found.into_iter().find(|found| found.active) else {
+        return Ok(Vec::new());
+    };
+    if reading > 0 && writing > 0 {
+        tracing::warn!(
+            entity = target.entity,
+            "row security applies to the poller's role on {}: rows outside of its policies are not worked",
+            target.table
+        );
+        return Ok(Vec::new());
+    }
+    let role = current_role(connection)?;
+    let problem = format!(
+        "row security of {} hides all rows from the role {role}, or keeps it from writing them: no policy applies to it",
+        target.table
+    );
+    let mend = format!("CREATE POLICY queueable ON {} TO {role} USING (true) WITH CHECK (true)", target.table);
+    Ok(vec![finding(target, problem, mend)])
+}
+
+#[derive(QueryableByName)]
+struct Default {
+    #[diesel(sql_type = Text)]
+    name: String,
+    #[diesel(sql_type = Text)]
+    value: String,
+}
+
+/// Says which settings of the role's or the database's own the workers' sessions do not keep.
+pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+    let overridden: Vec<Default> = diesel::sql_query(
+        "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
+         (name = 'default_transaction_read_only' AND reset_val = 'on' \
+         OR name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout') \
+         AND reset_val <> '0' AND CAST(reset_val AS bigint) < CAST(setting AS bigint))",
+    )
+    .load(connection)?;
+    for Default { name, value } in overridden {
+        tracing::warn!(
+            entity = target.entity,
+            "the role's or the database's own {name} is {value}; the workers' sessions have one of their own"
+        );
+    }
+    Ok(())
+}
+
+/// The role, as a GRANT names it.
+pub(super) fn current_role(connection: &mut PgConnection) -> QueryResult<String> {
+    diesel::select(diesel::dsl::sql::<Text>("pg_catalog.quote_ident(CURRENT_USER)")).get_result(connection)
+}

@@ -1,0 +1,140 @@
+//! The rights that a poller needs: every kind of statement that it will run is run at start, on no row.
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error, QueryResult};
+
+use super::connection::{ErrorClass, QueueConnection, Target};
+use super::schema::finding;
+use super::table_name::TableName;
+use crate::error::Finding;
+use crate::row::{OnFinish, failure_text};
+
+/// A right, what is missing without it, and the statement that needs it.
+struct Right {
+    /// The right as a GRANT names it: `UPDATE (status)`.
+    name: String,
+    table: TableName,
+    /// The column that is written, if it is a right of one.
+    column: Option<&'static str>,
+    statement: String,
+}
+
+/// Runs what the queue of a sound table will need, without effect, and says which rights are missing.
+///
+/// An EXPLAIN would ask for fewer rights, and for none on SQLite.
+pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut missing_columns: Vec<(String, String)> = Vec::new();
+    for right in needed_rights(connection, target)? {
+        let Some(error) = refusal(connection, &right.statement)? else { continue };
+        if C::refuses_writes(&error) {
+            let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
+            let mend = "connect to the primary server, or to a file that may be written".to_owned();
+            return Ok(vec![finding(target, problem, mend)]);
+        }
+        match right.column {
+            Some(column) => missing_columns.push((right.table.quoted(column), failure_text(&error, 500))),
+            None => {
+                let problem =
+                    format!("it has no right to {} on {}: {}", right.name, right.table, failure_text(&error, 500));
+                let mend = grant(connection, &right.name, &right.table)?;
+                findings.push(finding(target, problem, mend));
+            }
+        }
+    }
+    if let Some((_, error)) = missing_columns.first() {
+        let columns: Vec<_> = missing_columns.iter().map(|(column, _)| column.as_str()).collect();
+        let columns = columns.join(", ");
+        let problem = format!("it has no right to write the columns {columns} of {}: {error}", target.table);
+        let mend = grant(connection, &format!("UPDATE ({columns})"), &target.table)?;
+        findings.push(finding(target, problem, mend));
+    }
+    Ok(findings)
+}
+
+fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName) -> QueryResult<String> {
+    Ok(match connection.grantee()? {
+        Some(grantee) => format!("GRANT {right} ON {table} TO {grantee}"),
+        None => format!("let the process write the database's file, for {right} on {table}"),
+    })
+}
+
+/// Why the database refuses this statement, in a transaction that is rolled back; `None` if it does not.
+fn refusal<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<Option<Error>> {
+    let tried = connection.begin().and_then(|()| {
+        let tried = connection.batch_execute(statement);
+        C::TransactionManager::rollback_transaction(connection)?;
+        tried
+    });
+    match tried {
+        Ok(()) => Ok(None),
+        Err(error) if C::refuses_writes(&error) || C::classify(&error) == ErrorClass::Other => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Right>> {
+    let table = &target.table;
+    let keys = target.key.iter().map(|key| table.quoted(key));
+    let read: Vec<_> = keys.chain(read_columns(target).map(|column| table.quoted(column))).collect();
+    let read = read.join(", ");
+    let mut rights = vec![Right {
+        name: format!("SELECT ({read})"),
+        table: table.clone(),
+        column: None,
+        statement: format!("SELECT {read} FROM {table} WHERE 1 = 0"),
+    }];
+    rights.extend(written_columns(target).map(|column| {
+        let name = table.quoted(column);
+        Right {
+            name: format!("UPDATE ({name})"),
+            table: table.clone(),
+            column: Some(column),
+            statement: format!("UPDATE {table} SET {name} = {name} WHERE 1 = 0"),
+        }
+    }));
+    for on_finish in [target.options.on_success, target.options.on_failure] {
+        if on_finish == OnFinish::Keep {
+            continue;
+        }
+        if let OnFinish::Archive(name) = on_finish {
+            let columns: Vec<_> = connection.copied_columns(table)?.iter().map(|name| table.quoted(name)).collect();
+            let (columns, archive) = (columns.join(", "), table.beside(name));
+            let own_keys = <C::Backend as super::connection::QueueBackend>::INSERT_OWN_KEYS;
+            rights.push(Right {
+                name: "INSERT".to_owned(),
+                statement: format!(
+                    "INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table} WHERE 1 = 0"
+                ),
+                table: archive,
+                column: None,
+            });
+        }
+        rights.push(Right {
+            name: "DELETE".to_owned(),
+            table: table.clone(),
+            column: None,
+            statement: format!("DELETE FROM {table} WHERE 1 = 0"),
+        });
+    }
+    Ok(rights)
+}
+
+/// The queue's columns that a poller reads.
+fn read_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
+    let periodic = target.options.periodic;
+    written_columns(target)
+        .chain(periodic.into_iter().flat_map(|periodic| [periodic.period, periodic.cron, periodic.time_zone]))
+        .chain(target.options.rerun_on_change.map(|rerun| rerun.change_count))
+}
+
+/// The queue's columns that a poller writes. A trigger that writes others does so with no right of the poller's.
+fn written_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
+    let (names, options) = (target.columns, target.options);
+    let timestamps = options.timestamps;
+    [names.status, names.next_attempt_time, names.try_count, names.last_attempt_time, names.last_attempt_error_message]
+        .into_iter()
+        .chain(options.stages.map(|stages| stages.column))
+        .chain(options.periodic.map(|periodic| periodic.scheduled_time))
+        .chain([timestamps.begin, timestamps.end, timestamps.updated].into_iter().flatten())
+}

@@ -1,0 +1,113 @@
+//! Each right that a poller needs, taken away: it refuses to start, and says by which GRANT it would.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{Error, Finding, Message, Outcome, Queueable};
+
+use crate::db::{Account, Conn, SMALLEST_RIGHTS};
+use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::lease::Charge;
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = kept_queue, archive(success = paid))]
+struct Kept {
+    id: i64,
+}
+
+fn pool(account: &Account) -> Pool<ConnectionManager<Conn>> {
+    Pool::builder().max_size(3).build(ConnectionManager::new(&account.url)).unwrap()
+}
+
+fn findings<T: std::fmt::Debug>(started: Result<T, Error>) -> Vec<Finding> {
+    match started {
+        Ok(_) => Vec::new(),
+        Err(Error::Unsafe(findings)) => findings,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn found(account: &Account) -> Vec<Finding> {
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    findings(Payment::poller(pool(account), handler).workers(1).run_until_idle())
+}
+
+fn found_of_a_lease(account: &Account) -> Vec<Finding> {
+    let handler =
+        (|_: &Charge, _: &queueable::Lease| Ok(()), |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    findings(Charge::poller(pool(account), handler).workers(1).run_until_idle())
+}
+
+fn found_of_kept(account: &Account) -> Vec<Finding> {
+    let handler = |_: &Kept, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    findings(Kept::poller(pool(account), handler).workers(1).run_until_idle())
+}
+
+/// Grants what the findings ask for, until there are none.
+fn mend(bank: &Bank, found: impl Fn() -> Vec<Finding>) {
+    for _ in 0..3 {
+        for Finding { mend, .. } in found() {
+            assert!(mend.starts_with("GRANT "), "{mend}");
+            bank.connect().batch_execute(&mend).unwrap();
+        }
+    }
+    assert_eq!(found(), []);
+}
+
+#[test]
+fn the_rights_to_read_the_table_and_to_write_five_columns_are_enough() {
+    let bank = Bank::new();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    bank.enqueue([1, 2]);
+    assert_eq!(found(&account), []);
+    assert_eq!(found_of_a_lease(&account), []);
+    assert_eq!(bank.state(1).status, queueable::Status::Success);
+}
+
+#[test]
+fn each_right_that_is_missing_is_named_with_its_grant() {
+    for column in ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"] {
+        let bank = Bank::new();
+        let others = SMALLEST_RIGHTS[1].replacen(&format!("{column}, "), "", 1).replacen(&format!(", {column}"), "", 1);
+        let account = Account::new(&bank.database, &[SMALLEST_RIGHTS[0], &others]);
+        bank.enqueue([1]);
+        for found in [found, found_of_a_lease] {
+            let findings = found(&account);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].mend.contains("GRANT UPDATE (") && findings[0].mend.contains(column), "{findings:?}");
+        }
+        assert_eq!(bank.state(1).try_count, 0);
+        mend(&bank, || found(&account));
+    }
+}
+
+#[test]
+fn an_account_that_may_only_read_is_refused() {
+    let bank = Bank::new();
+    let account = Account::new(&bank.database, &[SMALLEST_RIGHTS[0]]);
+    bank.enqueue([1]);
+    let findings = found(&account);
+    assert!(findings[0].problem.contains("no right to write the columns"), "{findings:?}");
+    mend(&bank, || found(&account));
+    assert_eq!(bank.state(1).status, queueable::Status::Success);
+}
+
+#[test]
+fn what_finished_rows_need_is_found_before_a_handler_runs() {
+    use queueable::Migrations;
+    let bank = Bank::new();
+    diesel_migrations::MigrationHarness::run_pending_migrations(
+        &mut bank.connect(),
+        Migrations::new().entity::<Kept>(),
+    )
+    .unwrap();
+
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    bank.enqueue([1]);
+    let mends: Vec<_> = found_of_kept(&account).into_iter().map(|finding| finding.mend).collect();
+    assert!(mends.iter().any(|mend| mend.starts_with("GRANT INSERT ON ") && mend.contains("paid")), "{mends:?}");
+    assert!(mends.iter().any(|mend| mend.starts_with("GRANT DELETE ON ") && mend.contains("payments")), "{mends:?}");
+    assert_eq!(bank.state(1).try_count, 0);
+    mend(&bank, || found_of_kept(&account));
+}
