@@ -19,9 +19,9 @@ mod outage;
 mod repeated_calls;
 #[path = "only/rerun_mysql.rs"]
 mod rerun_only;
+#[path = "only/rights.rs"]
+mod rights;
 #[path = "only/stuck.rs"]
 mod stuck;
 #[path = "only/upsert_mysql.rs"]
 mod upsert;
-#[path = "only/rights.rs"]
-mod rights;

@@ -29,6 +29,8 @@ mod repeated_calls;
 mod rerun_only;
 #[path = "only/rights.rs"]
 mod rights;
+#[path = "only/rights_postgres.rs"]
+mod rights_postgres;
 #[path = "only/seen_by_operators.rs"]
 mod seen_by_operators;
 #[path = "only/stuck.rs"]

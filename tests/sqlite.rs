@@ -13,5 +13,7 @@ mod attempt_only;
 mod deferred;
 #[path = "only/rerun_sqlite.rs"]
 mod rerun_only;
+#[path = "only/rights_sqlite.rs"]
+mod rights_sqlite;
 #[path = "only/upsert.rs"]
 mod upsert;

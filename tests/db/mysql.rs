@@ -260,9 +260,6 @@ pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
     settings.into_iter().map(str::to_owned).chain(set_locally(elsewhere)).collect()
 }
 
-/// What makes a table of the session's own that hides the payments.
-pub(crate) const SHADOW: &str = "DO 1";
-
 /// What a poller of payments needs.
 pub(crate) const SMALLEST_RIGHTS: &[&str] = &[
     "SELECT ON payments",

@@ -252,10 +252,6 @@ pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
     more.into_iter().chain(SET.iter().map(|setting| format!("SET {setting}"))).collect()
 }
 
-/// What makes a table of the session's own that hides the payments.
-pub(crate) const SHADOW: &str =
-    "CREATE TEMP TABLE IF NOT EXISTS payments ON COMMIT DROP AS SELECT * FROM public.payments";
-
 /// What a poller of payments needs.
 pub(crate) const SMALLEST_RIGHTS: &[&str] = &[
     "SELECT ON payments",

@@ -202,6 +202,3 @@ pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
     ];
     pragmas.into_iter().map(|pragma| format!("PRAGMA {pragma}")).collect()
 }
-
-/// What makes a table of the connection's own that hides the payments.
-pub(crate) const SHADOW: &str = "CREATE TEMP TABLE IF NOT EXISTS payments AS SELECT * FROM main.payments";

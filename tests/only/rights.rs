@@ -12,6 +12,7 @@ use crate::suite::lease::Charge;
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = kept_queue, archive(success = paid))]
+#[expect(dead_code, reason = "it is decoded, not read")]
 struct Kept {
     id: i64,
 }

@@ -41,19 +41,21 @@ impl QueueBackend for Pg {
     type Connection = PgConnection;
 
     // `now()` is the transaction's start: a backoff counted from it may be over before the attempt has ended.
-    const NOW: &'static str = "clock_timestamp()";
-    const STATEMENT_TIME: &'static str = "statement_timestamp()";
+    const NOW: &'static str = "pg_catalog.clock_timestamp()";
+    const STATEMENT_TIME: &'static str = "pg_catalog.statement_timestamp()";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
-        ("(clock_timestamp() + ", " * interval '1 microsecond')");
+        ("(pg_catalog.clock_timestamp() + (", " OPERATOR(pg_catalog.*) interval '1 microsecond'))");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) =
-        ("(statement_timestamp() + ", " * interval '1 microsecond')");
+        ("(pg_catalog.statement_timestamp() + (", " OPERATOR(pg_catalog.*) interval '1 microsecond'))");
     // GREATEST, because nothing can be subtracted from `-infinity`.
-    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
-        ("CAST(EXTRACT(EPOCH FROM GREATEST(", ", statement_timestamp()) - statement_timestamp()) * 1000000 AS bigint)");
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) = (
+        "CAST(EXTRACT(EPOCH FROM GREATEST(",
+        ", pg_catalog.statement_timestamp()) - pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
+    );
     // Up to the year 261,800: 64 bits of microseconds and chrono's calendar end behind it, and both before `timestamptz` does.
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
         "CAST(NULLIF(NULLIF(LEAST(GREATEST(EXTRACT(EPOCH FROM ",
-        "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) * 1000000 AS bigint)",
+        "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
     ];
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
     const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS pg_catalog.text)");
@@ -131,8 +133,10 @@ impl QueueConnection for PgConnection {
 
     fn database_name(&mut self) -> QueryResult<String> {
         // With the schema, because the same table may be there once for each tenant.
-        diesel::select(diesel::dsl::sql::<Text>("concat_ws('.', current_database(), current_schema())"))
-            .get_result(self)
+        diesel::select(diesel::dsl::sql::<Text>(
+            "pg_catalog.concat_ws('.', pg_catalog.current_database(), pg_catalog.current_schema())",
+        ))
+        .get_result(self)
     }
 
     fn end_session(&mut self, session: i64) -> QueryResult<()> {
@@ -314,7 +318,7 @@ impl QueueConnection for PgConnection {
         // The table by its number, because the same name may stand in one schema for each tenant. The lock is released
         // after the transaction's changes can be seen.
         let locked: Answer = diesel::sql_query(
-            "SELECT pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
+            "SELECT pg_catalog.pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
         )
         .bind::<Integer, _>(fingerprint(&format!("queueable\n{}", target.columns.status)) as i32)
         .bind::<Text, _>(target.table.to_string())
@@ -473,13 +477,13 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 /// refused all the same.
 fn begin_group(wait: Duration) -> String {
     let end = match ENDS_ITS_SESSION.load(Ordering::Relaxed) {
-        true => "pg_terminate_backend(pg_backend_pid())",
-        false => "clock_timestamp()",
+        true => "pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())",
+        false => "pg_catalog.clock_timestamp()",
     };
     // LOCAL: the setting ends with the transaction, however that ends.
     format!(
         "{BEGIN}; SET LOCAL lock_timeout = {}; DECLARE queueable_group NO SCROLL CURSOR WITH HOLD FOR \
-         SELECT CAST('{COMMIT_REFUSED}: ' || CAST({end} AS text) AS integer)",
+         SELECT CAST('{COMMIT_REFUSED}: ' OPERATOR(pg_catalog.||) CAST({end} AS text) AS integer)",
         timeout(wait)
     )
 }
@@ -497,11 +501,15 @@ fn timeout(time: Duration) -> String {
 
 #[diesel::declare_sql_function]
 extern "SQL" {
+    #[sql_name = "pg_catalog.set_config"]
     fn set_config(name: Text, value: Text, is_local: diesel::sql_types::Bool) -> Text;
+    #[sql_name = "pg_catalog.current_setting"]
     fn current_setting(name: Text) -> Text;
-    #[sql_name = "current_setting"]
+    #[sql_name = "pg_catalog.current_setting"]
     fn current_setting_or_null(name: Text, missing_ok: diesel::sql_types::Bool) -> diesel::sql_types::Nullable<Text>;
+    #[sql_name = "pg_catalog.pg_backend_pid"]
     fn pg_backend_pid() -> diesel::sql_types::Integer;
+    #[sql_name = "pg_catalog.pg_terminate_backend"]
     fn pg_terminate_backend(pid: diesel::sql_types::Integer) -> diesel::sql_types::Bool;
 }
 

@@ -4,6 +4,9 @@ use crate::backend::connection::Target;
 use crate::backend::trigger::{HOLDING, Trigger, is_free, name};
 use crate::row::HORIZON;
 
+/// The path of a function: nobody else's function or operator takes the place of one of the database's own, whoever writes the row.
+pub(super) const PATH: &str = "SET search_path = pg_catalog, pg_temp";
+
 /// An identifier, quoted.
 pub(crate) fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
@@ -40,12 +43,12 @@ pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
         column("OLD", attempted),
     );
     let [reserving, presumed] = HOLDING;
-    let made_of = [next, status, text, attempted, reserving, presumed];
+    let made_of = [next, status, text, attempted, reserving, presumed, PATH];
     let trigger = |kind: &str, event: &str, condition: &str| {
         let name = name(target, kind, &made_of);
         let function = table.sibling(&name);
         let create_function = format!(
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $queueable$ BEGIN \
+            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql {PATH} AS $queueable$ BEGIN \
              NOTIFY {}; RETURN NULL; END $queueable$",
             quoted(&target.channel()),
         );

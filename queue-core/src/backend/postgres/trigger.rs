@@ -5,7 +5,7 @@ use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::Text;
 
 use super::ddl::{live_columns, without_blocking};
-use super::notify::notify;
+use super::notify::{PATH, notify};
 use crate::backend::connection::{Step, Target};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
@@ -92,7 +92,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     made_of.extend(rerun.columns);
     made_of.extend(HOLDING);
     // A trigger of before compares in words that a dump does not give back.
-    made_of.push("record_image_ne");
+    made_of.extend(["record_image_ne", PATH]);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
     let row = |of: &str| {
@@ -116,7 +116,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let begun = begun.unwrap_or_default();
     let function = table.sibling(&name);
     let create_function = format!(
-        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $queueable$ BEGIN \
+        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql {PATH} AS $queueable$ BEGIN \
          NEW.{change_count} := OLD.{change_count} + 1; {updated}\
          IF NEW.{next} IS NOT DISTINCT FROM OLD.{next} AND (NEW.{next} IS NULL OR NEW.{next} > clock_timestamp()) \
          AND NEW.{status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
