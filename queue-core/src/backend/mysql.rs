@@ -14,6 +14,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
+use self::settings::Variable;
 use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished};
 use super::control::Control;
 use super::own_transaction::in_own_transaction;
@@ -79,14 +80,6 @@ impl QueueBackend for Mysql {
     const NOTIFIES: bool = false;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((settings::FINGERPRINT, OTHER_SETTINGS));
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-}
-
-#[derive(QueryableByName)]
-pub(crate) struct Variable {
-    #[diesel(sql_type = Text, column_name = "Variable_name")]
-    name: String,
-    #[diesel(sql_type = Text, column_name = "Value")]
-    value: String,
 }
 
 impl QueueConnection for MysqlConnection {

@@ -141,7 +141,7 @@ impl<C: QueueConnection> Session<C> {
 
     /// Whether the next message may be worked on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
-        !self.is_spoilt && self.put_settings_back().is_ok() && !self.is_spoilt
+        self.put_settings_back().is_ok() && !self.is_spoilt
     }
 
     /// How long its statements wait for a lock when nothing else is said.

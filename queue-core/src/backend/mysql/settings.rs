@@ -1,11 +1,11 @@
 //! What a handler may set on a session of MySQL's or MariaDB's, and how it is put back with the end of its message.
 
 use diesel::connection::SimpleConnection;
+use diesel::deserialize::QueryableByName;
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::Variable;
 use crate::backend::connection::QueueConnection;
 use crate::backend::settings::SessionSettings;
 
@@ -24,6 +24,14 @@ const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 
      'lock_wait_timeout', 'max_statement_time', 'max_execution_time', 'sql_safe_updates', 'sql_auto_is_null', \
      'group_concat_max_len', 'div_precision_increment', 'lc_time_names', 'lc_messages', 'character_set_client', \
      'character_set_results', 'collation_connection'";
+
+#[derive(QueryableByName)]
+pub(crate) struct Variable {
+    #[diesel(sql_type = Text, column_name = "Variable_name")]
+    pub(crate) name: String,
+    #[diesel(sql_type = Text, column_name = "Value")]
+    pub(crate) value: String,
+}
 
 /// The settings as they were.
 #[derive(Default, PartialEq)]
