@@ -124,13 +124,14 @@ pub type ClaimedRow<Q> =
 
 /// The key of a row that a claim has read.
 pub(crate) fn claimed_key<Q: Entity, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
-    RowKey::new(row.0, occasion_of::<Q, DB>(&row.1).0)
+    let (text, _) = occasion_of::<Q, DB>(&row.0, &row.1);
+    RowKey::new(row.0, text)
 }
 
 impl<Q: Entity> Claimed<Q> {
     /// Reads a row as this database has given it.
     pub(crate) fn read<DB: QueueBackend>((key, text, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
-        let (text, details) = occasion_of::<Q, DB>(&text);
+        let (text, details) = occasion_of::<Q, DB>(&key, &text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
         let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
