@@ -63,6 +63,11 @@ pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON paymen
 
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = KEEP_SEVEN;
+/// Makes a trigger that puts the old values of a payment of 7 cents back, so that an update counts it as changed.
+pub(crate) const PUT_SEVEN_BACK: &str = "CREATE TRIGGER put_back BEFORE UPDATE ON payments FOR EACH ROW \
+     IF OLD.amount_cents = 7 THEN SET NEW.status = OLD.status, NEW.next_attempt_time = OLD.next_attempt_time, \
+     NEW.try_count = OLD.try_count, NEW.last_attempt_time = OLD.last_attempt_time, \
+     NEW.last_attempt_error_message = OLD.last_attempt_error_message; END IF";
 /// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
 pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE TRIGGER refuse_state BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count) \

@@ -62,6 +62,11 @@ pub(crate) const REFUSE_SEVEN: &str = "CREATE FUNCTION refuse_seven() RETURNS tr
      $$ BEGIN RAISE EXCEPTION 'no change of sevens'; END $$; \
      CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) \
      EXECUTE FUNCTION refuse_seven()";
+/// Makes a trigger that puts the old values of a payment of 7 cents back, so that an update counts it as changed.
+pub(crate) const PUT_SEVEN_BACK: &str = "CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN RETURN OLD; END $$; \
+     CREATE TRIGGER put_back BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) \
+     EXECUTE FUNCTION put_back()";
 /// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
 pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE FUNCTION refuse_state() RETURNS trigger LANGUAGE plpgsql AS \
      $$ BEGIN RAISE EXCEPTION 'no other state of sevens'; END $$; \

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::{Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Status, Tally};
 
-use crate::db::{Conn, KEEP_SEVEN, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
+use crate::db::{Conn, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
@@ -122,6 +122,36 @@ fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_e
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
         assert!(tally.refused >= 80, "{context}");
     });
+}
+
+#[test]
+fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_and_an_end_to_the_run() {
+    work_past(PUT_SEVEN_BACK, |context, bank, bad, tally| {
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
+        assert!(tally.refused >= 80, "{context}");
+    });
+}
+
+#[test]
+fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_none_of_these() {
+    for (mode, new_bank, poller) in MODES {
+        let bank = new_bank();
+        let (ids, runs) = (bank.enqueue([8]), Runs::default());
+        let handle = poller(&bank, 1, runs.clone()).start().unwrap();
+        for run in 1..=3 {
+            while statuses(&bank, &ids) != HashMap::from([(Status::Success, 1)]) {
+                std::thread::yield_now();
+            }
+            assert_eq!(runs.lock().unwrap().get(&ids[0]), Some(&run), "{mode}");
+            let anew = "UPDATE payments SET status = 'NOT_ATTEMPTED', next_attempt_time = '2026-01-01 00:00:00.000', \
+                try_count = 0, last_attempt_error_message = NULL";
+            if run < 3 {
+                bank.connect().batch_execute(anew).unwrap();
+                handle.wake();
+            }
+        }
+        assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.refused, 0, "{mode}");
+    }
 }
 
 #[test]

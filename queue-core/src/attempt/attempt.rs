@@ -17,6 +17,7 @@ use super::end::is_failure;
 use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
+use crate::claim::{ClaimedAs, KeptRows};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
@@ -40,6 +41,8 @@ pub(crate) enum End<K> {
     GivenUp,
     /// The row's new state is committed.
     Settled(RowKey<K>, Settlement),
+    /// The row has come back as it was when its last attempt began, and had come back so many times before.
+    Returned(Box<UnsettledRow<K>>, u32),
     /// The message's transaction is gone; the rest is to be done in another one.
     Unsettled(Box<UnsettledRow<K>>, Remainder),
 }
@@ -71,6 +74,13 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
+    let claimed_as = claimed_as(plan, &key, &message);
+    if let Some(times) = claimed_as.and_then(|(rows, claimed)| rows.take_returned(claimed)) {
+        plan.slot.leave();
+        let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
+        let row = UnsettledRow { key, fence, due, details };
+        return Attempted { end: End::Returned(Box::new(row), times), session_is_sound };
+    }
     let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
         CrashCheck::Handle(message, kept) => (message, kept),
         unhandled_check => {
@@ -86,10 +96,25 @@ where
     let given_up = plan.slot.leave();
     let end = match result {
         _ if given_up => End::GivenUp,
-        Ok(settled) => End::Settled(unsettled.key, settled),
+        Ok(settled) => {
+            if let Some((rows, claimed)) = claimed_as {
+                rows.is_written(claimed);
+            }
+            End::Settled(unsettled.key, settled)
+        }
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
     };
     Attempted { end, session_is_sound }
+}
+
+/// The row as it was claimed, where it is to be known again.
+fn claimed_as<'p, Q: Entity, C>(
+    plan: &Plan<'p, Q, C>,
+    key: &RowKey<Q::Key>,
+    message: &Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+) -> Option<(&'p KeptRows, ClaimedAs)> {
+    let (rows, message) = (plan.kept_rows?, message.as_ref().ok()?);
+    Some((rows, rows.claimed_as(key, &message.borrow().1)))
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what

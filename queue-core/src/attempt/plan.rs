@@ -7,7 +7,7 @@ use diesel::result::Error as DieselError;
 use super::settle_rules::SettleRules;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{LowWaterFloor, PrefetchedKeys, PrefetchedRows};
+use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
@@ -49,6 +49,8 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
     /// The prefetched rows, where the next one may be locked with the end of a message.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
+    /// The rows that were written lately. A lease has been asked for them already.
+    pub(crate) kept_rows: Option<&'a KeptRows>,
 }
 
 /// The row that an attempt holds.

@@ -77,13 +77,32 @@ pub(crate) fn leave_alone<Q: Entity>(
     is_noted: bool,
 ) -> Turn {
     let UnsettledRow { key, due, .. } = row;
-    let refusal = refused_rows.refuse::<Q>(key, *due);
+    let refusal = refused_rows.refuse::<Q>(key, *due, 0);
     if refusal.is_first && !is_noted {
         let cause = log.redacted(cause);
         tracing::warn!(
             entity = Q::ENTITY,
             ?key,
             "the database refuses to write on a row, which is tried again after pauses of up to an hour: {cause}"
+        );
+    }
+    if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
+}
+
+/// Leaves a row alone that came back as it was although its state was written, and came back so many times before.
+pub(crate) fn leave_kept_alone<Q: Entity>(
+    refused_rows: &RefusedRows<Q::Key>,
+    row: &UnsettledRow<Q::Key>,
+    times: u32,
+) -> Turn {
+    let UnsettledRow { key, due, .. } = row;
+    let refusal = refused_rows.refuse::<Q>(key, *due, times);
+    if times == 0 {
+        tracing::warn!(
+            entity = Q::ENTITY,
+            ?key,
+            "a row has come back as it was when its attempt began, which was committed, so that its effects may come twice: a \
+             trigger puts the old values back; the row is tried again after pauses of up to an hour"
         );
     }
     if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }

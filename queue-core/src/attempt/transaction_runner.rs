@@ -14,7 +14,7 @@ use super::crash_mark::unmark;
 use super::end::timed_out;
 use super::plan::{HeldRow, Plan, Remainder, UnsettledRow};
 use super::preflight::{channel, check_claim, key_prefix};
-use super::refusal::{KEPT, leave_alone};
+use super::refusal::{KEPT, leave_alone, leave_kept_alone};
 use super::runner::Runner;
 use super::settle_rules::{SettleRules, tries_before};
 use super::slot::{ErasedRow, Slot};
@@ -82,6 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             claim_floor: Some(&rows.claim_floor),
             prefetched_keys: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
             prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
+            kept_rows: Some(&self.due_rows.kept_rows),
         }
     }
 
@@ -270,6 +271,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 rows.claim_floor.keep();
                 self.due_rows.is_written(&key);
                 Turn::Settled(settled)
+            }
+            End::Returned(row, times) => {
+                self.prefetched_keys.forget();
+                self.prefetched_rows.forget();
+                leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times)
             }
             End::Suspect => {
                 self.prefetched_keys.forget();

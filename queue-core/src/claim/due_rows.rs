@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
+use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::refused_rows::{Lookout, RefusedRows};
 use super::row_backoff::RowBackoff;
@@ -17,6 +18,7 @@ use crate::statement::{QueueOn, Scope};
 pub(crate) struct DueRows<K> {
     pub(crate) row_backoff: RowBackoff<K>,
     pub(crate) refused_rows: RefusedRows<K>,
+    pub(crate) kept_rows: KeptRows,
     pub(crate) low_water: LowWater,
     /// The stages that are served, if not all.
     stages: Option<Vec<&'static str>>,
@@ -44,6 +46,7 @@ impl<K: Clone> DueRows<K> {
         DueRows {
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(),
+            kept_rows: KeptRows::new(),
             low_water: LowWater::of::<Q, C>(),
             stages: None,
         }

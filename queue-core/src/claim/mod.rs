@@ -5,6 +5,7 @@
 mod by_key;
 mod due_rows;
 mod in_turn;
+mod kept_rows;
 mod low_water;
 mod prefetch_keys;
 mod prefetch_rows;
@@ -17,6 +18,7 @@ pub use self::low_water::{LowWater, LowWaterFloor};
 
 pub(crate) use self::by_key::peek;
 pub(crate) use self::due_rows::{DueRows, PickedRows};
+pub(crate) use self::kept_rows::{ClaimedAs, KeptRows};
 pub(crate) use self::low_water::PROBE_INTERVAL;
 pub(crate) use self::prefetch_keys::PrefetchedKeys;
 pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};

@@ -171,9 +171,9 @@ impl<K: Clone> RefusedRows<K> {
         self.are_any.load(Ordering::Relaxed)
     }
 
-    /// The database has refused to write on this row, which was due at that time.
-    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>) -> Refusal {
-        let refusal = self.state().refuse(key, due, turns_of::<Q>(), Instant::now());
+    /// The database has refused to write on this row, which was due at that time, and has done so at least so many times before.
+    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
+        let refusal = self.state().refuse(key, due, times, turns_of::<Q>(), Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
@@ -331,7 +331,7 @@ impl<K: Clone> State<K> {
         }
     }
 
-    fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, turns: Turns, now: Instant) -> Refusal {
+    fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, times: u32, turns: Turns, now: Instant) -> Refusal {
         let text = key.text().clone();
         if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
             self.next_retry = now + now.saturating_duration_since(since) * SHARE;
@@ -346,7 +346,7 @@ impl<K: Clone> State<K> {
         if is_first && self.rows.len() >= REMEMBERED {
             return Refusal { is_first, is_left_alone: false };
         }
-        let times = before.as_ref().map_or(0, |row| row.times);
+        let times = before.as_ref().map_or(0, |row| row.times).max(times);
         if let Some(before) = before {
             self.forget_times(&text, &before);
         }
@@ -595,7 +595,7 @@ mod tests {
         let mut state = State::new(now);
         refused
             .into_iter()
-            .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), Turns::ByDueTime, now).is_first));
+            .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), 0, Turns::ByDueTime, now).is_first));
         state
     }
 
@@ -628,7 +628,7 @@ mod tests {
         let mut state = state(0..51, now);
         assert_eq!(state.floor, Some(at(50)));
         for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
-            state.refuse(&row(refused), Some(at(refused)), Turns::ByDueTime, now);
+            state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
             assert_eq!(state.floor, Some(at(floor)));
         }
         // A sound row behind the floor.
@@ -640,14 +640,14 @@ mod tests {
         assert_eq!(state.floor, Some(at(58)));
         assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
         let took = Duration::from_millis(10);
-        state.refuse(&row(53), Some(at(53)), Turns::ByDueTime, now + took);
+        state.refuse(&row(53), Some(at(53)), 0, Turns::ByDueTime, now + took);
         assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
         let later = now + took * (SHARE + 1);
         assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
-        state.refuse(&row(55), Some(at(55)), Turns::ByDueTime, later + took);
+        state.refuse(&row(55), Some(at(55)), 0, Turns::ByDueTime, later + took);
         assert!(state.release_found(later + took), "nothing else is due");
         assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(rows([56]))));
-        state.refuse(&row(56), Some(at(56)), Turns::ByDueTime, later + took * 2);
+        state.refuse(&row(56), Some(at(56)), 0, Turns::ByDueTime, later + took * 2);
         assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(rows([57]))));
     }
 
@@ -659,7 +659,7 @@ mod tests {
         // A little later, within a millisecond of the database's.
         let now = now + Duration::from_micros(500);
         for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
-            state.refuse(&row(refused), Some(at(refused)), Turns::ByDueTime, now);
+            state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
             assert_eq!(state.floor, Some(at(floor)));
         }
     }
@@ -677,7 +677,7 @@ mod tests {
     fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
         let now = Instant::now();
         let mut state = State::new(now);
-        (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), Turns::ByDueTime, now).is_left_alone));
+        (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), 0, Turns::ByDueTime, now).is_left_alone));
         state.arrive(rows(0..2048), 2048, at(2), now, Turns::ByDueTime);
         let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
         assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
@@ -695,7 +695,7 @@ mod tests {
         let retried = state.retry(later).expect("the first pause is over");
         assert_eq!(state.retry(later), None, "one at a time");
         let took = Duration::from_millis(5);
-        assert!(!state.refuse(&retried, Some(at(*retried)), Turns::ByDueTime, later + took).is_first);
+        assert!(!state.refuse(&retried, Some(at(*retried)), 0, Turns::ByDueTime, later + took).is_first);
         assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
         let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
         assert_ne!(other, retried);

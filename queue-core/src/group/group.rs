@@ -6,6 +6,7 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
@@ -17,7 +18,7 @@ use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
 use crate::attempt::{AttemptError, Plan, tries_before};
 use crate::backend::{QueueBackend, QueueConnection, Session};
-use crate::claim::claim_some;
+use crate::claim::{ClaimedAs, claim_some};
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
 use crate::handler::{Failure, drop_safely};
@@ -58,8 +59,10 @@ where
         plan.slot.leave();
         return ended(GroupEnd::Idle, false);
     }
+    let claimed_as = claimed_as(plan, &rows);
+    let returned = plan.kept_rows.is_some_and(|kept| claimed_as.iter().any(|(_, row)| kept.has_returned(*row)));
     let suspects = rows.iter().any(|row| !may_share(plan, row));
-    if !suspects {
+    if !suspects && !returned {
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
     plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }));
@@ -77,9 +80,16 @@ where
     };
     let end = if suspects {
         GroupEnd::Undone(UndoReason::Alone("one of its messages is suspected of ending its process".to_owned()))
+    } else if returned {
+        GroupEnd::Undone(UndoReason::Alone("one of its messages has come back as it was".to_owned()))
     } else {
         work.run(rows)
     };
+    if let (Some(kept), GroupEnd::Settled(settled)) = (plan.kept_rows, &end) {
+        // A group that was closed early has given some of its rows back.
+        let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
+        claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| kept.is_written(*row));
+    }
     let OpenGroup { begun, session_is_sound, remark, .. } = work;
     let transaction_is_over = match &end {
         GroupEnd::Settled(_) => true,
@@ -89,6 +99,13 @@ where
     let given_up = plan.slot.leave();
     let session_is_sound = session_is_sound && !given_up && transaction_is_over;
     WorkedGroup { end, claimed, begun, session_is_sound, given_up, remark }
+}
+
+/// The rows as they were claimed, with the texts of their keys.
+fn claimed_as<Q: Entity, C>(plan: &Plan<'_, Q, C>, rows: &[Claimed<Q>]) -> Vec<(Arc<str>, ClaimedAs)> {
+    let Some(kept) = plan.kept_rows else { return Vec::new() };
+    let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
+    messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
 
 /// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.

@@ -138,6 +138,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
         holder.roll_back_idle();
         held.clock.begin(self.time_to_call());
+        if let Some(claimed) = held.claimed_as {
+            self.due_rows.kept_rows.is_written(claimed);
+        }
         slot.enter_leased(Q::ENTITY, held.clock.clone(), Box::new(self.late_row(held, self.time_to_call())));
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
@@ -305,6 +308,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             claim_floor: None,
             prefetched_keys: None,
             prefetched_rows: None,
+            kept_rows: None,
         };
         let LeasedRow { key, fence, before, tries, details, .. } = &**held;
         let (fence, before, tries) = (*fence, *before, *tries);

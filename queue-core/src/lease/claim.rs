@@ -10,7 +10,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::leased_rows::LeasedRow;
 use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{claim_some, peek, update_then_select};
+use crate::claim::{KeptRows, claim_some, peek, update_then_select};
 use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
 use crate::fault::fail_point;
@@ -34,6 +34,8 @@ pub(crate) struct LeaseClaim<'a, K> {
     pub(crate) at_once: bool,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
+    /// The rows that were written lately.
+    pub(crate) kept_rows: &'a KeptRows,
 }
 
 /// A leased row with its message.
@@ -206,7 +208,7 @@ where
         }
         let clock = Arc::new(LeaseClock::new(sent, claim.lease));
         match decided(claim.rules, fence, message, &details) {
-            Ok(message) => batch.leased.push(leased_from(key, fence, message, details, began, clock)),
+            Ok(message) => batch.leased.push(leased_from(claim, key, fence, message, details, began, clock)),
             Err((settled, change)) => {
                 let tries = tries_before(fence) + 1;
                 // Given back it is in the state in which it was, so that the next claim decides the same.
@@ -214,6 +216,7 @@ where
                     key,
                     before: fence,
                     due: None,
+                    claimed_as: None,
                     fence: held_as(fence, tries, began),
                     tries,
                     details,
@@ -295,7 +298,7 @@ where
                     plain.push(row);
                 }
                 let clock = Arc::new(LeaseClock::new(sent, claim.lease));
-                batch.leased.push(leased_from(key, fence, message, details, began, clock));
+                batch.leased.push(leased_from(claim, key, fence, message, details, began, clock));
             }
         }
     }
@@ -366,7 +369,7 @@ where
                 message.1.next_attempt_time = None;
                 let fence = held_as(fence, tries, Some(began));
                 let clock = Arc::new(LeaseClock::new(sent, claim.lease));
-                let held = LeasedRow { key, before, due: None, fence, tries, details, clock };
+                let held = LeasedRow { key, before, due: None, claimed_as: None, fence, tries, details, clock };
                 batch.leased.push(LeasedMessage { held: Arc::new(held), message });
             }
         }
@@ -418,6 +421,7 @@ fn decided<Q: Entity>(
 
 /// A row that was claimed in this state, and its message as it is under the lease.
 fn leased_from<Q: Entity>(
+    claim: &LeaseClaim<'_, Q::Key>,
     key: RowKey<Q::Key>,
     fence: Fence,
     mut message: PanicSafeDrop<(Q, QueueState)>,
@@ -429,6 +433,7 @@ fn leased_from<Q: Entity>(
     let expired = fence.status == Status::InProgress;
     let is_lost = expired && before > 0;
     let due = message.1.next_attempt_time.map(Into::into);
+    let claimed_as = Some(claim.kept_rows.claimed_as(&key, &message.1));
     let state = &mut message.1;
     state.status = Status::InProgress;
     state.next_attempt_time = None;
@@ -440,7 +445,7 @@ fn leased_from<Q: Entity>(
     // Given back as it was, it would be one whose lease has expired, once more.
     let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
     let fence = held_as(fence, before + 1, began);
-    let held = LeasedRow { key, before: before_it, due, fence, tries: before + 1, details, clock };
+    let held = LeasedRow { key, before: before_it, due, claimed_as, fence, tries: before + 1, details, clock };
     LeasedMessage { held: Arc::new(held), message }
 }
 

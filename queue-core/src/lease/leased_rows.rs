@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::claim::ClaimedAs;
 use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 use crate::row::{Details, Fence, RowKey};
@@ -15,6 +16,8 @@ pub(crate) struct LeasedRow<K> {
     pub(crate) before: Fence,
     /// When it was due, as far as that is known.
     pub(crate) due: Option<crate::row::Instant>,
+    /// The same as a later claim knows it again. `None`: the claim has found it by the lease that it has written.
+    pub(crate) claimed_as: Option<ClaimedAs>,
     /// The state in which it is now, which every write names.
     pub(crate) fence: Fence,
     /// The number of this attempt.

@@ -14,7 +14,7 @@ use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
-    check_table, leave_alone, note_refusal, set_aside, tell_failed,
+    check_table, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
 };
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
@@ -108,6 +108,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             can_lock: self.can_lock.load(Ordering::Relaxed),
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
+            kept_rows: &self.due_rows.kept_rows,
         };
         let writing = self.turn_to_write();
         let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
@@ -163,12 +164,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         }
     }
 
+    /// Leaves a row alone that is as it was when it was claimed last and called: no lease is on it, whatever the claim says.
+    fn leave_returned_alone(&self, held: &LeasedRow<Q::Key>) -> Option<Turn> {
+        let times = self.due_rows.kept_rows.take_returned(held.claimed_as?)?;
+        let LeasedRow { key, before, due, details, .. } = held;
+        let row = UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone() };
+        Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
+    }
+
     /// Puts the rows that a claim has brought where the workers take them, and takes the first.
     fn take_up(
         &self,
         holder: &mut SessionHolder<C>,
         log: &RateLimitedLog,
-        batch: ClaimedBatch<Q>,
+        mut batch: ClaimedBatch<Q>,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Result<Ready<Q>, Turn> {
         if batch.is_empty() {
@@ -182,6 +191,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         for (row, error) in batch.unwritable {
             nothing_left = self.refuse(holder, log, &row, error);
         }
+        batch.leased.retain(|leased| {
+            let returned = self.leave_returned_alone(&leased.held);
+            nothing_left = returned.unwrap_or(nothing_left);
+            returned.is_none()
+        });
         let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
         for (key, settled, change) in batch.settled {
             tell_failed::<Q>(&key, &change);

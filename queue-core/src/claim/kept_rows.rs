@@ -1,0 +1,136 @@
+//! Rows that a trigger keeps as they are although the database says that they were written: it puts the old values back.
+//!
+//! Nothing tells so when the row's new state is written. The row is due again as it was claimed, and first in line. So each row
+//! that was written is remembered for a while by the state in which it was claimed: whoever claims it in the same state once
+//! more knows. A state has the times at which the row was due and attempted, so a row that was enqueued anew is in another.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+
+use crate::lock::unpoisoned;
+use crate::row::{QueueState, RowKey};
+
+/// How many rows are remembered. Kept ones beyond that run again and again.
+const REMEMBERED: usize = 16_384;
+
+/// The rows of one entity that were written lately.
+pub(crate) struct KeptRows {
+    hasher: RandomState,
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    rows: HashMap<ClaimedAs, WrittenRow>,
+    /// The oldest first.
+    order: VecDeque<ClaimedAs>,
+}
+
+struct WrittenRow {
+    /// Whether it was written since it last came back.
+    is_written: bool,
+    /// How often it came back.
+    times: u32,
+}
+
+/// A row in the state in which it was claimed, as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimedAs(u64);
+
+impl KeptRows {
+    pub(crate) fn new() -> Self {
+        KeptRows { hasher: RandomState::new(), written: Mutex::default() }
+    }
+
+    /// The row with this key as it was claimed.
+    pub(crate) fn claimed_as<K>(&self, key: &RowKey<K>, state: &QueueState) -> ClaimedAs {
+        let QueueState { status, next_attempt_time, try_count, last_attempt_time, .. } = state;
+        ClaimedAs(self.hasher.hash_one((key.text(), status, next_attempt_time, try_count, last_attempt_time)))
+    }
+
+    /// The new state of a row is committed that was claimed in this one: its attempt has ended, or it is under a lease.
+    pub(crate) fn is_written(&self, claimed: ClaimedAs) {
+        let mut written = unpoisoned(self.written.lock());
+        if let Some(row) = written.rows.get_mut(&claimed) {
+            row.is_written = true;
+            return;
+        }
+        if written.order.len() >= REMEMBERED
+            && let Some(oldest) = written.order.pop_front()
+        {
+            written.rows.remove(&oldest);
+        }
+        written.order.push_back(claimed);
+        written.rows.insert(claimed, WrittenRow { is_written: true, times: 0 });
+    }
+
+    /// Whether a claimed row has come back as it was.
+    pub(crate) fn has_returned(&self, claimed: ClaimedAs) -> bool {
+        unpoisoned(self.written.lock()).rows.get(&claimed).is_some_and(|row| row.is_written)
+    }
+
+    /// The same, and how often it came back before. Its next attempt is to be made: the trigger may be gone by then.
+    pub(crate) fn take_returned(&self, claimed: ClaimedAs) -> Option<u32> {
+        let mut written = unpoisoned(self.written.lock());
+        let row = written.rows.get_mut(&claimed).filter(|row| row.is_written)?;
+        row.is_written = false;
+        row.times = row.times.saturating_add(1);
+        Some(row.times - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::row::Status;
+
+    fn due(second: i64) -> QueueState {
+        QueueState { next_attempt_time: DateTime::from_timestamp(second, 0), ..STATE }
+    }
+
+    const STATE: QueueState = QueueState {
+        status: Status::Error,
+        next_attempt_time: None,
+        try_count: 2,
+        last_attempt_time: None,
+        last_attempt_error_message: None,
+    };
+
+    #[test]
+    fn a_row_has_returned_once_for_each_time_it_was_written() {
+        let kept = KeptRows::new();
+        let claimed = kept.claimed_as(&RowKey::new(1, "1"), &due(7));
+        assert_eq!(kept.take_returned(claimed), None);
+        for times in 0..3 {
+            kept.is_written(claimed);
+            assert!(kept.has_returned(claimed));
+            assert_eq!(kept.take_returned(claimed), Some(times));
+            assert!(!kept.has_returned(claimed));
+        }
+    }
+
+    #[test]
+    fn a_row_in_another_state_has_not_returned() {
+        let (kept, one) = (KeptRows::new(), RowKey::new(1, "1"));
+        kept.is_written(kept.claimed_as(&one, &due(7)));
+        let is_another = |key, state| assert!(!kept.has_returned(kept.claimed_as(key, &state)), "{state:?}");
+        is_another(&one, due(8));
+        is_another(&one, QueueState { try_count: 3, ..due(7) });
+        is_another(&one, QueueState { status: Status::NotAttempted, ..due(7) });
+        is_another(&one, QueueState { last_attempt_time: DateTime::from_timestamp(7, 0), ..due(7) });
+        is_another(&RowKey::new(2, "2"), due(7));
+    }
+
+    #[test]
+    fn as_many_rows_are_remembered_as_there_is_room_for() {
+        let kept = KeptRows::new();
+        let claimed = |number: usize| kept.claimed_as(&RowKey::new(number, number.to_string()), &due(7));
+        (0..=REMEMBERED).for_each(|number| kept.is_written(claimed(number)));
+        assert!(!kept.has_returned(claimed(0)));
+        assert!(kept.has_returned(claimed(1)));
+        assert!(kept.has_returned(claimed(REMEMBERED)));
+    }
+}
