@@ -19,6 +19,9 @@ use crate::handler::{Failure, Outcome};
 use crate::row::{Details, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
 
+/// Why a message is handled once more whose handler was the first to set something on its session.
+const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
+
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Writes the row's new state: fenced, and exactly one row.
     pub(crate) fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
@@ -117,6 +120,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
             Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
             Unfinished::OtherSettings(_) => return self.finish_in_steps(settled, change),
+            Unfinished::SettingsNotPutBack(error) => Remainder::Postpone(format!("{SET_SOMETHING}: {error}")),
             Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
             Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
         })

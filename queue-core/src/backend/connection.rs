@@ -203,6 +203,8 @@ pub enum Unfinished {
     NotCommitted(Error),
     /// The handler has set something on the session, and nothing is done: it is to be put back first.
     OtherSettings(Error),
+    /// The same, and the transaction is gone. On this session settings are put back first from now on.
+    SettingsNotPutBack(Error),
 }
 
 /// What begins with the end of a message.

@@ -177,9 +177,12 @@ impl QueueConnection for PgConnection {
         // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
         // is evaluated in that case only, and its error bears the text.
         self.batch_execute(&format!(
-            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN {} \
+            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
+             THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
+             WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
              ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
-            settings.map_or("1", PgSettings::one),
+            settings.map_or("true", PgSettings::are_same),
+            marked(OTHER_SETTINGS),
             marked(NOT_ONE_ROW)
         ))
     }
@@ -245,9 +248,12 @@ impl QueueConnection for PgConnection {
             Ok(()) => Unfinished::Savepoint(error),
             Err(probe) if is_message(&probe, &no_savepoint) => {
                 // The transaction is there, without the savepoint: it was released, or the handler has begun another.
-                match is_message(&error, &no_savepoint) {
-                    true => Unfinished::Savepoint(error),
-                    false => Unfinished::NotWritten(error),
+                if is_message(&error, &no_savepoint) {
+                    Unfinished::Savepoint(error)
+                } else if may_be_for_other_settings(&error) && settings.put_back_first() {
+                    Unfinished::SettingsNotPutBack(error)
+                } else {
+                    Unfinished::NotWritten(error)
                 }
             }
             Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
@@ -420,6 +426,21 @@ const CONFLICTS: [&str; 8] = [
     "the database system is in archive recovery mode",
 ];
 
+/// What tells the lock of a queue from others on its table.
+fn exclusion_of(target: &Target) -> u64 {
+    fingerprint(&format!("queueable\n{}", target.columns.status))
+}
+
+/// Whether a settlement may have been refused for what its handler has set: a role that may not write, or a search path on which
+/// the table is not found. Somebody else's error that reads like these costs one more attempt.
+fn may_be_for_other_settings(error: &Error) -> bool {
+    let Error::DatabaseError(_, information) = error else { return false };
+    let message = information.message();
+    is_marked(error, OTHER_SETTINGS)
+        || message.starts_with("permission denied for ")
+        || message.ends_with(" does not exist")
+}
+
 /// What an error quotes of ours: a text with a token of this process, which stands in no row.
 fn marked(text: &str) -> String {
     format!("queueable {:016x}: {text}: ", *TOKEN)
@@ -437,6 +458,9 @@ fn is_marked(error: &Error, text: &str) -> bool {
 
 /// What the error says of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "rows changed";
+
+/// What the failed cast says of a session that its handler has left with other settings.
+const OTHER_SETTINGS: &str = "other settings";
 
 /// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
 const COMMITTED: &str = "queueable.committed";

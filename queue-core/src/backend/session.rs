@@ -24,6 +24,10 @@ pub(crate) struct Session<C: QueueConnection> {
     is_lent: bool,
     /// Whether a setting could not be put back.
     is_spoilt: bool,
+    /// Whether the handlers of a group share what they set until its end.
+    is_shared: bool,
+    /// Whether a group of this session had to be undone for what its handlers had set.
+    shares_no_more: bool,
     /// What has begun already, with the end of the last transaction.
     has_begun: Option<Begun>,
     /// Whether the next transaction is to begin with the end of this one.
@@ -74,6 +78,8 @@ impl<C: QueueConnection> Session<C> {
             settings: C::Settings::default(),
             is_lent: false,
             is_spoilt: false,
+            is_shared: false,
+            shares_no_more: false,
             has_begun: None,
             begins_next: true,
             locked: None,
@@ -105,11 +111,41 @@ impl<C: QueueConnection> Session<C> {
 
     /// Runs a statement that controls the transaction. The one that ends a handler's savepoint puts its settings back.
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        if self.is_lent { self.end_handler(statement, None) } else { self.connection.control(statement) }
+        match self.is_lent && !self.is_shared {
+            true => self.end_handler(statement, None),
+            false => self.connection.control(statement),
+        }
+    }
+
+    /// Looks only at the end of a group what its handlers have set, unless a group had to be undone for that: to put it back
+    /// after each of them takes as long as a short handler. Where a block ends a message, it looks anyway.
+    pub(crate) fn share_settings(&mut self) {
+        self.is_shared = !self.shares_no_more && <C::Backend as QueueBackend>::OTHER_SETTINGS.is_none();
+    }
+
+    /// Ends that, and says whether settings were shared.
+    pub(crate) fn end_sharing(&mut self) -> bool {
+        std::mem::take(&mut self.is_shared)
+    }
+
+    /// Whether a handler has set something among those that have shared their settings.
+    pub(crate) fn has_shared_settings(&mut self) -> QueryResult<bool> {
+        self.is_lent = self.has_other_settings()?;
+        self.shares_no_more |= self.is_lent;
+        Ok(self.is_lent)
     }
 
     /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, and runs another statement.
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
+        if self.is_shared {
+            return match then {
+                Some(then) if <C::Backend as QueueBackend>::STATEMENTS_TRAVEL_TOGETHER => {
+                    self.connection.batch_execute(&format!("{end}; {then}"))
+                }
+                Some(then) => self.connection.control(end).and_then(|()| self.connection.control(then)),
+                None => self.connection.control(end),
+            };
+        }
         let is_as_it_was = self.connection.end_handler(end, then, &self.settings)?;
         (self.is_lent, self.is_spoilt) = (false, self.is_spoilt || !is_as_it_was);
         Ok(())

@@ -28,9 +28,25 @@ impl<Q> Drop for Entities<Q> {
     }
 }
 
+/// Why a group is undone whose handlers may have found what one of them has set.
+const HAS_SET: &str = "a handler has set something on the session";
+
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
-    pub(crate) fn handle_in_turn(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
+    pub(crate) fn handle_in_turn(&mut self, entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
+        if rows.len() > 1 {
+            self.session.share_settings();
+        }
+        let handled = self.handle_each(entities, rows);
+        let were_shared = self.session.end_sharing();
+        handled?;
+        if were_shared && self.session.has_shared_settings().map_err(undone::<Q, C>)? {
+            return Err(GroupEnd::Undone(UndoReason::Alone(HAS_SET.to_owned())));
+        }
+        Ok(())
+    }
+
+    fn handle_each(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
         self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
         if self.handle_at_once(&entities, rows)? {
             return Ok(());
@@ -102,8 +118,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         match self.session.has_other_settings() {
             Ok(false) => {}
             Ok(true) => {
-                let why = "a handler set something on the session".to_owned();
-                return Err(self.undo_all(rows, UndoReason::Alone(why)));
+                return Err(self.undo_all(rows, UndoReason::Alone(HAS_SET.to_owned())));
             }
             // The release says what is wrong.
             Err(_) => {}

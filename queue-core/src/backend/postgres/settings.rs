@@ -1,5 +1,7 @@
 //! What a handler may set on a session of PostgreSQL's, and how it is put back with the end of its message.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
 use diesel::pg::PgConnection;
@@ -8,7 +10,7 @@ use diesel::sql_types::{Bool, Text};
 
 use crate::backend::settings::SessionSettings;
 
-/// The settings beside the role. Those of an extension or of the application (`app.tenant`) are not known here.
+/// The settings beside the role, which is put back first: another may not set them. Those of an extension or of the application (`app.tenant`) are not known here.
 const NAMES: [&str; 16] = [
     "search_path",
     "TimeZone",
@@ -37,26 +39,40 @@ const PUT_BACK: &str = "queueable_settings";
 /// The same between two handlers of one transaction.
 const PUT_BACK_WITHIN: &str = "queueable_settings_within";
 
-/// The settings, and the SQL that compares them and puts them back.
+/// The settings, and the SQL that compares them.
+///
+/// To put them back before each settlement is a quarter of what a short message costs the server, and hardly any handler sets
+/// something. So a settlement only compares them, until it has found a difference for the first time in the session: then
+/// nothing is committed, and the message is handled once more.
 #[derive(Default)]
 pub struct PgSettings {
-    /// The statements that give the session its role and its search path: without its role it may not even settle the row.
-    role_and_path: String,
-    /// Whether all settings are what they were but the one that a group has of its own.
+    /// Whether they were read, which is so where handlers run.
+    are_known: bool,
+    /// Whether all are what they were.
     are_same: String,
-    /// An integer; whatever is set otherwise is put back when it is evaluated.
-    put_back: String,
+    /// The same without the one that a group has of its own.
+    are_same_within: String,
+    /// Whether they are put back before each settlement.
+    put_back_first: AtomicBool,
 }
 
 impl PgSettings {
-    /// Statements that stand before a settlement, with a semicolon each.
-    pub(super) fn before_settlement(&self) -> &str {
-        &self.role_and_path
+    /// What is executed before a settlement, with a semicolon.
+    pub(super) fn before_settlement(&self) -> String {
+        match self.put_back_first.load(Ordering::Relaxed) {
+            true => format!("EXECUTE {PUT_BACK}; "),
+            false => String::new(),
+        }
     }
 
-    /// The integer 1, as SQL that puts back whatever is set otherwise.
-    pub(super) fn one(&self) -> &str {
-        if self.put_back.is_empty() { "1" } else { &self.put_back }
+    /// Whether all settings are what they were, as SQL.
+    pub(super) fn are_same(&self) -> &str {
+        if self.are_known { &self.are_same } else { "true" }
+    }
+
+    /// Has them put back before each settlement from now on, and says whether that is new.
+    pub(super) fn put_back_first(&self) -> bool {
+        self.are_known && !self.put_back_first.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -74,13 +90,7 @@ impl SessionSettings for PgConnection {
     const SETTINGS_ROLL_BACK: bool = true;
 
     fn read_settings(&mut self) -> QueryResult<PgSettings> {
-        let role: String = one_text(self, "pg_catalog.current_setting('role')")?;
-        let path: String = one_text(self, "pg_catalog.current_setting('search_path')")?;
-        let role = if role == "none" { "NONE".to_owned() } else { format!("\"{}\"", role.replace('"', "\"\"")) };
-        let role_and_path = format!("SET ROLE {role}; SET search_path = {}; ", list(&path));
-        // First, so that the path is read as it is written then.
-        self.batch_execute(&role_and_path)?;
-        let names: Vec<String> = NAMES.iter().copied().chain(["role"]).map(literal).collect();
+        let names: Vec<String> = ["role"].into_iter().chain(NAMES).map(literal).collect();
         let settings: Vec<Setting> = diesel::sql_query(format!(
             "SELECT name, pg_catalog.current_setting(name, true) AS value FROM pg_catalog.unnest(ARRAY[{}]) AS name \
              WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
@@ -100,27 +110,31 @@ impl SessionSettings for PgConnection {
         };
         let within: Vec<_> = settings.iter().filter(|setting| setting.name != LOCK_TIMEOUT).map(each).collect();
         let all: Vec<_> = [session_user].into_iter().chain(settings.iter().map(each)).collect();
-        // In a group, which waits for locks as it must.
-        let (are_same, put_back) = (are_same(&within), put_back(&all));
         self.batch_execute(&format!(
-            "PREPARE {PUT_BACK} AS SELECT {put_back}; PREPARE {PUT_BACK_WITHIN} AS SELECT {}",
-            self::put_back(&within)
+            "PREPARE {PUT_BACK} AS SELECT {}; PREPARE {PUT_BACK_WITHIN} AS SELECT {}",
+            put_back(&all),
+            put_back(&within)
         ))?;
-        Ok(PgSettings { role_and_path, are_same, put_back })
+        Ok(PgSettings {
+            are_known: true,
+            are_same: are_same(&all),
+            are_same_within: are_same(&within),
+            put_back_first: AtomicBool::new(false),
+        })
     }
 
     fn put_settings_back(&mut self, settings: &PgSettings) -> QueryResult<bool> {
-        if !settings.role_and_path.is_empty() {
-            self.batch_execute(&format!("{}EXECUTE {PUT_BACK}", settings.role_and_path))?;
+        if settings.are_known {
+            self.batch_execute(&format!("EXECUTE {PUT_BACK}"))?;
         }
         Ok(true)
     }
 
     fn has_other_settings(&mut self, settings: &PgSettings) -> QueryResult<bool> {
-        if settings.are_same.is_empty() {
+        if !settings.are_known {
             return Ok(false);
         }
-        let are_same: bool = diesel::select(diesel::dsl::sql::<Bool>(&settings.are_same)).get_result(self)?;
+        let are_same: bool = diesel::select(diesel::dsl::sql::<Bool>(&settings.are_same_within)).get_result(self)?;
         Ok(!are_same)
     }
 
@@ -132,9 +146,9 @@ impl SessionSettings for PgConnection {
     ) -> QueryResult<bool> {
         let mut text = end.to_owned();
         // Before the next savepoint, whose end may undo it.
-        if !end.starts_with("ROLLBACK") && !settings.role_and_path.is_empty() {
+        if !end.starts_with("ROLLBACK") && settings.are_known {
             let put_back = if then.is_some() { PUT_BACK_WITHIN } else { PUT_BACK };
-            text = format!("{end}; {}EXECUTE {put_back}", settings.role_and_path);
+            text = format!("{end}; EXECUTE {put_back}");
         }
         if let Some(then) = then {
             text = format!("{text}; {then}");
@@ -170,35 +184,9 @@ fn literal(text: &str) -> String {
     }
 }
 
-/// A list of names, each as a literal: as a word, `$user` would not be understood.
-fn list(names: &str) -> String {
-    let (mut list, mut name, mut is_quoted) = (Vec::new(), String::new(), false);
-    let mut characters = names.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' if is_quoted && characters.peek() == Some(&'"') => name.extend(characters.next()),
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => list.push(std::mem::take(&mut name)),
-            ' ' if !is_quoted => {}
-            _ if is_quoted => name.push(character),
-            // A word without quotes is read in lower case.
-            _ => name.extend(character.to_lowercase()),
-        }
-    }
-    list.push(name);
-    list.iter().map(|name| literal(name)).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_search_path_is_taken_apart() {
-        assert_eq!(list("\"$user\", public"), "'$user', 'public'");
-        assert_eq!(list("Shop, \"A \"\"b\"\", c\""), "'shop', 'A \"b\", c'");
-        assert_eq!(list(""), "''");
-    }
 
     #[test]
     fn a_literal_is_one() {

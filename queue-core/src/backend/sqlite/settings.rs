@@ -8,15 +8,14 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::settings::SessionSettings;
 
-/// The pragmas that take effect inside a transaction, and that every later one would find. (`foreign_keys`, `synchronous` and
-/// `journal_mode` cannot be changed there.)
-const PRAGMAS: [&str; 5] =
-    ["query_only", "ignore_check_constraints", "recursive_triggers", "reverse_unordered_selects", "read_uncommitted"];
+/// The pragmas that take effect inside a transaction, and that change what a later one writes. (`foreign_keys`, `synchronous` and
+/// `journal_mode` cannot be changed there.) To read one has its statement prepared anew each time.
+const PRAGMAS: [&str; 3] = ["query_only", "ignore_check_constraints", "recursive_triggers"];
 
 /// The pragmas' values, and how long is waited for a lock.
 #[derive(Default)]
 pub struct SqliteSettings {
-    pragmas: Vec<(&'static str, i64)>,
+    pragmas: Option<[i64; PRAGMAS.len()]>,
     busy_timeout: Option<i64>,
 }
 
@@ -26,19 +25,17 @@ impl SessionSettings for SqliteConnection {
     const SETTINGS_ROLL_BACK: bool = false;
 
     fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
-        let mut pragmas = Vec::new();
-        for name in PRAGMAS {
-            pragmas.push((name, read(self, name)?));
-        }
         let busy_timeout = super::pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        Ok(SqliteSettings { pragmas, busy_timeout: Some(busy_timeout) })
+        Ok(SqliteSettings { pragmas: Some(read_all(self)?), busy_timeout: Some(busy_timeout) })
     }
 
     fn put_settings_back(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        for (name, value) in &settings.pragmas {
-            // To set one has every statement prepared anew.
-            if read(self, name)? != *value {
-                self.batch_execute(&format!("PRAGMA {name} = {value}"))?;
+        if let Some(pragmas) = settings.pragmas {
+            for ((found, value), name) in read_all(self)?.into_iter().zip(pragmas).zip(PRAGMAS) {
+                // To set one has every statement prepared anew.
+                if found != value {
+                    self.batch_execute(&format!("PRAGMA {name} = {value}"))?;
+                }
             }
         }
         if let Some(busy_timeout) = settings.busy_timeout {
@@ -48,10 +45,10 @@ impl SessionSettings for SqliteConnection {
     }
 
     fn has_other_settings(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        for (name, value) in &settings.pragmas {
-            if read(self, name)? != *value {
-                return Ok(true);
-            }
+        if let Some(pragmas) = settings.pragmas
+            && read_all(self)? != pragmas
+        {
+            return Ok(true);
         }
         // It is no statement's result.
         if let Some(busy_timeout) = settings.busy_timeout {
@@ -73,28 +70,28 @@ impl SessionSettings for SqliteConnection {
     }
 }
 
-fn read(connection: &mut SqliteConnection, name: &'static str) -> QueryResult<i64> {
-    ReadPragma(name).get_result(connection)
+fn read_all(connection: &mut SqliteConnection) -> QueryResult<[i64; PRAGMAS.len()]> {
+    Ok([
+        ReadPragma::<0>.get_result(connection)?,
+        ReadPragma::<1>.get_result(connection)?,
+        ReadPragma::<2>.get_result(connection)?,
+    ])
 }
 
-/// A pragma as a statement that is prepared once.
-struct ReadPragma(&'static str);
+/// One of the pragmas as a statement that is prepared once.
+#[derive(QueryId)]
+struct ReadPragma<const PLACE: usize>;
 
-impl QueryFragment<Sqlite> for ReadPragma {
+impl<const PLACE: usize> QueryFragment<Sqlite> for ReadPragma<PLACE> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         out.push_sql("PRAGMA ");
-        out.push_sql(self.0);
+        out.push_sql(PRAGMAS[PLACE]);
         Ok(())
     }
 }
 
-impl Query for ReadPragma {
+impl<const PLACE: usize> Query for ReadPragma<PLACE> {
     type SqlType = BigInt;
 }
 
-impl QueryId for ReadPragma {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<C> RunQueryDsl<C> for ReadPragma {}
+impl<C, const PLACE: usize> RunQueryDsl<C> for ReadPragma<PLACE> {}
