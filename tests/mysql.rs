@@ -23,5 +23,7 @@ mod rerun_only;
 mod rights;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/turn_holder.rs"]
+mod turn_holder;
 #[path = "only/upsert_mysql.rs"]
 mod upsert;

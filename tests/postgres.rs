@@ -35,5 +35,7 @@ mod rights_postgres;
 mod seen_by_operators;
 #[path = "only/stuck.rs"]
 mod stuck;
+#[path = "only/turn_holder.rs"]
+mod turn_holder;
 #[path = "only/upsert.rs"]
 mod upsert;

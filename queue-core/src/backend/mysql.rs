@@ -277,6 +277,13 @@ impl QueueConnection for MysqlConnection {
         Ok(query.get_result::<Answer>(self)?.answer == Some(1))
     }
 
+    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
+        let (schema, queue) = exclusion_of(target);
+        let query = format!("SELECT CAST(NULLIF(IS_USED_LOCK({EXCLUSION}), CONNECTION_ID()) AS SIGNED) AS answer");
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        Ok(query.get_result::<Answer>(self)?.answer.map(|session| format!("the connection {session}")))
+    }
+
     fn end_exclusion(&mut self, target: &Target) -> QueryResult<()> {
         let (schema, queue) = exclusion_of(target);
         let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");

@@ -326,10 +326,29 @@ impl QueueConnection for PgConnection {
         let locked: Answer = diesel::sql_query(
             "SELECT pg_catalog.pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
         )
-        .bind::<Integer, _>(fingerprint(&format!("queueable\n{}", target.columns.status)) as i32)
+        .bind::<Integer, _>(exclusion_of(target) as i32)
         .bind::<Text, _>(target.table.to_string())
         .get_result(self)?;
         Ok(locked.excluded)
+    }
+
+    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
+        #[derive(QueryableByName)]
+        struct Holder {
+            #[diesel(sql_type = Text)]
+            session: String,
+        }
+        let holders: Vec<Holder> = diesel::sql_query(
+            "SELECT pg_catalog.concat('the session with the pid ', l.pid, ' (', COALESCE(a.application_name, ''), ')') AS session \
+             FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_catalog.pg_backend_pid() \
+             AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) \
+             AND l.classid = CAST($1 AS oid) AND l.objid = CAST(CAST($2 AS regclass) AS oid)",
+        )
+        .bind::<Text, _>((exclusion_of(target) as u32).to_string())
+        .bind::<Text, _>(target.table.to_string())
+        .load(self)?;
+        Ok(holders.into_iter().next().map(|holder| holder.session))
     }
 
     fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {

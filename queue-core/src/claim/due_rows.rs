@@ -8,6 +8,7 @@ use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::refused_rows::{Lookout, RefusedRows};
 use super::row_backoff::RowBackoff;
+use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Entity;
 use crate::error::Error;
@@ -20,6 +21,7 @@ pub(crate) struct DueRows<K> {
     pub(crate) refused_rows: RefusedRows<K>,
     pub(crate) kept_rows: KeptRows,
     pub(crate) low_water: LowWater,
+    turn_holder: TurnHolder,
     /// The stages that are served, if not all.
     stages: Option<Vec<&'static str>>,
 }
@@ -48,6 +50,7 @@ impl<K: Clone> DueRows<K> {
             refused_rows: RefusedRows::new(),
             kept_rows: KeptRows::new(),
             low_water: LowWater::of::<Q, C>(),
+            turn_holder: TurnHolder::new(),
             stages: None,
         }
     }
@@ -108,10 +111,14 @@ impl<K: Clone> DueRows<K> {
         C: QueueConnection,
         Q: QueueOn<C> + Entity<Key = K>,
     {
-        if self.refused_rows.are_any() {
-            return self.refused_rows.probe_due::<Q, C>(connection, self.stages(), thorough);
+        let due_in = match self.refused_rows.are_any() {
+            true => self.refused_rows.probe_due::<Q, C>(connection, self.stages(), thorough)?,
+            false => self.low_water.probe_due::<Q, C>(connection, self.stages(), thorough)?,
+        };
+        if due_in == Some(Duration::ZERO) {
+            self.turn_holder.look::<Q, C>(connection, self.stages())?;
         }
-        self.low_water.probe_due::<Q, C>(connection, self.stages(), thorough)
+        Ok(due_in)
     }
 
     /// Probes, while workers are at it, whether their claims walk over what was settled long ago.

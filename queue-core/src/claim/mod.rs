@@ -11,6 +11,7 @@ mod prefetch_keys;
 mod prefetch_rows;
 mod refused_rows;
 mod row_backoff;
+mod turn_holder;
 mod update_then_select;
 
 pub use self::by_key::{claim_one, claim_some};

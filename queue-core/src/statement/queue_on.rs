@@ -201,6 +201,9 @@ pub trait QueueOn<C: QueueConnection>: Entity + Selectable<C::Backend> + 'static
     /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
     fn exclude(connection: &mut C) -> QueryResult<bool>;
 
+    /// The session that has the lock of an exclusive queue, if it is another one.
+    fn exclusion_holder(connection: &mut C) -> QueryResult<Option<String>>;
+
     /// Gives the lock back after the end of the transaction.
     fn end_exclusion(connection: &mut C) -> QueryResult<()>;
 
@@ -486,6 +489,10 @@ where
 
     fn exclude(connection: &mut C) -> QueryResult<bool> {
         Ok(!Q::Queue::OPTIONS.exclusive || connection.try_exclude(&Self::target()?)?)
+    }
+
+    fn exclusion_holder(connection: &mut C) -> QueryResult<Option<String>> {
+        if Q::Queue::OPTIONS.exclusive { connection.exclusion_holder(&Self::target()?) } else { Ok(None) }
     }
 
     fn end_exclusion(connection: &mut C) -> QueryResult<()> {

@@ -97,6 +97,12 @@ pub enum Explanation {
     },
     /// The entity is worked one message after the other, and it is another's turn.
     BehindHead,
+    /// The entity is worked one message after the other, it is this one's turn, and a session that works none of the rows has the
+    /// lock with which workers take turns.
+    TurnHeld {
+        /// The session, as the server's list of sessions names it.
+        session: String,
+    },
     /// The row is due, and the database refuses to write on it: by a constraint that it violates, or by a trigger. A worker tries
     /// it again after pauses that grow to an hour.
     Refused {
@@ -137,6 +143,7 @@ impl fmt::Display for Explanation {
             }
             Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
+            Explanation::TurnHeld { session } => write!(f, "{session} holds the lock with which the queue takes turns"),
             Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
             Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
@@ -175,7 +182,9 @@ where
         if is_behind_head::<Q, C>(connection, key)? {
             return Ok(Explanation::BehindHead);
         }
-        hindrance::<Q, C>(connection, key)
+        let found = hindrance::<Q, C>(connection, key)?;
+        let holder = if found == Explanation::Due { Q::exclusion_holder(connection)? } else { None };
+        Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
 }
 

@@ -1,0 +1,79 @@
+//! Who keeps an exclusive queue from going on: anybody who may connect to the database can take the lock with which the queue
+//! works one message at a time, and keep it.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+
+use crate::backend::QueueConnection;
+use crate::entity::QueueTable;
+use crate::lock::unpoisoned;
+use crate::statement::QueueOn;
+
+/// How long it is from one look to the next: a worker has the lock for a moment without a row of its own.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// How long it is from one line in the log to the next.
+const TOLD: Duration = Duration::from_secs(60);
+
+/// The session that has the lock of one queue, as far as it is known.
+pub(crate) struct TurnHolder(Mutex<State>);
+
+struct State {
+    next_look: Instant,
+    /// Who had the lock at the last look, and which row was first in line.
+    seen: Option<(String, String)>,
+}
+
+impl TurnHolder {
+    pub(crate) fn new() -> Self {
+        TurnHolder(Mutex::new(State { next_look: Instant::now() + PERIOD, seen: None }))
+    }
+
+    /// Looks who has the lock of a queue whose first row is due, and logs a warning if that is nobody who works the row.
+    pub(crate) fn look<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        let now = Instant::now();
+        {
+            let mut state = unpoisoned(self.0.lock());
+            if !Q::Queue::OPTIONS.exclusive || now < state.next_look {
+                return Ok(());
+            }
+            state.next_look = now + PERIOD;
+        }
+        let found = idle_holder::<Q, C>(connection, stages)?;
+        let mut state = unpoisoned(self.0.lock());
+        if let (Some((session, _)), true) = (&found, found == state.seen) {
+            tracing::warn!(
+                entity = Q::ENTITY,
+                "nothing is worked: the lock with which the queue works one message at a time is held by {session}, \
+                 which works none of its rows"
+            );
+            state.next_look = now + TOLD;
+        }
+        state.seen = found;
+        Ok(())
+    }
+}
+
+/// The session that has the lock while nobody works the row whose turn it is, and that row.
+fn idle_holder<Q, C>(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<(String, String)>>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let Some(session) = Q::exclusion_holder(connection)? else { return Ok(None) };
+    let Some(head) = Q::head(connection, stages)? else { return Ok(None) };
+    if Q::another_is_leased(connection, None)? {
+        return Ok(None);
+    }
+    connection.begin()?;
+    let free = Q::recall_unless_locked(connection, head.value());
+    C::TransactionManager::rollback_transaction(connection)?;
+    Ok(free?.map(|_| (session, head.text().to_string())))
+}

@@ -1,0 +1,71 @@
+//! A session of somebody else's that has the lock with which an exclusive queue takes turns. SQLite has no such lock.
+
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::backend::QueueConnection;
+use queueable::statement::QueueOn;
+use queueable::{Explanation, Message, Migrations, Outcome, Queueable, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, payments};
+
+/// Payments that are worked one after the other.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = turn_queue, exclusive)]
+#[expect(dead_code, reason = "it is decoded, not read")]
+struct InTurn {
+    id: i64,
+}
+
+fn in_turn_bank() -> Bank {
+    let bank = Bank::before_the_queue();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<InTurn>()).unwrap();
+    bank
+}
+
+fn explained(bank: &Bank, id: i64) -> Explanation {
+    InTurn::explain(&mut bank.connect(), &id).unwrap()
+}
+
+#[test]
+fn whoever_keeps_the_queue_from_going_on_is_named() {
+    let bank = in_turn_bank();
+    let ids = bank.enqueue([1, 2]);
+    assert_eq!(explained(&bank, ids[0]), Explanation::Due);
+    let mut foreign = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut foreign).unwrap();
+    assert!(<InTurn as QueueOn<Conn>>::exclude(&mut foreign).unwrap());
+    let session = foreign.session_id().unwrap().unwrap().to_string();
+    let explanation = explained(&bank, ids[0]);
+    assert!(matches!(explanation, Explanation::TurnHeld { .. }), "{explanation:?}");
+    assert!(explanation.to_string().contains(&session), "{explanation}, {session}");
+    // Whose turn it is not waits for that.
+    assert_eq!(explained(&bank, ids[1]), Explanation::BehindHead);
+    AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
+    <InTurn as QueueOn<Conn>>::end_exclusion(&mut foreign).unwrap();
+    assert_eq!(explained(&bank, ids[0]), Explanation::Due);
+}
+
+#[test]
+fn a_worker_that_works_the_row_is_no_such_holder() {
+    let bank = in_turn_bank();
+    let ids = bank.enqueue([1]);
+    let (entered, waits) = std::sync::mpsc::channel();
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let handler = move |_: &InTurn, _: &mut Message<'_, Conn>| {
+        entered.send(()).unwrap();
+        let _ = gate.lock().unwrap().recv();
+        Ok(Outcome::Done)
+    };
+    let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
+    waits.recv().unwrap();
+    assert_eq!(explained(&bank, ids[0]), Explanation::Held { since: None });
+    drop(open);
+    handle.shutdown(Duration::from_secs(60));
+    assert_eq!(bank.state(ids[0]).status, Status::Success);
+}
