@@ -121,7 +121,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         let batch = claimed.map_err(|error| self.has_no_claim(holder, log, &error));
         drop(writing);
         let batch = batch?;
-        self.size.has_claimed(limit, batch.rows());
+        // Rows that were picked one by one tell nothing of how many are due, nor does one that is refused and was taken alone.
+        if rows.only.is_none() && batch.unwritable.is_empty() {
+            self.size.has_claimed(limit, batch.rows());
+        }
         if claim.at_once {
             self.is_refused(batch.refuses_one_statement);
         }
