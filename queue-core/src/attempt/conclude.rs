@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 
 use super::conclusion::Conclusion;
 use super::in_transaction::in_transaction;
-use super::plan::{Remainder, UnsettledRow};
+use super::plan::{InDoubt, Remainder, UnsettledRow};
 use super::refusal::{is_refusal, kept_or_overtaken, note_refusal};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::fault::{fail_point, planted};
@@ -45,9 +45,7 @@ where
             let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
             return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
         }
-        Remainder::FindOut(settled, reached, _) => {
-            return find_out::<Q, C>(connection, key, fence, *settled, *reached);
-        }
+        Remainder::FindOut(in_doubt) => return find_out::<Q, C>(connection, key, fence, in_doubt),
     };
     match done {
         Ok((1, conclusion)) => Ok(conclusion),
@@ -69,13 +67,13 @@ pub(crate) fn find_out<Q, C>(
     connection: &mut C,
     key: &Q::Key,
     fence: Fence,
-    settled: Settlement,
-    reached: Option<Fence>,
+    in_doubt: &InDoubt,
 ) -> QueryResult<Conclusion>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
+    let InDoubt { settled, reached, .. } = *in_doubt;
     // Under the lock: the lost session may still be about to commit.
     let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
     Ok(match now {

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
-use super::plan::{Attempt, Ending, Remainder, is_interruption};
+use super::plan::{Attempt, Ending, InDoubt, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use super::tell_failed::tell_failed;
@@ -165,7 +165,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 Settlement::Deleted => None,
                 _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
             };
-            return Remainder::FindOut(settled, reached, error.to_string());
+            let (cause, change) = (error.to_string(), Some(change.clone()));
+            return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, change }));
         }
         // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
         // after a panic in one, and releases that instead of committing ours.

@@ -68,6 +68,17 @@ pub(crate) struct UnsettledRow<K> {
     pub(crate) details: Details,
 }
 
+/// A new state of a row of which nobody knows whether it is committed.
+pub(crate) struct InDoubt {
+    pub(crate) settled: Settlement,
+    /// The state. `None`: the row was removed.
+    pub(crate) reached: Option<Fence>,
+    /// What was said instead of the answer to COMMIT.
+    pub(crate) cause: String,
+    /// What is told of the row if it is committed. `None`: whoever asks tells.
+    pub(crate) change: Option<Change>,
+}
+
 /// What is left to do for a row whose transaction is gone.
 pub(crate) enum Remainder {
     /// A conflict or a lost connection: nobody's fault, no try is used.
@@ -76,8 +87,8 @@ pub(crate) enum Remainder {
     Record(Settlement, Box<Change>),
     /// The same for a row that its group has reserved, so that it is not due.
     RecordReserved(Settlement, Box<Change>),
-    /// The answer to COMMIT was lost: find out whether the row reached this state (`None`: it was removed).
-    FindOut(Settlement, Option<Fence>, String),
+    /// The answer to COMMIT was lost: find out whether the row reached its new state.
+    FindOut(Box<InDoubt>),
     /// The poller shut down: leave the row as it was.
     Leave,
 }

@@ -134,8 +134,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             match concluded {
                 Ok(Conclusion::Settled(settled)) => {
                     self.due_rows.is_written(key);
-                    if let Remainder::Record(_, change) | Remainder::RecordReserved(_, change) = &remainder {
-                        tell_failed::<Q>(key, change);
+                    match &remainder {
+                        Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
+                            tell_failed::<Q>(key, change);
+                        }
+                        Remainder::FindOut(in_doubt) => {
+                            in_doubt.change.iter().for_each(|change| tell_failed::<Q>(key, change))
+                        }
+                        Remainder::Postpone(_) | Remainder::Leave => {}
                     }
                     tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
                     return Turn::Settled(settled);
@@ -180,7 +186,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         row: &UnsettledRow<Q::Key>,
         remainder: Remainder,
     ) -> (Remainder, Duration) {
-        if let Remainder::Postpone(cause) | Remainder::FindOut(_, _, cause) = &remainder {
+        let interruption = match &remainder {
+            Remainder::Postpone(cause) => Some(cause),
+            Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
+            _ => None,
+        };
+        if let Some(cause) = interruption {
             log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
         }
         let Remainder::Postpone(cause) = remainder else {

@@ -12,7 +12,7 @@ use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    CONCLUSIONS, ErasedRow, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
+    CONCLUSIONS, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
     tell_failed,
 };
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
@@ -306,7 +306,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     ) {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
-            let remainder = Remainder::FindOut(row.settled, row.reached(&options), cause);
+            let reached = row.reached(&options);
+            let remainder =
+                Remainder::FindOut(Box::new(InDoubt { settled: row.settled, reached, cause, change: None }));
             matches!(self.runner.conclude(holder, log, row.unsettled(), remainder), Turn::Settled(_))
         });
         if committed {
@@ -319,7 +321,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
 /// Why a group ended at its culprit.
 fn why_ended(remainder: &Remainder) -> String {
     match remainder {
-        Remainder::Postpone(cause) | Remainder::FindOut(_, _, cause) => cause.clone(),
+        Remainder::Postpone(cause) => cause.clone(),
+        Remainder::FindOut(in_doubt) => in_doubt.cause.clone(),
         Remainder::Leave => "the poller took the transaction away".to_owned(),
         Remainder::Record(..) | Remainder::RecordReserved(..) => {
             "a handler has ended its group's transaction".to_owned()

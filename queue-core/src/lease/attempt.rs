@@ -329,12 +329,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 Ok(Written::Failed(settled, *change))
             }
             Err(Remainder::Leave) => Ok(Written::Revoked),
-            Err(Remainder::FindOut(settled, reached, cause)) => {
+            Err(Remainder::FindOut(in_doubt)) => {
                 let session = holder.session()?;
-                Ok(match find_out::<Q, C>(session, &held.key, held.fence, settled, reached)? {
-                    Conclusion::Settled(settled) => Written::Settled(settled),
+                Ok(match find_out::<Q, C>(session, &held.key, held.fence, &in_doubt)? {
+                    Conclusion::Settled(settled) => {
+                        in_doubt.change.iter().for_each(|change| tell_failed::<Q>(&held.key, change));
+                        Written::Settled(settled)
+                    }
                     Conclusion::Overtaken => Written::Overtaken,
-                    Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => Written::NotYet(cause),
+                    Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => {
+                        Written::NotYet(in_doubt.cause)
+                    }
                 })
             }
         }
