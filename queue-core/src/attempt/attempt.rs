@@ -17,7 +17,7 @@ use super::end::is_failure;
 use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
-use crate::claim::{ClaimedAs, KeptRows};
+use crate::claim::{ClaimedAs, KeptRows, RowInHand};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
@@ -41,6 +41,8 @@ pub(crate) enum End<K> {
     GivenUp,
     /// The row's new state is committed.
     Settled(RowKey<K>, Settlement),
+    /// Another worker of this process has the row in hand, although it could be claimed.
+    InOtherHands(RowKey<K>),
     /// The row has come back as it was when its last attempt began, and had come back so many times before.
     Returned(Box<UnsettledRow<K>>, u32),
     /// The message's transaction is gone; the rest is to be done in another one.
@@ -74,6 +76,14 @@ where
         plan.slot.leave();
         return Attempted { end: End::Idle, session_is_sound: false };
     }
+    let in_hand = match plan.rows_in_hand.map(|rows| rows.take(&key)) {
+        Some(None) => {
+            plan.slot.leave();
+            let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
+            return Attempted { end: End::InOtherHands(key), session_is_sound };
+        }
+        in_hand => in_hand.flatten(),
+    };
     let claimed_as = claimed_as(plan, &key, &message);
     if let Some(times) = claimed_as.and_then(|(rows, claimed)| rows.take_returned(claimed)) {
         plan.slot.leave();
@@ -92,7 +102,7 @@ where
     plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone() }));
     let UnsettledRow { key, details, .. } = &unsettled;
     let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint };
-    let (result, session_is_sound) = settle_claimed(session, plan, row, message);
+    let (result, session_is_sound) = settle_claimed(session, plan, row, message, in_hand);
     let given_up = plan.slot.leave();
     let end = match result {
         _ if given_up => End::GivenUp,
@@ -124,14 +134,17 @@ pub(crate) fn settle_claimed<Q, C>(
     plan: &Plan<'_, Q, C>,
     row: LockedRow<'_, Q::Key>,
     message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+    in_hand: Option<RowInHand<'_>>,
 ) -> (Result<Settlement, Remainder>, bool)
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mut attempt = Attempt { session, plan, row, session_is_sound: true, finish: None };
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true, finish: None, in_hand };
     let result = attempt.run(message);
-    let session_is_sound = attempt.session_is_sound
+    let session_is_sound = attempt.session_is_sound;
+    drop(attempt);
+    let session_is_sound = session_is_sound
         && match &result {
             Ok(_) => true,
             // After a conflict the session is as good as before; after a lost connection the rollback fails.
@@ -156,6 +169,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settlement, Remainder> {
         let (mut settled, mut change) = self.handle_and_decide(message)?;
+        // Once it is settled, the row may be due for anybody.
+        self.in_hand = None;
         if let Some(ending) = self.finish.take() {
             match self.finish_at_once(&ending, settled, &change)? {
                 Ok(settled) => return Ok(settled),

@@ -7,7 +7,7 @@ use diesel::result::Error as DieselError;
 use super::settle_rules::SettleRules;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows};
+use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, RowInHand, RowsInHand};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
@@ -51,6 +51,8 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
     /// The rows that were written lately. A lease has been asked for them already.
     pub(crate) kept_rows: Option<&'a KeptRows>,
+    /// The rows that this process's workers have in hand, where the attempt claims its row.
+    pub(crate) rows_in_hand: Option<&'a RowsInHand>,
 }
 
 /// The row that an attempt holds.
@@ -118,6 +120,8 @@ pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session_is_sound: bool,
     /// What settles the message, if it is to end in one round trip.
     pub(crate) finish: Option<Ending>,
+    /// Until the handler has returned.
+    pub(crate) in_hand: Option<RowInHand<'a>>,
 }
 
 pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;

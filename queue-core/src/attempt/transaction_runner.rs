@@ -83,6 +83,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             prefetched_keys: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
             prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
             kept_rows: Some(&self.due_rows.kept_rows),
+            rows_in_hand: Some(&self.due_rows.rows_in_hand),
         }
     }
 
@@ -283,6 +284,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 self.due_rows.is_written(&key);
                 Turn::Settled(settled)
             }
+            End::InOtherHands(key) => {
+                // Its handler has ended its transaction. It is passed over until that handler has returned.
+                self.prefetched_keys.forget();
+                self.prefetched_rows.forget();
+                self.due_rows.row_backoff.skip_for_a_while(&key);
+                Turn::Interrupted
+            }
             End::Returned(row, times) => {
                 self.prefetched_keys.forget();
                 self.prefetched_rows.forget();
@@ -368,6 +376,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
         let HeldRow::<Q> { mut row } = *row.downcast()?;
         row.fence = self.unmarked(holder, slot, log, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
+        self.due_rows.rows_in_hand.give_up(&row.key);
         let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.timeout(), &row.details);
         Ok(self.conclude(holder, log, row, remainder))
     }

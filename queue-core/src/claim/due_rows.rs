@@ -8,6 +8,7 @@ use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::refused_rows::{Lookout, RefusedRows};
 use super::row_backoff::RowBackoff;
+use super::rows_in_hand::RowsInHand;
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Entity;
@@ -20,6 +21,7 @@ pub(crate) struct DueRows<K> {
     pub(crate) row_backoff: RowBackoff<K>,
     pub(crate) refused_rows: RefusedRows<K>,
     pub(crate) kept_rows: KeptRows,
+    pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
     turn_holder: TurnHolder,
     /// The stages that are served, if not all.
@@ -49,6 +51,7 @@ impl<K: Clone> DueRows<K> {
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(),
             kept_rows: KeptRows::new(),
+            rows_in_hand: RowsInHand::new(),
             low_water: LowWater::of::<Q, C>(),
             turn_holder: TurnHolder::new(),
             stages: None,

@@ -11,6 +11,7 @@ mod prefetch_keys;
 mod prefetch_rows;
 mod refused_rows;
 mod row_backoff;
+mod rows_in_hand;
 mod turn_holder;
 mod update_then_select;
 
@@ -24,4 +25,5 @@ pub(crate) use self::low_water::PROBE_INTERVAL;
 pub(crate) use self::prefetch_keys::PrefetchedKeys;
 pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};
 pub(crate) use self::refused_rows::RefusedRows;
+pub(crate) use self::rows_in_hand::{RowInHand, RowsInHand};
 pub(crate) use self::update_then_select::update_then_select;

@@ -309,11 +309,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             prefetched_keys: None,
             prefetched_rows: None,
             kept_rows: None,
+            rows_in_hand: None,
         };
         let LeasedRow { key, fence, before, tries, details, .. } = &**held;
         let (fence, before, tries) = (*fence, *before, *tries);
         let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
-        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message));
+        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message), None);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             holder.close();
