@@ -41,6 +41,8 @@ pub(crate) enum End<K> {
     GivenUp,
     /// The row's new state is committed.
     Settled(RowKey<K>, Settlement),
+    /// The same, and the row, which was due at that time, has come back so many times.
+    SettledInVain(RowKey<K>, Settlement, Option<Instant>, u32),
     /// Another worker of this process has the row in hand, although it could be claimed.
     InOtherHands(RowKey<K>),
     /// The row has come back as it was when its last attempt began, and had come back so many times before.
@@ -106,12 +108,10 @@ where
     let given_up = plan.slot.leave();
     let end = match result {
         _ if given_up => End::GivenUp,
-        Ok(settled) => {
-            if let Some((rows, claimed)) = claimed_as {
-                rows.is_written(claimed);
-            }
-            End::Settled(unsettled.key, settled)
-        }
+        Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
+            0 => End::Settled(unsettled.key, settled),
+            times => End::SettledInVain(unsettled.key, settled, due, times),
+        },
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
     };
     Attempted { end, session_is_sound }

@@ -284,6 +284,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 self.due_rows.is_written(&key);
                 Turn::Settled(settled)
             }
+            End::SettledInVain(key, settled, due, times) => {
+                self.due_rows.row_backoff.end(&key);
+                // If it does not come back this time, it is found not to be due when it is tried again.
+                self.due_rows.refused_rows.refuse::<Q>(&key, due, times);
+                Turn::Settled(settled)
+            }
             End::InOtherHands(key) => {
                 // Its handler has ended its transaction. It is passed over until that handler has returned.
                 self.prefetched_keys.forget();

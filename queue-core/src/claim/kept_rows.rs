@@ -49,12 +49,13 @@ impl KeptRows {
         ClaimedAs(self.hasher.hash_one((key.text(), status, next_attempt_time, try_count, last_attempt_time)))
     }
 
-    /// The new state of a row is committed that was claimed in this one: its attempt has ended, or it is under a lease.
-    pub(crate) fn is_written(&self, claimed: ClaimedAs) {
+    /// The new state of a row is committed that was claimed in this one: its attempt has ended, or it is under a lease. Returns
+    /// how often the row has come back: another worker may know more by now.
+    pub(crate) fn is_written(&self, claimed: ClaimedAs) -> u32 {
         let mut written = unpoisoned(self.written.lock());
         if let Some(row) = written.rows.get_mut(&claimed) {
             row.is_written = true;
-            return;
+            return row.times;
         }
         if written.order.len() >= REMEMBERED
             && let Some(oldest) = written.order.pop_front()
@@ -63,6 +64,7 @@ impl KeptRows {
         }
         written.order.push_back(claimed);
         written.rows.insert(claimed, WrittenRow { is_written: true, times: 0 });
+        0
     }
 
     /// Whether a claimed row has come back as it was.
@@ -105,7 +107,7 @@ mod tests {
         let claimed = kept.claimed_as(&RowKey::new(1, "1"), &due(7));
         assert_eq!(kept.take_returned(claimed), None);
         for times in 0..3 {
-            kept.is_written(claimed);
+            assert_eq!(kept.is_written(claimed), times);
             assert!(kept.has_returned(claimed));
             assert_eq!(kept.take_returned(claimed), Some(times));
             assert!(!kept.has_returned(claimed));
@@ -128,7 +130,7 @@ mod tests {
     fn as_many_rows_are_remembered_as_there_is_room_for() {
         let kept = KeptRows::new();
         let claimed = |number: usize| kept.claimed_as(&RowKey::new(number, number.to_string()), &due(7));
-        (0..=REMEMBERED).for_each(|number| kept.is_written(claimed(number)));
+        (0..=REMEMBERED).for_each(|number| assert_eq!(kept.is_written(claimed(number)), 0));
         assert!(!kept.has_returned(claimed(0)));
         assert!(kept.has_returned(claimed(1)));
         assert!(kept.has_returned(claimed(REMEMBERED)));

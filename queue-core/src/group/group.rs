@@ -88,7 +88,9 @@ where
     if let (Some(kept), GroupEnd::Settled(settled)) = (plan.kept_rows, &end) {
         // A group that was closed early has given some of its rows back.
         let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
-        claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| kept.is_written(*row));
+        claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
+            kept.is_written(*row);
+        });
     }
     let OpenGroup { begun, session_is_sound, remark, .. } = work;
     let transaction_is_over = match &end {
