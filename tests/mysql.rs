@@ -15,6 +15,8 @@ mod attempt_only;
 mod clock;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/put_back.rs"]
+mod put_back;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_mysql.rs"]

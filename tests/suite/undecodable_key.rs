@@ -176,7 +176,8 @@ macro_rules! works_leased {
         let set: fn(Poller<Conn>) -> Poller<Conn> = $set;
         let tally = set($entity::poller(database.pool(5), handler).workers(2)).run_until_idle().unwrap();
         assert_worked(&database, $table, tally);
-        assert_eq!(*handled.lock().unwrap(), 20);
+        // What a deadlock has undone is applied once more.
+        assert!(*handled.lock().unwrap() >= 20);
     }};
 }
 

@@ -26,7 +26,11 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
     let mut findings = Vec::new();
     let mut missing_columns: Vec<(String, String)> = Vec::new();
     for right in needed_rights(connection, target)? {
-        let Some(error) = refusal(connection, &right.statement)? else { continue };
+        let error = match refusal(connection, &right.statement)? {
+            Refusal::None => continue,
+            Refusal::Conflict => break,
+            Refusal::Error(error) => error,
+        };
         if C::refuses_writes(&error) {
             let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
             let mend = "connect to the primary server, or to a file that may be written".to_owned();
@@ -59,17 +63,28 @@ fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName)
     })
 }
 
-/// Why the database refuses this statement, in a transaction that is rolled back; `None` if it does not.
-fn refusal<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<Option<Error>> {
+enum Refusal {
+    None,
+    /// Somebody else's lock is in the way, which says nothing of rights, and is waited for once.
+    Conflict,
+    Error(Error),
+}
+
+/// Whether the database refuses this statement, in a transaction that is rolled back.
+fn refusal<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<Refusal> {
     let tried = connection.begin().and_then(|()| {
         let tried = connection.batch_execute(statement);
         C::TransactionManager::rollback_transaction(connection)?;
         tried
     });
     match tried {
-        Ok(()) => Ok(None),
-        Err(error) if C::refuses_writes(&error) || C::classify(&error) == ErrorClass::Other => Ok(Some(error)),
-        Err(error) => Err(error),
+        Ok(()) => Ok(Refusal::None),
+        Err(error) if C::refuses_writes(&error) => Ok(Refusal::Error(error)),
+        Err(error) => match C::classify(&error) {
+            ErrorClass::Other => Ok(Refusal::Error(error)),
+            ErrorClass::Conflict => Ok(Refusal::Conflict),
+            _ => Err(error),
+        },
     }
 }
 

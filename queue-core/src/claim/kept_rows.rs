@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
+use crate::backend::{QueueBackend, QueueConnection};
 use crate::lock::unpoisoned;
 use crate::row::{QueueState, RowKey};
 
@@ -41,6 +42,12 @@ pub(crate) struct ClaimedAs(u64);
 impl KeptRows {
     pub(crate) fn new() -> Self {
         KeptRows { hasher: RandomState::new(), written: Mutex::default() }
+    }
+
+    /// Whether the database's times tell one state of a row from the next. SQLite's are of milliseconds, within which a row may pass
+    /// through several stages.
+    pub(crate) const fn are_told_apart<C: QueueConnection>() -> bool {
+        !C::Backend::ONE_WRITER
     }
 
     /// The row with this key as it was claimed.

@@ -17,7 +17,7 @@ use crate::attempt::{
     check_table, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
 };
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::PickedRows;
+use crate::claim::{KeptRows, PickedRows};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
@@ -108,7 +108,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             can_lock: self.can_lock.load(Ordering::Relaxed),
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
-            kept_rows: &self.due_rows.kept_rows,
+            kept_rows: KeptRows::are_told_apart::<C>().then_some(&self.due_rows.kept_rows),
         };
         let writing = self.turn_to_write();
         let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
