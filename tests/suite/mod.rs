@@ -37,7 +37,7 @@ pub(crate) mod periodic;
 mod poller;
 mod pools;
 mod prefetch_keys;
-mod refused;
+pub(crate) mod refused;
 mod reports;
 pub(crate) mod rerun_on_change;
 mod restore;
