@@ -13,6 +13,8 @@ mod announced;
 mod attempt_only;
 #[path = "only/clock.rs"]
 mod clock;
+#[path = "only/committed.rs"]
+mod committed;
 #[path = "only/outage.rs"]
 mod outage;
 #[path = "only/put_back.rs"]

@@ -13,6 +13,8 @@ mod announced;
 mod attempt_only;
 #[path = "only/clock.rs"]
 mod clock;
+#[path = "only/committed.rs"]
+mod committed;
 #[path = "only/deferred.rs"]
 mod deferred;
 #[path = "only/leased_at_once.rs"]

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Mutex;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -167,39 +167,6 @@ fn a_fatal_failure_is_fatal_although_the_handlers_own_transaction_is_left_open()
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 1, None));
     assert_eq!(state.last_attempt_error_message.as_deref(), Some("for good"));
-}
-
-#[test]
-fn while_a_handler_that_has_committed_goes_on_no_other_worker_of_the_process_takes_its_row() {
-    let bank = Bank::new();
-    let ids = bank.enqueue([13, 1, 1]);
-    let (runs, (tell, told), (open, gate)) = (AtomicU32::new(0), mpsc::channel(), mpsc::channel::<()>());
-    let (runs, gate) = (Arc::new(runs), Mutex::new(gate));
-    let counted = runs.clone();
-    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        if payment.amount_cents == 13 {
-            message.connection().batch_execute("COMMIT")?;
-            // The first run alone: another one would be what must not be.
-            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-                tell.send(())?;
-                let _ = gate.lock().unwrap().recv();
-            }
-        }
-        Ok(Outcome::Done)
-    };
-    let handle = Payment::poller(bank.pool(3), handler).workers(3).start().unwrap();
-    told.recv_timeout(PATIENCE).unwrap();
-    // Whoever claims one of these has found the first row before it, which is due longer and locked by nobody.
-    let more = bank.enqueue([1; 20]);
-    handle.wake();
-    while bank.state(*more.last().unwrap()).status != Status::Success {
-        std::thread::yield_now();
-    }
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
-    drop(open);
-    let tally = handle.shutdown(PATIENCE).tally;
-    assert_eq!(runs.load(Ordering::SeqCst), 1, "{tally:?}");
-    assert_eq!((tally.succeeded, bank.state(ids[0]).try_count), (22, 1), "{tally:?}");
 }
 
 #[test]
