@@ -120,6 +120,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             Ok(true) => {
                 return Err(self.undo_all(rows, UndoReason::Alone(HAS_SET.to_owned())));
             }
+            Err(error) if is_interruption::<C>(&error) => {
+                return Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())));
+            }
             // The release says what is wrong.
             Err(_) => {}
         }

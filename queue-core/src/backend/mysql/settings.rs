@@ -33,13 +33,25 @@ pub(crate) struct Variable {
     pub(crate) value: String,
 }
 
-/// The settings as they were.
-#[derive(Default, PartialEq)]
+/// The settings as they were, and how they are asked for.
+///
+/// What the server can answer is found out when the session is opened. Within a message nothing is tried that may fail: the
+/// answer may be that a cluster has undone the transaction, and a second question would begin another one.
+#[derive(Default)]
 pub struct MysqlSettings {
+    /// `None` where no handler runs.
+    known: Option<Values>,
+    /// Whether the server has roles.
+    has_roles: bool,
+    /// Whether one statement tells if anything has changed.
+    has_fingerprint: bool,
+}
+
+#[derive(PartialEq)]
+struct Values {
     variables: Vec<(String, String)>,
     role: Option<String>,
     database: Option<String>,
-    is_known: bool,
 }
 
 impl SessionSettings for MysqlConnection {
@@ -48,31 +60,34 @@ impl SessionSettings for MysqlConnection {
     const SETTINGS_ROLL_BACK: bool = false;
 
     fn read_settings(&mut self) -> QueryResult<MysqlSettings> {
-        let settings = read(self)?;
-        // One statement tells by this text whether anything has changed. MySQL does not know all of it, and has no such blocks.
-        let _ = self.batch_execute(&format!(
-            "SET @queueable_lock_wait = @@innodb_lock_wait_timeout; SET @queueable_settings = {FINGERPRINT}"
-        ));
+        // MySQL 5.7 has no roles. MySQL of any release does not know all of the fingerprint, and compares by several statements.
+        let has_roles = self.batch_execute("SET @queueable_role = CURRENT_ROLE()").is_ok();
+        let known = Some(read(self, has_roles)?);
+        let has_fingerprint = self
+            .batch_execute(&format!(
+                "SET @queueable_lock_wait = @@innodb_lock_wait_timeout; SET @queueable_settings = {FINGERPRINT}"
+            ))
+            .is_ok();
         // Without autocommit the questions may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
-        Ok(settings)
+        Ok(MysqlSettings { known, has_roles, has_fingerprint })
     }
 
     fn put_settings_back(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
-        if !settings.is_known || !self.has_other_settings(settings)? {
+        let Some(known) = &settings.known else { return Ok(true) };
+        if !self.has_other_settings(settings)? {
             return Ok(true);
         }
-        let found = read(self)?;
-        if found.database != settings.database {
-            let Some(database) = &settings.database else { return Ok(false) };
+        let found = read(self, settings.has_roles)?;
+        if found.database != known.database {
+            let Some(database) = &known.database else { return Ok(false) };
             self.batch_execute(&format!("USE `{}`", database.replace('`', "``")))?;
         }
-        if found.role != settings.role {
-            let role =
-                settings.role.as_deref().map_or("NONE".to_owned(), |role| format!("`{}`", role.replace('`', "``")));
+        if found.role != known.role {
+            let role = known.role.as_deref().map_or("NONE".to_owned(), |role| format!("`{}`", role.replace('`', "``")));
             self.batch_execute(&format!("SET ROLE {role}"))?;
         }
-        for (name, value) in &settings.variables {
+        for (name, value) in &known.variables {
             if !found.variables.contains(&(name.clone(), value.clone())) {
                 self.batch_execute(&format!("SET SESSION {name} = {}", literal(value)))?;
             }
@@ -81,19 +96,17 @@ impl SessionSettings for MysqlConnection {
             "SET SESSION innodb_lock_wait_timeout = COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout)",
         )?;
         // What was prepared in another database is run there whenever it is run, and what a handler runs is kept by its text.
-        Ok(found.database == settings.database && read(self)? == *settings)
+        Ok(found.database == known.database && read(self, settings.has_roles)? == *known)
     }
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
-        if !settings.is_known {
-            return Ok(false);
+        let Some(known) = &settings.known else { return Ok(false) };
+        if !settings.has_fingerprint {
+            return Ok(read(self, settings.has_roles)? != *known);
         }
+        // A handler may have set `sql_select_limit` to 0.
         let same = format!("CAST({FINGERPRINT} <=> @queueable_settings AS SIGNED)");
-        match diesel::select(diesel::dsl::sql::<BigInt>(&same)).get_result::<i64>(self) {
-            Ok(same) => Ok(same != 1),
-            // MySQL does not know all of these.
-            Err(_) => Ok(read(self)? != *settings),
-        }
+        Ok(diesel::select(diesel::dsl::sql::<BigInt>(&same)).limit(1).get_result::<i64>(self)? != 1)
     }
 
     fn end_handler(
@@ -102,24 +115,29 @@ impl SessionSettings for MysqlConnection {
         then: Option<&'static str>,
         settings: &MysqlSettings,
     ) -> QueryResult<bool> {
-        self.control(end)?;
+        // The end comes last: it fails if the transaction is no longer the one in which the handler wrote.
         let is_as_it_was = self.put_settings_back(settings)?;
+        self.control(end)?;
         then.map_or(Ok(()), |then| self.control(then))?;
         Ok(is_as_it_was)
     }
 }
 
-fn read(connection: &mut MysqlConnection) -> QueryResult<MysqlSettings> {
+fn read(connection: &mut MysqlConnection, has_roles: bool) -> QueryResult<Values> {
     let variables: Vec<Variable> =
         diesel::sql_query(format!("SHOW SESSION VARIABLES WHERE Variable_name IN ({VARIABLES})")).load(connection)?;
-    let database = diesel::select(diesel::dsl::sql::<Nullable<Text>>("DATABASE()")).get_result(connection)?;
-    // MySQL 5.7 has no roles, and MySQL 8 writes them in a way of its own.
-    let role = diesel::select(diesel::dsl::sql::<Nullable<Text>>("CURRENT_ROLE()"))
-        .get_result::<Option<String>>(connection)
-        .unwrap_or_default()
-        .filter(|role| role != "NONE");
+    let database = diesel::select(diesel::dsl::sql::<Nullable<Text>>("DATABASE()")).limit(1).get_result(connection)?;
+    let role = match has_roles {
+        true => {
+            let role: Option<String> =
+                diesel::select(diesel::dsl::sql::<Nullable<Text>>("CURRENT_ROLE()")).limit(1).get_result(connection)?;
+            // In the words of MySQL 8.
+            role.filter(|role| role != "NONE")
+        }
+        false => None,
+    };
     let variables = variables.into_iter().map(|Variable { name, value }| (name, value)).collect();
-    Ok(MysqlSettings { variables, role, database, is_known: true })
+    Ok(Values { variables, role, database })
 }
 
 /// A value as `SET` takes it: a number or a switch bare, anything else as a text.
