@@ -6,7 +6,8 @@ use diesel::result::QueryResult;
 
 use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
-use super::refused_rows::{Lookout, RefusedRows};
+use super::refused_rows::RefusedRows;
+use super::refused_state::Lookout;
 use super::row_backoff::RowBackoff;
 use super::rows_in_hand::RowsInHand;
 use super::turn_holder::TurnHolder;

@@ -10,6 +10,7 @@ mod low_water;
 mod prefetch_keys;
 mod prefetch_rows;
 mod refused_rows;
+mod refused_state;
 mod row_backoff;
 mod rows_in_hand;
 mod turn_holder;

@@ -10,146 +10,25 @@
 //! another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried after the others:
 //! while there is other work, they take a small part of the time.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use chrono::{SubsecRound, TimeDelta};
 use diesel::result::QueryResult;
 
+use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_after};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::entity::{Entity, QueueTable, jittered};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::lock::unpoisoned;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, claimed_key, due_time_alone_decides};
 
-/// How long a row is left alone after its first refusal, and how many times as long after each further one.
-const FIRST: Duration = Duration::from_secs(10);
-
-const GROWTH: u32 = 4;
-
-const LONGEST: Duration = Duration::from_secs(3600);
-
-/// Trying a refused row again, or a survey, is followed by a pause so many times as long: both together take a tenth of one
-/// worker's time at most.
-const SHARE: u32 = 20;
-
-/// How often surveys are made at most while nothing is known to be below the floor.
-const SURVEY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How many rows a claim passes over by their keys.
-const EXCEPTED: usize = 50;
-
-/// How many rows a survey reads beyond the refused ones.
-const SURVEYED: usize = 1000;
-
-/// With how many rows among the refused ones these are claimed by their keys rather than along the index.
-const FEW: usize = 100;
-
-/// How much earlier than a survey its floor is: a row is committed a little later than its due time says.
-const LATE: TimeDelta = TimeDelta::seconds(1);
-
-/// How long rows that a survey has found are tried without a pause, once nothing else was to be done.
-const FREE: Duration = Duration::from_millis(100);
-
-/// How far a claim leaps ahead that meets a refused row behind the floor. Each further one doubles it.
-const LEAP: TimeDelta = TimeDelta::seconds(1);
-
-const LONGEST_LEAP: TimeDelta = TimeDelta::days(36_500);
-
-/// How many rows are remembered. Those beyond are tried again and again.
-const REMEMBERED: usize = 1_000_000;
-
-/// The text of a key.
-type KeyText = Arc<str>;
-
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K> {
     /// Whether there are any: asked without the lock, before each message.
     are_any: AtomicBool,
-    state: Mutex<State<K>>,
-}
-
-struct State<K> {
-    rows: HashMap<KeyText, RefusedRow<K>>,
-    by_due_time: BTreeSet<(Due, KeyText)>,
-    /// When they are tried again.
-    retries: BTreeSet<(Instant, KeyText)>,
-    /// The row that is being tried again, and since when.
-    retried: Option<(KeyText, Instant)>,
-    next_retry: Instant,
-    /// Rows that were due at the last survey, and are not refused as far as is known.
-    found: VecDeque<RowKey<K>>,
-    /// Those of them that workers try, and since when.
-    tried: HashMap<KeyText, Instant>,
-    /// When the next of them may be tried, unless there is nothing else to do, which was so until about this time.
-    next_found: Instant,
-    free_until: Instant,
-    /// Where claims begin. `None`: with the row that is due longest.
-    floor: Option<Due>,
-    /// How far the next leap goes.
-    leap: TimeDelta,
-    /// The database's time at the last survey, and when that was.
-    present: Option<(Due, Instant)>,
-    /// Whether nothing is claimed but what surveys have found.
-    only_found: bool,
-    /// The refused rows that are not below the floor.
-    excepted: Vec<RowKey<K>>,
-    /// Whether the floor has moved since the last claim.
-    has_moved: bool,
-    is_surveying: bool,
-    next_survey: Instant,
-    /// Whether the last survey has read all that was due.
-    is_complete: bool,
-    /// Whether all of it is refused.
-    is_all_refused: bool,
-}
-
-struct RefusedRow<K> {
-    key: RowKey<K>,
-    due: Option<Due>,
-    times: u32,
-    until: Instant,
-}
-
-/// What is known of a row after a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Whether it is the row's first one.
-    pub(crate) is_first: bool,
-    /// Whether the row is left alone now. There may be too many to remember.
-    pub(crate) is_left_alone: bool,
-}
-
-/// Which rows the next claim is for.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Lookout<K> {
-    /// Those that are due, from this time on, but none of these. `is_new`: what was read ahead may begin elsewhere.
-    From { floor: Option<Due>, except: Vec<RowKey<K>>, is_new: bool },
-    /// These and no others.
-    Only(Vec<RowKey<K>>),
-    /// None: all that are due are refused, as far as is known.
-    Nothing,
-}
-
-/// What a worker does next.
-enum Step<K> {
-    Claim(Lookout<K>),
-    /// Read so many keys.
-    Survey(u32),
-}
-
-/// What the order of an entity's rows allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turns {
-    /// The due time decides, so that claims can begin at a floor.
-    ByDueTime,
-    /// Another column comes first.
-    InOrder,
-    /// Nobody passes the first row.
-    OneByOne,
+    state: Mutex<RefusedState<K>>,
 }
 
 fn turns_of<Q: Entity>() -> Turns {
@@ -163,7 +42,7 @@ fn turns_of<Q: Entity>() -> Turns {
 
 impl<K: Clone> RefusedRows<K> {
     pub(crate) fn new() -> Self {
-        RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(State::new(Instant::now())) }
+        RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(RefusedState::new(Instant::now())) }
     }
 
     /// Whether the database has refused to write on any row.
@@ -180,7 +59,7 @@ impl<K: Clone> RefusedRows<K> {
 
     /// How long a row waits that says so itself, after as many refusals of something else.
     pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
-        let times = if self.are_any() { self.state().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
+        let times = if self.are_any() { self.state().times_of(key.text()) } else { 0 };
         pause_after(times)
     }
 
@@ -192,7 +71,7 @@ impl<K: Clone> RefusedRows<K> {
         if self.are_any() {
             let mut state = self.state();
             keys.into_iter().for_each(|key| state.end(key.text()));
-            self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
+            self.are_any.store(!state.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -279,13 +158,13 @@ impl<K: Clone> RefusedRows<K> {
         let now = Instant::now();
         let (until_known, from) = {
             let state = self.state();
-            if !state.found.is_empty() {
+            if state.has_found() {
                 return Ok(Some(Duration::ZERO));
             }
             if thorough {
-                return Ok(if survey.is_some() && state.is_all_refused { None } else { Some(Duration::ZERO) });
+                return Ok(if survey.is_some() && state.is_all_refused() { None } else { Some(Duration::ZERO) });
             }
-            (state.until_known(now), (!state.only_found).then_some(state.floor))
+            (state.until_known(now), state.claims_from())
         };
         let due_in = match from {
             None => None,
@@ -295,273 +174,9 @@ impl<K: Clone> RefusedRows<K> {
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, RefusedState<K>> {
         unpoisoned(self.state.lock())
     }
-}
-
-/// How long a row is left alone that was refused so many times before.
-fn pause_after(times: u32) -> Duration {
-    let pause = FIRST.saturating_mul(GROWTH.saturating_pow(times)).min(LONGEST);
-    jittered(pause, 0.1, fastrand::f64())
-}
-
-impl<K: Clone> State<K> {
-    fn new(now: Instant) -> Self {
-        State {
-            rows: HashMap::new(),
-            by_due_time: BTreeSet::new(),
-            retries: BTreeSet::new(),
-            retried: None,
-            next_retry: now,
-            found: VecDeque::new(),
-            tried: HashMap::new(),
-            next_found: now,
-            free_until: now,
-            floor: None,
-            leap: LEAP,
-            present: None,
-            only_found: false,
-            excepted: Vec::new(),
-            has_moved: false,
-            is_surveying: false,
-            next_survey: now,
-            is_complete: false,
-            is_all_refused: false,
-        }
-    }
-
-    fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, times: u32, turns: Turns, now: Instant) -> Refusal {
-        let text = key.text().clone();
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
-            self.next_retry = now + now.saturating_duration_since(since) * SHARE;
-        }
-        if let Some(since) = self.tried.remove(&text)
-            && now >= self.free_until
-        {
-            self.next_found = now + now.saturating_duration_since(since) * SHARE;
-        }
-        let before = self.rows.remove(&text);
-        let is_first = before.is_none();
-        if is_first && self.rows.len() >= REMEMBERED {
-            return Refusal { is_first, is_left_alone: false };
-        }
-        let times = before.as_ref().map_or(0, |row| row.times).max(times);
-        if let Some(before) = before {
-            self.forget_times(&text, &before);
-        }
-        let until = now + pause_after(times);
-        self.retries.insert((until, text.clone()));
-        if let Some(due) = due {
-            self.by_due_time.insert((due, text.clone()));
-        }
-        self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
-        if is_first && !self.is_below_floor(due) {
-            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.floor, turns) {
-                self.leap_from(due, now);
-                return Refusal { is_first, is_left_alone: true };
-            }
-            self.excepted.push(key.clone());
-            if self.excepted.len() > EXCEPTED {
-                self.raise_floor(turns, now);
-            }
-        }
-        Refusal { is_first, is_left_alone: true }
-    }
-
-    fn is_below_floor(&self, due: Option<Due>) -> bool {
-        self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
-    }
-
-    /// Puts the floor some way behind a refused row, but not into the future.
-    fn leap_from(&mut self, due: Due, now: Instant) {
-        let present = self.present.and_then(|(present, at)| {
-            let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
-            present.checked_add_signed(since - LATE)
-        });
-        let ahead = due.checked_add_signed(self.leap);
-        let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
-        // SQLite keeps milliseconds. A floor between two of them would be another one there than here.
-        let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
-        self.put_floor(floor.max(Some(due)));
-        self.leap = (self.leap * 2).min(LONGEST_LEAP);
-    }
-
-    /// Puts the floor at the refused row that was due last. What may be left below it, the next survey finds.
-    fn raise_floor(&mut self, turns: Turns, now: Instant) {
-        let last = self.by_due_time.last().map(|(due, _)| *due);
-        self.put_floor(last.filter(|_| turns == Turns::ByDueTime));
-        if self.only_found {
-            self.next_survey = now;
-        }
-    }
-
-    /// Has claims begin at a floor, unless too many refused rows stand there.
-    fn put_floor(&mut self, floor: Option<Due>) {
-        let keys = |texts: &mut dyn Iterator<Item = &KeyText>| -> Vec<RowKey<K>> {
-            texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
-        };
-        let mut excepted = match floor {
-            Some(floor) => keys(&mut self.by_due_time.range((floor, KeyText::from(""))..).map(|(_, text)| text)),
-            None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
-        };
-        // Nobody knows on which side of the floor a row stands whose due time cannot be read.
-        if self.by_due_time.len() < self.rows.len() {
-            let timeless = self.rows.values().filter(|row| row.due.is_none());
-            excepted.extend(timeless.take(EXCEPTED + 1).map(|row| row.key.clone()));
-        }
-        self.only_found = excepted.len() > EXCEPTED;
-        self.has_moved = true;
-        (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
-    }
-
-    fn end(&mut self, text: &KeyText) {
-        self.tried.remove(text);
-        let Some(row) = self.rows.remove(text) else {
-            self.leap = (self.leap / 2).max(LEAP);
-            return;
-        };
-        self.forget_times(text, &row);
-        self.excepted.retain(|key| key.text() != text);
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == *text) {
-            self.next_retry = Instant::now() + since.elapsed() * SHARE;
-        }
-        if self.rows.is_empty() {
-            *self = State { is_surveying: self.is_surveying, ..State::new(Instant::now()) };
-        }
-    }
-
-    fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
-        self.retries.remove(&(row.until, text.clone()));
-        if let Some(due) = row.due {
-            self.by_due_time.remove(&(due, text.clone()));
-        }
-    }
-
-    fn next_step(&mut self, limit: u32, turns: Turns, now: Instant) -> Step<K> {
-        if turns == Turns::OneByOne {
-            let waiting = self.rows.values().filter(|row| row.until > now).take(EXCEPTED);
-            let except = padded(waiting.map(|row| row.key.clone()).collect());
-            return Step::Claim(Lookout::From { floor: None, except, is_new: false });
-        }
-        if let Some(key) = self.retry(now) {
-            return Step::Claim(Lookout::Only(vec![key]));
-        }
-        let mut found = Vec::new();
-        while now >= self.next_found
-            && found.len() < limit as usize
-            && let Some(key) = self.found.pop_front()
-        {
-            if !self.rows.contains_key(key.text()) {
-                self.tried.insert(key.text().clone(), now);
-                found.push(key);
-            }
-        }
-        if !found.is_empty() {
-            return Step::Claim(Lookout::Only(padded(found)));
-        }
-        if let Some(number) = self.begin_survey(false, now) {
-            return Step::Survey(number);
-        }
-        Step::Claim(match self.only_found {
-            true => Lookout::Nothing,
-            false => Lookout::From {
-                floor: self.floor,
-                except: padded(self.excepted.clone()),
-                is_new: std::mem::take(&mut self.has_moved),
-            },
-        })
-    }
-
-    /// Nothing else is to be done: the rows that a survey has found need not wait. Says whether there are any.
-    fn release_found(&mut self, now: Instant) -> bool {
-        let is_waiting = now < self.next_found && !self.found.is_empty();
-        (self.next_found, self.free_until) = (self.next_found.min(now), now + FREE);
-        is_waiting
-    }
-
-    /// The row whose pause is over, if one may be tried again now.
-    fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
-        // Whoever has it may have been interrupted, and says nothing.
-        self.retried.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
-        if self.retried.is_some() || now < self.next_retry || self.retries.first()?.0 > now {
-            return None;
-        }
-        let (_, text) = self.retries.pop_first()?;
-        let row = self.rows.get_mut(&text)?;
-        row.until = now + FIRST;
-        self.retries.insert((row.until, text.clone()));
-        self.retried = Some((text, now));
-        Some(row.key.clone())
-    }
-
-    /// How many keys a survey is to read, if its time has come or it is asked for, and nobody else is at it.
-    fn begin_survey(&mut self, at_once: bool, now: Instant) -> Option<u32> {
-        if self.is_surveying || (!at_once && now < self.next_survey) {
-            return None;
-        }
-        self.is_surveying = true;
-        // Each number is a statement.
-        u32::try_from((self.rows.len() + SURVEYED).next_power_of_two()).ok()
-    }
-
-    /// Takes the keys that a survey has read.
-    fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant, turns: Turns) {
-        self.is_complete = keys.len() < number as usize;
-        self.present = Some((present, begun));
-        self.tried.clear();
-        let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
-        let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
-        let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
-        let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
-        let refused_rows = is_refused.len() - sound_rows;
-        self.is_all_refused = self.is_complete && sound_rows == 0;
-        let now = Instant::now();
-        self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
-        let last = self.by_due_time.last().map(|(due, _)| *due);
-        let keys = keys.into_iter().zip(is_refused);
-        if turns != Turns::ByDueTime {
-            self.put_floor(None);
-            self.found = keys.filter_map(sound).collect();
-            return;
-        }
-        if self.is_complete && sound_rows <= FEW {
-            // Whatever is due below it is known.
-            self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
-            self.found = keys.filter_map(sound).collect();
-            return;
-        }
-        self.put_floor(last);
-        // A refused row that was not read is due later than all of these.
-        let is_beyond = refused_rows < self.rows.len();
-        let taken = if self.only_found || is_beyond { usize::MAX } else { behind_them };
-        self.found = keys.take(taken).filter_map(sound).collect();
-        if self.only_found && !self.is_complete {
-            // The rest is read as soon as these are worked.
-            self.next_survey = now + now.saturating_duration_since(begun) * SHARE;
-        }
-    }
-
-    /// How long it is until more is known: by a survey, or by trying a refused row again.
-    fn until_known(&self, now: Instant) -> Duration {
-        let retry = self.retries.first().map(|(until, _)| (*until).max(self.next_retry));
-        let next = retry.map_or(self.next_survey, |retry| retry.min(self.next_survey));
-        next.saturating_duration_since(now)
-    }
-
-    /// How long this row is left alone yet.
-    fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
-        let until = self.rows.get(text)?.until;
-        (until > now).then(|| until.saturating_duration_since(now))
-    }
-}
-
-/// Repeats the last key, so that there are few numbers of keys: each number is a statement.
-fn padded<K: Clone>(mut keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
-    if let Some(last) = keys.last().cloned() {
-        keys.resize(keys.len().next_power_of_two(), last);
-    }
-    keys
 }
 
 /// Ends a survey, however it ends.
@@ -569,152 +184,6 @@ struct Surveying<'a, K: Clone>(&'a RefusedRows<K>);
 
 impl<K: Clone> Drop for Surveying<'_, K> {
     fn drop(&mut self) {
-        self.0.state().is_surveying = false;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use chrono::DateTime;
-
-    use super::*;
-
-    fn at(second: i64) -> Due {
-        Due::from(DateTime::UNIX_EPOCH + TimeDelta::seconds(second))
-    }
-
-    fn row(key: i64) -> RowKey<i64> {
-        RowKey::new(key, key.to_string())
-    }
-
-    fn rows(keys: impl IntoIterator<Item = i64>) -> Vec<RowKey<i64>> {
-        keys.into_iter().map(row).collect()
-    }
-
-    fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> State<i64> {
-        let mut state = State::new(now);
-        refused
-            .into_iter()
-            .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), 0, Turns::ByDueTime, now).is_first));
-        state
-    }
-
-    fn lookout(state: &mut State<i64>, now: Instant) -> Option<Lookout<i64>> {
-        match state.next_step(1, Turns::ByDueTime, now) {
-            Step::Claim(lookout) => Some(lookout),
-            Step::Survey(_) => None,
-        }
-    }
-
-    #[test]
-    fn claims_begin_behind_the_refused_rows_however_many_they_are() {
-        let now = Instant::now();
-        let mut state = state(0..10_000, now);
-        assert!(lookout(&mut state, now).is_none(), "a survey comes first");
-        // Two sound rows among them, and many behind them.
-        let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
-        state.arrive(rows(keys), 16_384, at(20_000), now, Turns::ByDueTime);
-        for key in [-1, -2] {
-            assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([key]))));
-        }
-        let floor = Some(at(9999));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: true }));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: false }));
-    }
-
-    #[test]
-    fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_part_of_the_time() {
-        let now = Instant::now();
-        let mut state = state(0..51, now);
-        assert_eq!(state.floor, Some(at(50)));
-        for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
-            state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
-            assert_eq!(state.floor, Some(at(floor)));
-        }
-        // A sound row behind the floor.
-        state.end(&KeyText::from("70"));
-        assert_eq!(state.leap, LEAP * 8);
-        assert!(!state.is_all_refused);
-        // What was leapt over is found.
-        state.arrive(rows(0..1024), 1024, at(20_000), now, Turns::ByDueTime);
-        assert_eq!(state.floor, Some(at(58)));
-        assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
-        let took = Duration::from_millis(10);
-        state.refuse(&row(53), Some(at(53)), 0, Turns::ByDueTime, now + took);
-        assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
-        let later = now + took * (SHARE + 1);
-        assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
-        state.refuse(&row(55), Some(at(55)), 0, Turns::ByDueTime, later + took);
-        assert!(state.release_found(later + took), "nothing else is due");
-        assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(rows([56]))));
-        state.refuse(&row(56), Some(at(56)), 0, Turns::ByDueTime, later + took * 2);
-        assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(rows([57]))));
-    }
-
-    #[test]
-    fn a_leap_ends_at_the_present() {
-        let now = Instant::now();
-        let mut state = state(0..51, now);
-        state.arrive(rows(0..1024), 1024, at(62), now, Turns::ByDueTime);
-        // A little later, within a millisecond of the database's.
-        let now = now + Duration::from_micros(500);
-        for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
-            state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
-            assert_eq!(state.floor, Some(at(floor)));
-        }
-    }
-
-    #[test]
-    fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
-        let now = Instant::now();
-        let mut state = state(0..10_000, now);
-        state.arrive(rows(0..10_000), 16_384, at(20_000), now, Turns::ByDueTime);
-        let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
-        assert_eq!(lookout(&mut state, now), Some(expected));
-    }
-
-    #[test]
-    fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
-        let now = Instant::now();
-        let mut state = State::new(now);
-        (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), 0, Turns::ByDueTime, now).is_left_alone));
-        state.arrive(rows(0..2048), 2048, at(2), now, Turns::ByDueTime);
-        let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
-        assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
-        assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
-        // The rest is the next survey's, at once or soon.
-        assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
-    }
-
-    #[test]
-    fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
-        let now = Instant::now();
-        let mut state = state([1, 2], now);
-        state.arrive(rows([1, 2]), 1024, at(20), now, Turns::ByDueTime);
-        let later = now + FIRST * 2;
-        let retried = state.retry(later).expect("the first pause is over");
-        assert_eq!(state.retry(later), None, "one at a time");
-        let took = Duration::from_millis(5);
-        assert!(!state.refuse(&retried, Some(at(*retried)), 0, Turns::ByDueTime, later + took).is_first);
-        assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
-        let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
-        assert_ne!(other, retried);
-        assert!(state.rows[retried.text()].until >= later + FIRST * GROWTH, "the pause has grown");
-    }
-
-    #[test]
-    fn a_row_that_was_written_is_forgotten() {
-        let now = Instant::now();
-        let mut state = state([1, 2], now);
-        state.end(&KeyText::from("1"));
-        assert!(state.rows.contains_key("2") && state.excepted == rows([2]));
-        state.end(&KeyText::from("2"));
-        assert!(state.retries.is_empty() && state.by_due_time.is_empty() && state.excepted.is_empty());
-    }
-
-    #[test]
-    fn the_pause_ends_at_an_hour() {
-        assert!((FIRST..FIRST * 2).contains(&pause_after(0)));
-        assert!((LONGEST..LONGEST * 2).contains(&pause_after(u32::MAX)));
+        self.0.state().end_survey();
     }
 }
