@@ -2,7 +2,6 @@
 
 mod ddl;
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
+use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
 use self::settings::PgSettings;
 use super::connection::{
     AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished,
@@ -26,6 +26,10 @@ use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 use diesel::prelude::*;
 
 mod archive;
+
+mod errors;
+
+mod finish;
 
 mod notify;
 
@@ -111,11 +115,15 @@ impl QueueConnection for PgConnection {
         let _ = self.batch_execute("SET lc_messages = 'C'");
         // A name that the URL, the environment or the role brings along is the operator's.
         self.batch_execute(
-            "SELECT set_config('application_name', 'queueable', false) WHERE current_setting('application_name') = ''",
+            "SELECT pg_catalog.set_config('application_name', 'queueable', false) \
+             WHERE pg_catalog.current_setting('application_name') = ''",
         )?;
         // From PostgreSQL 14 on. A worker waits for work for as long as there is none.
-        diesel::sql_query("SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'")
-            .execute(self)?;
+        diesel::sql_query(
+            "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
+             WHERE name = 'idle_session_timeout'",
+        )
+        .execute(self)?;
         for (name, wanted) in &settings {
             let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
             // Times are written in milliseconds and read back in the unit that fits: compare in milliseconds.
@@ -174,33 +182,15 @@ impl QueueConnection for PgConnection {
     }
 
     fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
-        // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
-        // is evaluated in that case only, and its error bears the text.
-        self.batch_execute(&format!(
-            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
-             THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
-             WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
-             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
-            settings.map_or("true", PgSettings::are_same),
-            marked(OTHER_SETTINGS),
-            marked(NOT_ONE_ROW)
-        ))
+        finish::prepare(self, name, statement, settings)
     }
 
     fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
-        self.batch_execute(&format!(
-            "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
-             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
-            marked(NOT_LOCKED)
-        ))
+        finish::prepare_lock(self, name, statement)
     }
 
     fn lock_next(&mut self, lock: &str, savepoint: &str) -> QueryResult<bool> {
-        match self.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
-            Ok(()) => Ok(true),
-            Err(error) if is_marked(&error, NOT_LOCKED) => self.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
-            Err(error) => Err(error),
-        }
+        finish::lock_next(self, lock, savepoint)
     }
 
     fn finish(
@@ -210,57 +200,7 @@ impl QueueConnection for PgConnection {
         next: AfterFinish<'_>,
         settings: &PgSettings,
     ) -> Result<bool, Unfinished> {
-        // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
-        let (commit, locks) = match next {
-            AfterFinish::Nothing => ("COMMIT".to_owned(), None),
-            AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
-            AfterFinish::Lock(lock, token) => {
-                let text =
-                    format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
-                (text, Some(token))
-            }
-        };
-        let before = settings.before_settlement();
-        let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
-        let Err(error) = self.batch_execute(&text) else { return Ok(locks.is_some()) };
-        if Self::classify(&error) == ErrorClass::ConnectionLost {
-            return Err(Unfinished::NotCommitted(error));
-        }
-        if is_marked(&error, NOT_ONE_ROW) {
-            return Err(Unfinished::RowChanged(error));
-        }
-        if is_marked(&error, NOT_LOCKED) {
-            // Nothing says so but what follows the commit. If the session is lost by now, its next statement tells.
-            let _ = self.batch_execute("ROLLBACK AND CHAIN");
-            return Ok(false);
-        }
-        if let Some(token) = locks
-            && is_committed(self, savepoint, token).map_err(Unfinished::NotCommitted)?
-        {
-            // What refuses this lock mostly refuses the claim that follows, which is told.
-            tracing::debug!("the next row cannot be locked");
-            return Ok(false);
-        }
-        // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
-        let probed = self.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
-        let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
-        Err(match probed {
-            Ok(()) => Unfinished::Savepoint(error),
-            Err(probe) if is_message(&probe, &no_savepoint) => {
-                // The transaction is there, without the savepoint: it was released, or the handler has begun another.
-                if is_message(&error, &no_savepoint) {
-                    Unfinished::Savepoint(error)
-                } else if may_be_for_other_settings(&error) && settings.put_back_first() {
-                    Unfinished::SettingsNotPutBack(error)
-                } else {
-                    Unfinished::NotWritten(error)
-                }
-            }
-            Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
-                Unfinished::Savepoint(error)
-            }
-            Err(_) => Unfinished::NotCommitted(error),
-        })
+        finish::finish(self, savepoint, settle, next, settings)
     }
 
     fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
@@ -390,123 +330,10 @@ impl QueueConnection for PgConnection {
     }
 }
 
-/// Whether this is the database's whole message.
-fn is_message(error: &Error, text: &str) -> bool {
-    matches!(error, Error::DatabaseError(_, information) if information.message() == text)
-}
-
-/// What a message says without a SQLSTATE. What the server quotes in it is a user's, so nothing is searched for.
-///
-/// A function of the application may raise any message. That of a deadlock comes with a detail and a hint besides; for the
-/// others the row's interruptions are bounded.
-fn classify_message(message: &str, details: Option<&str>, hint: Option<&str>) -> ErrorClass {
-    let is_between = |start: &str, end: &str| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
-    let is_deadlock = message == "deadlock detected"
-        && hint == Some("See server log for query details.")
-        && details.is_some_and(|details| details.starts_with("Process "));
-    let is_full = message.starts_with("could not ")
-        && (message.ends_with(": No space left on device") || hint == Some("Check free disk space."));
-    if LOST.contains(&message)
-        // libpq's own, which no server quotes anything into.
-        || message.starts_with("server closed the connection unexpectedly\n")
-        || message.starts_with("no connection to the server\n")
-        || is_between("cannot execute ", " during recovery")
-    {
-        ErrorClass::ConnectionLost
-    } else if is_deadlock || CONFLICTS.contains(&message) {
-        ErrorClass::Conflict
-    } else if is_full {
-        ErrorClass::NoRoom
-    } else {
-        ErrorClass::Other
-    }
-}
-
-/// What the server says when it ends a session, beside what Diesel recognizes by the end of the connection (57P01, 57P02, 57P05,
-/// 25P03, 25P04).
-const LOST: [&str; 6] = [
-    "terminating connection due to administrator command",
-    "terminating connection because of crash of another server process",
-    "terminating connection due to unexpected postmaster exit",
-    "terminating connection due to idle-session timeout",
-    "terminating connection due to idle-in-transaction timeout",
-    "terminating connection due to transaction timeout",
-];
-
-/// What it says of a conflict with others (55P03, 0A000, 57P03).
-const CONFLICTS: [&str; 8] = [
-    "canceling statement due to lock timeout",
-    "cached plan must not change result type",
-    "the database system is starting up",
-    "the database system is shutting down",
-    "the database system is in recovery mode",
-    "the database system is not accepting connections",
-    "the database system is not yet accepting connections",
-    "the database system is in archive recovery mode",
-];
-
 /// What tells the lock of a queue from others on its table.
 fn exclusion_of(target: &Target) -> u64 {
     fingerprint(&format!("queueable\n{}", target.columns.status))
 }
-
-/// Whether a settlement may have been refused for what its handler has set: a role that may not write, or a search path on which
-/// the table is not found. Somebody else's error that reads like these costs one more attempt.
-fn may_be_for_other_settings(error: &Error) -> bool {
-    let Error::DatabaseError(_, information) = error else { return false };
-    let message = information.message();
-    is_marked(error, OTHER_SETTINGS)
-        || message.starts_with("permission denied for ")
-        || message.ends_with(" does not exist")
-}
-
-/// What an error quotes of ours: a text with a token of this process, which stands in no row.
-fn marked(text: &str) -> String {
-    format!("queueable {:016x}: {text}: ", *TOKEN)
-}
-
-static TOKEN: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
-
-/// Whether the error is the failed cast of a text of ours, with a number at its end.
-fn is_marked(error: &Error, text: &str) -> bool {
-    let Error::DatabaseError(_, information) = error else { return false };
-    let quoted = information.message().strip_prefix("invalid input syntax for type integer: \"");
-    let number = quoted.and_then(|quoted| quoted.strip_prefix(&marked(text))?.strip_suffix('"'));
-    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// What the error says of a settlement that has not changed exactly one row.
-const NOT_ONE_ROW: &str = "rows changed";
-
-/// What the failed cast says of a session that its handler has left with other settings.
-const OTHER_SETTINGS: &str = "other settings";
-
-/// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
-const COMMITTED: &str = "queueable.committed";
-
-/// Whether the message with this token is committed, after its text has failed. If it is, the next transaction has begun anew;
-/// if not, nothing was done. An error: nobody can tell.
-///
-/// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
-/// subtransaction, and its settlement by another would need a multixact.
-fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> QueryResult<bool> {
-    // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
-    // Where the handler's savepoint is still there, it was not even released.
-    if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
-        return Ok(false);
-    }
-    match connection.batch_execute("ROLLBACK AND CHAIN") {
-        Ok(()) => {}
-        Err(error) if PgConnection::classify(&error) == ErrorClass::ConnectionLost => return Err(error),
-        // After a commit that was refused there is no transaction to be rolled back.
-        Err(_) => return Ok(false),
-    }
-    let set: Option<String> = diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection)?;
-    Ok(set == Some(token.to_string()))
-}
-
-/// What the error says of a prefetched row that cannot be locked as it was read.
-const NOT_LOCKED: &str = "rows locked";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
@@ -593,45 +420,3 @@ impl ToSql<TimestampUtc, Pg> for Instant {
 }
 
 super::captured::captured_on!(Pg);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn says(message: &str) -> ErrorClass {
-        classify_message(message, None, None)
-    }
-
-    #[test]
-    fn a_message_is_believed_as_a_whole_only() {
-        for message in LOST {
-            assert_eq!(says(message), ErrorClass::ConnectionLost, "{message}");
-        }
-        for message in CONFLICTS {
-            assert_eq!(says(message), ErrorClass::Conflict, "{message}");
-        }
-        for message in LOST.iter().chain(&CONFLICTS).chain(&["deadlock detected", "cannot execute X during recovery"]) {
-            let quoted = format!("invalid input syntax for type integer: \"{message}\"");
-            assert_eq!(says(&quoted), ErrorClass::Other, "{quoted}");
-        }
-        assert_eq!(says("cannot execute LISTEN during recovery"), ErrorClass::ConnectionLost);
-    }
-
-    #[test]
-    fn a_deadlock_is_known_by_what_comes_with_it() {
-        let details = "Process 7 waits for ShareLock on transaction 8; blocked by process 9.";
-        let found = |details, hint| classify_message("deadlock detected", details, hint);
-        assert_eq!(found(Some(details), Some("See server log for query details.")), ErrorClass::Conflict);
-        assert_eq!(found(Some(details), None), ErrorClass::Other);
-        assert_eq!(found(None, Some("See server log for query details.")), ErrorClass::Other);
-    }
-
-    #[test]
-    fn a_full_disk_is_nobodys_fault() {
-        let full = "could not extend file \"base/16384/16397\": No space left on device";
-        assert_eq!(says(full), ErrorClass::NoRoom);
-        let short = "could not extend file \"base/1/2\": wrote only 4096 of 8192 bytes at block 7";
-        assert_eq!(classify_message(short, None, Some("Check free disk space.")), ErrorClass::NoRoom);
-        assert_eq!(says(&format!("invalid input syntax for type integer: \"{full}\"")), ErrorClass::Other);
-    }
-}

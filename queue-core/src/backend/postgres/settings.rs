@@ -10,7 +10,8 @@ use diesel::sql_types::{Bool, Text};
 
 use crate::backend::settings::SessionSettings;
 
-/// The settings beside the role, which is put back first: another may not set them. Those of an extension or of the application (`app.tenant`) are not known here.
+/// The settings beside the role, which is put back first: another may not set them. Those of an extension or of the application
+/// (`app.tenant`) are not known here.
 const NAMES: [&str; 16] = [
     "search_path",
     "TimeZone",

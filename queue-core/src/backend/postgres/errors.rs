@@ -1,0 +1,138 @@
+//! What PostgreSQL's errors mean, and errors that are raised on purpose.
+
+use std::sync::LazyLock;
+
+use diesel::result::Error;
+
+use crate::backend::connection::ErrorClass;
+
+/// Whether this is the database's whole message.
+pub(super) fn is_message(error: &Error, text: &str) -> bool {
+    matches!(error, Error::DatabaseError(_, information) if information.message() == text)
+}
+
+/// What a message says without a SQLSTATE. What the server quotes in it is a user's, so nothing is searched for.
+///
+/// A function of the application may raise any message. That of a deadlock comes with a detail and a hint besides; for the
+/// others the row's interruptions are bounded.
+pub(super) fn classify_message(message: &str, details: Option<&str>, hint: Option<&str>) -> ErrorClass {
+    let is_between = |start: &str, end: &str| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
+    let is_deadlock = message == "deadlock detected"
+        && hint == Some("See server log for query details.")
+        && details.is_some_and(|details| details.starts_with("Process "));
+    let is_full = message.starts_with("could not ")
+        && (message.ends_with(": No space left on device") || hint == Some("Check free disk space."));
+    if LOST.contains(&message)
+        // libpq's own, which no server quotes anything into.
+        || message.starts_with("server closed the connection unexpectedly\n")
+        || message.starts_with("no connection to the server\n")
+        || is_between("cannot execute ", " during recovery")
+    {
+        ErrorClass::ConnectionLost
+    } else if is_deadlock || CONFLICTS.contains(&message) {
+        ErrorClass::Conflict
+    } else if is_full {
+        ErrorClass::NoRoom
+    } else {
+        ErrorClass::Other
+    }
+}
+
+/// What the server says when it ends a session, beside what Diesel recognizes by the end of the connection (57P01, 57P02, 57P05,
+/// 25P03, 25P04).
+const LOST: [&str; 6] = [
+    "terminating connection due to administrator command",
+    "terminating connection because of crash of another server process",
+    "terminating connection due to unexpected postmaster exit",
+    "terminating connection due to idle-session timeout",
+    "terminating connection due to idle-in-transaction timeout",
+    "terminating connection due to transaction timeout",
+];
+
+/// What it says of a conflict with others (55P03, 0A000, 57P03).
+const CONFLICTS: [&str; 8] = [
+    "canceling statement due to lock timeout",
+    "cached plan must not change result type",
+    "the database system is starting up",
+    "the database system is shutting down",
+    "the database system is in recovery mode",
+    "the database system is not accepting connections",
+    "the database system is not yet accepting connections",
+    "the database system is in archive recovery mode",
+];
+
+/// Whether a settlement may have been refused for what its handler has set: a role that may not write, or a search path on which
+/// the table is not found. Somebody else's error that reads like these costs one more attempt.
+pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
+    let Error::DatabaseError(_, information) = error else { return false };
+    let message = information.message();
+    is_marked(error, OTHER_SETTINGS)
+        || message.starts_with("permission denied for ")
+        || message.ends_with(" does not exist")
+}
+
+/// What an error quotes of ours: a text with a token of this process, which stands in no row.
+pub(super) fn marked(text: &str) -> String {
+    format!("queueable {:016x}: {text}: ", *TOKEN)
+}
+
+static TOKEN: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
+
+/// Whether the error is the failed cast of a text of ours, with a number at its end.
+pub(super) fn is_marked(error: &Error, text: &str) -> bool {
+    let Error::DatabaseError(_, information) = error else { return false };
+    let quoted = information.message().strip_prefix("invalid input syntax for type integer: \"");
+    let number = quoted.and_then(|quoted| quoted.strip_prefix(&marked(text))?.strip_suffix('"'));
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What the error says of a settlement that has not changed exactly one row.
+pub(super) const NOT_ONE_ROW: &str = "rows changed";
+
+/// What the failed cast says of a session that its handler has left with other settings.
+pub(super) const OTHER_SETTINGS: &str = "other settings";
+
+/// What the error says of a prefetched row that cannot be locked as it was read.
+pub(super) const NOT_LOCKED: &str = "rows locked";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(message: &str) -> ErrorClass {
+        classify_message(message, None, None)
+    }
+
+    #[test]
+    fn a_message_is_believed_as_a_whole_only() {
+        for message in LOST {
+            assert_eq!(says(message), ErrorClass::ConnectionLost, "{message}");
+        }
+        for message in CONFLICTS {
+            assert_eq!(says(message), ErrorClass::Conflict, "{message}");
+        }
+        for message in LOST.iter().chain(&CONFLICTS).chain(&["deadlock detected", "cannot execute X during recovery"]) {
+            let quoted = format!("invalid input syntax for type integer: \"{message}\"");
+            assert_eq!(says(&quoted), ErrorClass::Other, "{quoted}");
+        }
+        assert_eq!(says("cannot execute LISTEN during recovery"), ErrorClass::ConnectionLost);
+    }
+
+    #[test]
+    fn a_deadlock_is_known_by_what_comes_with_it() {
+        let details = "Process 7 waits for ShareLock on transaction 8; blocked by process 9.";
+        let found = |details, hint| classify_message("deadlock detected", details, hint);
+        assert_eq!(found(Some(details), Some("See server log for query details.")), ErrorClass::Conflict);
+        assert_eq!(found(Some(details), None), ErrorClass::Other);
+        assert_eq!(found(None, Some("See server log for query details.")), ErrorClass::Other);
+    }
+
+    #[test]
+    fn a_full_disk_is_nobodys_fault() {
+        let full = "could not extend file \"base/16384/16397\": No space left on device";
+        assert_eq!(says(full), ErrorClass::NoRoom);
+        let short = "could not extend file \"base/1/2\": wrote only 4096 of 8192 bytes at block 7";
+        assert_eq!(classify_message(short, None, Some("Check free disk space.")), ErrorClass::NoRoom);
+        assert_eq!(says(&format!("invalid input syntax for type integer: \"{full}\"")), ErrorClass::Other);
+    }
+}

@@ -1,0 +1,133 @@
+//! How a message ends on PostgreSQL in one round trip, and how the next row is locked with that.
+
+use diesel::connection::SimpleConnection;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+
+use super::errors::{
+    NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
+};
+use super::settings::PgSettings;
+use crate::backend::connection::{AfterFinish, ErrorClass, QueueConnection, Unfinished};
+
+/// Prepares the statement that settles a row.
+pub(super) fn prepare(
+    connection: &mut PgConnection,
+    name: &str,
+    statement: &str,
+    settings: Option<&PgSettings>,
+) -> QueryResult<()> {
+    // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
+    // is evaluated in that case only, and its error bears the text.
+    connection.batch_execute(&format!(
+        "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
+         THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
+         WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
+         ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
+        settings.map_or("true", PgSettings::are_same),
+        marked(OTHER_SETTINGS),
+        marked(NOT_ONE_ROW)
+    ))
+}
+
+/// Prepares the statement that locks a prefetched row.
+pub(super) fn prepare_lock(connection: &mut PgConnection, name: &str, statement: &str) -> QueryResult<()> {
+    connection.batch_execute(&format!(
+        "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
+         ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
+        marked(NOT_LOCKED)
+    ))
+}
+
+/// Locks a prefetched row in the transaction that has begun, and sets the savepoint.
+pub(super) fn lock_next(connection: &mut PgConnection, lock: &str, savepoint: &str) -> QueryResult<bool> {
+    match connection.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
+        Ok(()) => Ok(true),
+        Err(error) if is_marked(&error, NOT_LOCKED) => connection.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Releases the savepoint, settles, commits, and begins what comes next.
+pub(super) fn finish(
+    connection: &mut PgConnection,
+    savepoint: &str,
+    settle: &str,
+    next: AfterFinish<'_>,
+    settings: &PgSettings,
+) -> Result<bool, Unfinished> {
+    // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
+    let (commit, locks) = match next {
+        AfterFinish::Nothing => ("COMMIT".to_owned(), None),
+        AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
+        AfterFinish::Lock(lock, token) => {
+            let text = format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
+            (text, Some(token))
+        }
+    };
+    let before = settings.before_settlement();
+    let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
+    let Err(error) = connection.batch_execute(&text) else { return Ok(locks.is_some()) };
+    if PgConnection::classify(&error) == ErrorClass::ConnectionLost {
+        return Err(Unfinished::NotCommitted(error));
+    }
+    if is_marked(&error, NOT_ONE_ROW) {
+        return Err(Unfinished::RowChanged(error));
+    }
+    if is_marked(&error, NOT_LOCKED) {
+        // Nothing says so but what follows the commit. If the session is lost by now, its next statement tells.
+        let _ = connection.batch_execute("ROLLBACK AND CHAIN");
+        return Ok(false);
+    }
+    if let Some(token) = locks
+        && is_committed(connection, savepoint, token).map_err(Unfinished::NotCommitted)?
+    {
+        // What refuses this lock mostly refuses the claim that follows, which is told.
+        tracing::debug!("the next row cannot be locked");
+        return Ok(false);
+    }
+    // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
+    let probed = connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
+    let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
+    Err(match probed {
+        Ok(()) => Unfinished::Savepoint(error),
+        Err(probe) if is_message(&probe, &no_savepoint) => {
+            // The transaction is there, without the savepoint: it was released, or the handler has begun another.
+            if is_message(&error, &no_savepoint) {
+                Unfinished::Savepoint(error)
+            } else if may_be_for_other_settings(&error) && settings.put_back_first() {
+                Unfinished::SettingsNotPutBack(error)
+            } else {
+                Unfinished::NotWritten(error)
+            }
+        }
+        Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
+            Unfinished::Savepoint(error)
+        }
+        Err(_) => Unfinished::NotCommitted(error),
+    })
+}
+
+/// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
+const COMMITTED: &str = "queueable.committed";
+
+/// Whether the message with this token is committed, after its text has failed. If it is, the next transaction has begun anew;
+/// if not, nothing was done. An error: nobody can tell.
+///
+/// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
+/// subtransaction, and its settlement by another would need a multixact.
+fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> QueryResult<bool> {
+    // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
+    // Where the handler's savepoint is still there, it was not even released.
+    if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
+        return Ok(false);
+    }
+    match connection.batch_execute("ROLLBACK AND CHAIN") {
+        Ok(()) => {}
+        Err(error) if PgConnection::classify(&error) == ErrorClass::ConnectionLost => return Err(error),
+        // After a commit that was refused there is no transaction to be rolled back.
+        Err(_) => return Ok(false),
+    }
+    let set: Option<String> = diesel::select(super::current_setting_or_null(COMMITTED, true)).get_result(connection)?;
+    Ok(set == Some(token.to_string()))
+}
