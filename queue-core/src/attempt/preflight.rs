@@ -1,6 +1,6 @@
 //! What an entity asks of its live table before its poller starts.
 
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, check_rights};
 use crate::entity::QueueTable;
@@ -8,20 +8,20 @@ use crate::error::Finding;
 use crate::row::queue_name;
 use crate::statement::QueueOn;
 
-/// What the server says of a statement that took longer than it may.
-const TOO_SLOW: &str = "due to statement timeout";
+/// What PostgreSQL says of a statement that took longer than it may.
+const TOO_SLOW: &str = "canceling statement due to statement timeout";
 
 /// Compares the live table with what a queue needs, and sees whether the account may do what it will have to.
 pub(crate) fn check_table<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let target = Q::target()?;
     let findings = connection.check(&target)?;
     if findings.is_empty() {
-        return check_rights(connection, &target);
+        return Ok(check_rights(connection, &target)?.into_iter().map(|right| right.finding).collect());
     }
     // MySQL hides what the account may not touch: an archive that it finds missing may well be there.
-    let denied = |finding: &Finding| finding.problem.contains(" command denied to user ");
-    let rights: Vec<_> = check_rights(connection, &target).unwrap_or_default().into_iter().filter(denied).collect();
-    Ok(if rights.is_empty() { findings } else { rights })
+    let rights = check_rights(connection, &target).unwrap_or_default();
+    let denied: Vec<_> = rights.into_iter().filter(|right| right.is_denied).map(|right| right.finding).collect();
+    Ok(if denied.is_empty() { findings } else { denied })
 }
 
 /// Compares the live table with what a queue needs whose claim passes over rows that others hold.
@@ -42,7 +42,9 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     match Q::try_claim(connection) {
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             let problem = format!("its rows cannot be claimed: {error}");
-            let mend = match problem.contains(TOO_SLOW) {
+            let is_too_slow =
+                matches!(&error, DieselError::DatabaseError(_, information) if information.message() == TOO_SLOW);
+            let mend = match is_too_slow {
                 true => {
                     "end the sessions that hold old snapshots (`backend_xmin` in pg_stat_activity), and VACUUM the table"
                 }

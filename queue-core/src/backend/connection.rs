@@ -339,6 +339,11 @@ pub trait QueueConnection:
     /// Whether the database refuses every write: a standby, a server or a file that is read only.
     fn refuses_writes(error: &Error) -> bool;
 
+    /// Whether the account lacks a right, where the database hides what it may not touch.
+    fn denies_right(_error: &Error) -> bool {
+        false
+    }
+
     /// The account as a GRANT names it; `None` where there are no grants.
     fn grantee(&mut self) -> QueryResult<Option<String>> {
         Ok(None)

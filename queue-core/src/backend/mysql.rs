@@ -14,6 +14,9 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
+use self::errors::{
+    DEADLOCK, NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right,
+};
 use self::settings::Variable;
 use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished};
 use super::control::Control;
@@ -26,6 +29,8 @@ use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 use diesel::prelude::*;
 
 mod archive;
+
+mod errors;
 
 mod schema;
 
@@ -241,6 +246,10 @@ impl QueueConnection for MysqlConnection {
             || message == "Cannot execute statement in a READ ONLY transaction"
     }
 
+    fn denies_right(error: &Error) -> bool {
+        matches!(error, Error::DatabaseError(_, information) if denies_right(information.message()))
+    }
+
     fn grantee(&mut self) -> QueryResult<Option<String>> {
         let account: String = diesel::select(diesel::dsl::sql::<Text>("CURRENT_USER()")).get_result(self)?;
         let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
@@ -336,83 +345,6 @@ static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
 /// Whether the server runs compound statements: MariaDB does.
 static HAS_COMPOUNDS: AtomicBool = AtomicBool::new(true);
 
-/// What the servers say of a text that they do not understand (1064).
-const NOT_UNDERSTOOD: &str = "You have an error in your SQL syntax; check the manual that corresponds to your ";
-
-/// What the servers say when they do not (1295).
-const NOT_PREPARED: &str = "This command is not supported in the prepared statement protocol yet";
-
-/// What they say when the sentinel is gone (1305).
-const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
-
-/// What a block says that was not begun, because the settings are not what they were.
-const OTHER_SETTINGS: &str = "queueable: the settings of the session are not what they were";
-
-/// What the servers say to the victim of a deadlock (1213).
-const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
-
-/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2006, 2013, 4031), or no new one can
-/// be had (1040), as a whole.
-const LOST: [&str; 8] = [
-    "MySQL server has gone away",
-    "Server has gone away",
-    "Lost connection to MySQL server during query",
-    "Lost connection to server during query",
-    "Connection was killed",
-    "Server shutdown in progress",
-    "The client was disconnected by the server because of inactivity. See wait_timeout and interactive_timeout for \
-     configuring this behavior.",
-    "Too many connections",
-];
-
-/// The same, by the two ends of a message that names a host, a file or an option between them (1290, 2002, 2003, 2013).
-const LOST_BETWEEN: [(&str, &str); 8] = [
-    ("Lost connection to MySQL server at '", ""),
-    ("Lost connection to server at '", ""),
-    ("Can't connect to MySQL server ", ")"),
-    ("Can't connect to server ", ")"),
-    ("Can't connect to local MySQL server ", ")"),
-    ("Can't connect to local server ", ")"),
-    ("The MySQL server is running with the --", "read-only option so it cannot execute this statement"),
-    ("The MariaDB server is running with the --", "read-only option so it cannot execute this statement"),
-];
-
-/// What they say of a conflict with others (1205, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
-/// and by Galera; a limit on its time, which it would exceed again, says more.
-const CONFLICTS: [&str; 5] = [
-    DEADLOCK,
-    "Lock wait timeout exceeded; try restarting transaction",
-    "Query execution was interrupted",
-    "Table definition has changed, please retry transaction",
-    "Prepared statement needs to be re-prepared",
-];
-
-/// The same, by the beginning (1020, 1047).
-const CONFLICTS_FROM: [&str; 3] =
-    ["Record has changed since last read in table '", "WSREP has not yet prepared node", "WSREP detected deadlock"];
-
-/// What they say when the disk is full (1021, 1026, 1030, 1114).
-const FULL_BETWEEN: [(&str, &str); 4] = [
-    ("Disk full (", ""),
-    ("Error writing file '", "\"No space left on device\")"),
-    ("Got error 28 ", ""),
-    ("The table '", "' is full"),
-];
-
-/// Diesel hands over the message only, not the number.
-fn classify_message(message: &str) -> ErrorClass {
-    let is_between = |&(start, end): &(&str, &str)| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
-    if LOST.contains(&message) || LOST_BETWEEN.iter().any(is_between) {
-        ErrorClass::ConnectionLost
-    } else if CONFLICTS.contains(&message) || CONFLICTS_FROM.iter().any(|start| message.starts_with(start)) {
-        ErrorClass::Conflict
-    } else if FULL_BETWEEN.iter().any(is_between) {
-        ErrorClass::NoRoom
-    } else {
-        ErrorClass::Other
-    }
-}
-
 /// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read gets the benefit of the doubt.
 fn skips_locked_rows(version: &str) -> bool {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
@@ -476,40 +408,6 @@ super::captured::captured_on!(Mysql);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_lost_session_is_known_by_the_words_of_both_client_libraries() {
-        for message in [
-            "MySQL server has gone away",
-            "Server has gone away",
-            "Lost connection to MySQL server during query",
-            "Lost connection to server at 'handshake: reading initial communication packet', system error: 104",
-            "Can't connect to server on '127.0.0.1' (115)",
-            "Connection was killed",
-            "The MariaDB server is running with the --read-only option so it cannot execute this statement",
-            "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
-        ] {
-            assert_eq!(classify_message(message), ErrorClass::ConnectionLost, "{message}");
-        }
-    }
-
-    #[test]
-    fn a_limit_on_a_statements_time_is_no_conflict() {
-        let limit = "Query execution was interrupted (max_statement_time exceeded)";
-        assert_eq!(classify_message(limit), ErrorClass::Other);
-        assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
-        assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
-    }
-
-    #[test]
-    fn a_message_that_quotes_another_says_nothing_of_it() {
-        let full = "Disk full (./test/t.MAI); waiting for someone to free some space... (errno: 28)";
-        assert_eq!(classify_message(full), ErrorClass::NoRoom);
-        for message in LOST.iter().chain(&CONFLICTS).chain(&CONFLICTS_FROM).chain(&[full]) {
-            let quoted = format!("Incorrect integer value: '{message}' for column `a`.`b`.`c` at row 1");
-            assert_eq!(classify_message(&quoted), ErrorClass::Other, "{quoted}");
-        }
-    }
 
     #[test]
     fn the_versions_with_skip_locked_are_known() {

@@ -19,12 +19,20 @@ struct Right {
     statement: String,
 }
 
+/// What the database refuses to do for the queue.
+pub(crate) struct MissingRight {
+    pub(crate) finding: Finding,
+    /// Whether the database hides what the account may not touch, and says that this is it. The statement may have failed for
+    /// another reason.
+    pub(crate) is_denied: bool,
+}
+
 /// Runs what the queue of a sound table will need, without effect, and says which rights are missing.
 ///
 /// An EXPLAIN would ask for fewer rights, and for none on SQLite.
-pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Finding>> {
-    let mut findings = Vec::new();
-    let mut missing_columns: Vec<(String, String)> = Vec::new();
+pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<MissingRight>> {
+    let mut missing = Vec::new();
+    let mut missing_columns: Vec<(String, Error)> = Vec::new();
     for right in needed_rights(connection, target)? {
         let error = match refusal(connection, &right.statement)? {
             Refusal::None => continue,
@@ -34,26 +42,28 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
         if C::refuses_writes(&error) {
             let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
             let mend = "connect to the primary server, or to a file that may be written".to_owned();
-            return Ok(vec![finding(target, problem, mend)]);
+            return Ok(vec![MissingRight { finding: finding(target, problem, mend), is_denied: false }]);
         }
         match right.column {
-            Some(column) => missing_columns.push((right.table.quoted(column), failure_text(&error, 500))),
+            Some(column) => missing_columns.push((right.table.quoted(column), error)),
             None => {
                 let problem =
                     format!("it has no right to {} on {}: {}", right.name, right.table, failure_text(&error, 500));
                 let mend = grant(connection, &right.name, &right.table)?;
-                findings.push(finding(target, problem, mend));
+                missing
+                    .push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(&error) });
             }
         }
     }
     if let Some((_, error)) = missing_columns.first() {
         let columns: Vec<_> = missing_columns.iter().map(|(column, _)| column.as_str()).collect();
         let columns = columns.join(", ");
-        let problem = format!("it has no right to write the columns {columns} of {}: {error}", target.table);
+        let text = failure_text(error, 500);
+        let problem = format!("it has no right to write the columns {columns} of {}: {text}", target.table);
         let mend = grant(connection, &format!("UPDATE ({columns})"), &target.table)?;
-        findings.push(finding(target, problem, mend));
+        missing.push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(error) });
     }
-    Ok(findings)
+    Ok(missing)
 }
 
 fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName) -> QueryResult<String> {

@@ -1,0 +1,132 @@
+//! What the errors of MySQL, MariaDB and their client libraries mean.
+
+use crate::backend::connection::ErrorClass;
+
+/// What the servers say of a text that they do not understand (1064).
+pub(super) const NOT_UNDERSTOOD: &str =
+    "You have an error in your SQL syntax; check the manual that corresponds to your ";
+
+/// What the servers say when they do not (1295).
+pub(super) const NOT_PREPARED: &str = "This command is not supported in the prepared statement protocol yet";
+
+/// What they say when the sentinel is gone (1305).
+pub(super) const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
+
+/// What a block says that was not begun, because the settings are not what they were.
+pub(super) const OTHER_SETTINGS: &str = "queueable: the settings of the session are not what they were";
+
+/// What the servers say to the victim of a deadlock (1213).
+pub(super) const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
+
+/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2006, 2013, 4031), or no new one can
+/// be had (1040), as a whole.
+const LOST: [&str; 8] = [
+    "MySQL server has gone away",
+    "Server has gone away",
+    "Lost connection to MySQL server during query",
+    "Lost connection to server during query",
+    "Connection was killed",
+    "Server shutdown in progress",
+    "The client was disconnected by the server because of inactivity. See wait_timeout and interactive_timeout for \
+     configuring this behavior.",
+    "Too many connections",
+];
+
+/// The same, by the two ends of a message that names a host, a file or an option between them (1290, 2002, 2003, 2013).
+const LOST_BETWEEN: [(&str, &str); 8] = [
+    ("Lost connection to MySQL server at '", ""),
+    ("Lost connection to server at '", ""),
+    ("Can't connect to MySQL server ", ")"),
+    ("Can't connect to server ", ")"),
+    ("Can't connect to local MySQL server ", ")"),
+    ("Can't connect to local server ", ")"),
+    ("The MySQL server is running with the --", "read-only option so it cannot execute this statement"),
+    ("The MariaDB server is running with the --", "read-only option so it cannot execute this statement"),
+];
+
+/// What they say of a conflict with others (1205, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
+/// and by Galera; a limit on its time, which it would exceed again, says more.
+const CONFLICTS: [&str; 5] = [
+    DEADLOCK,
+    "Lock wait timeout exceeded; try restarting transaction",
+    "Query execution was interrupted",
+    "Table definition has changed, please retry transaction",
+    "Prepared statement needs to be re-prepared",
+];
+
+/// The same, by the beginning (1020, 1047).
+const CONFLICTS_FROM: [&str; 3] =
+    ["Record has changed since last read in table '", "WSREP has not yet prepared node", "WSREP detected deadlock"];
+
+/// What they say when the disk is full (1021, 1026, 1030, 1114).
+const FULL_BETWEEN: [(&str, &str); 4] = [
+    ("Disk full (", ""),
+    ("Error writing file '", "\"No space left on device\")"),
+    ("Got error 28 ", ""),
+    ("The table '", "' is full"),
+];
+
+/// Diesel hands over the message only, not the number.
+pub(super) fn classify_message(message: &str) -> ErrorClass {
+    let is_between = |&(start, end): &(&str, &str)| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
+    if LOST.contains(&message) || LOST_BETWEEN.iter().any(is_between) {
+        ErrorClass::ConnectionLost
+    } else if CONFLICTS.contains(&message) || CONFLICTS_FROM.iter().any(|start| message.starts_with(start)) {
+        ErrorClass::Conflict
+    } else if FULL_BETWEEN.iter().any(is_between) {
+        ErrorClass::NoRoom
+    } else {
+        ErrorClass::Other
+    }
+}
+
+/// Whether the message says that a right is missing (1142, 1143): `INSERT, UPDATE command denied to user 'a'@'b' for table ..`.
+pub(super) fn denies_right(message: &str) -> bool {
+    message
+        .split_once(" command denied to user '")
+        .is_some_and(|(rights, _)| rights.chars().all(|c| c.is_ascii_uppercase() || matches!(c, ',' | ' ')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_session_is_known_by_the_words_of_both_client_libraries() {
+        for message in [
+            "MySQL server has gone away",
+            "Server has gone away",
+            "Lost connection to MySQL server during query",
+            "Lost connection to server at 'handshake: reading initial communication packet', system error: 104",
+            "Can't connect to server on '127.0.0.1' (115)",
+            "Connection was killed",
+            "The MariaDB server is running with the --read-only option so it cannot execute this statement",
+            "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
+        ] {
+            assert_eq!(classify_message(message), ErrorClass::ConnectionLost, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_a_statements_time_is_no_conflict() {
+        let limit = "Query execution was interrupted (max_statement_time exceeded)";
+        assert_eq!(classify_message(limit), ErrorClass::Other);
+        assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
+        assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
+    }
+
+    #[test]
+    fn a_message_that_quotes_another_says_nothing_of_it() {
+        let full = "Disk full (./test/t.MAI); waiting for someone to free some space... (errno: 28)";
+        assert_eq!(classify_message(full), ErrorClass::NoRoom);
+        for message in LOST.iter().chain(&CONFLICTS).chain(&CONFLICTS_FROM).chain(&[full]) {
+            let quoted = format!("Incorrect integer value: '{message}' for column `a`.`b`.`c` at row 1");
+            assert_eq!(classify_message(&quoted), ErrorClass::Other, "{quoted}");
+        }
+    }
+    #[test]
+    fn a_missing_right_is_known_by_the_beginning_of_its_message() {
+        assert!(denies_right("INSERT, UPDATE command denied to user 'a'@'localhost' for table `b`.`c`"));
+        assert!(!denies_right("Table 'x.INSERT command denied to user 'a'@'b'' doesn't exist"));
+    }
+}
