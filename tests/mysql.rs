@@ -17,8 +17,6 @@ mod clock;
 mod committed;
 #[path = "only/outage.rs"]
 mod outage;
-#[path = "only/put_back.rs"]
-mod put_back;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_mysql.rs"]

@@ -25,8 +25,6 @@ mod notified;
 mod outage;
 #[path = "only/prefetch_rows.rs"]
 mod prefetch_rows;
-#[path = "only/put_back.rs"]
-mod put_back;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]

@@ -43,6 +43,11 @@ pub(crate) const KEEP_SEVEN: &str =
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 \
      BEGIN SELECT RAISE(ABORT, 'no change of sevens'); END";
+/// Makes a trigger that puts the old values of the queue's columns back of a payment of 7 cents.
+pub(crate) const PUT_SEVEN_BACK: &str = "CREATE TRIGGER put_back AFTER UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN \
+     UPDATE payments SET status = OLD.status, next_attempt_time = OLD.next_attempt_time, try_count = OLD.try_count, \
+     last_attempt_time = OLD.last_attempt_time, last_attempt_error_message = OLD.last_attempt_error_message \
+     WHERE id = OLD.id; END";
 /// Makes a trigger that refuses to change the status and the number of tries of a payment of 7 cents, and nothing else.
 pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE TRIGGER refuse_state BEFORE UPDATE ON payments \
      WHEN OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count) \

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::{Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Status, Tally};
 
-use crate::db::{Conn, KEEP_SEVEN, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
+use crate::db::{Conn, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
@@ -76,7 +76,7 @@ fn enqueue_bad_and_sound(bank: &Bank, bad: usize, sound: usize) -> (Vec<i64>, Ve
     (of_one_time.into_iter().chain(of_many).collect(), bank.enqueue(vec![8; sound]))
 }
 
-pub(crate) fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
+fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
     let mut counts = HashMap::new();
     let found: Vec<Status> = payments::table
         .filter(payments::id.eq_any(ids))
@@ -89,7 +89,7 @@ pub(crate) fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
 
 /// Works bad rows and sound ones behind them in each mode, and shows that the sound ones are worked, and the handlers of the bad
 /// ones do not run again and again.
-pub(crate) fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
+fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
         // More than a claim passes over by their keys.
@@ -119,6 +119,14 @@ fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_
 #[test]
 fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_end_to_the_run() {
     work_past(KEEP_SEVEN, |context, bank, bad, tally| {
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
+        assert!(tally.refused >= 80, "{context}");
+    });
+}
+
+#[test]
+fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_and_an_end_to_the_run() {
+    work_past(PUT_SEVEN_BACK, |context, bank, bad, tally| {
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
         assert!(tally.refused >= 80, "{context}");
     });

@@ -15,9 +15,10 @@ use super::crash_check::check_crashes;
 use super::crash_mark::CrashCheck;
 use super::end::is_failure;
 use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
+use super::returned::{claimed_as, has_returned};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
-use crate::claim::{ClaimedAs, KeptRows, RowInHand};
+use crate::claim::RowInHand;
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
 use crate::handler::{Failure, Message, Outcome, Panicked};
@@ -87,11 +88,18 @@ where
         in_hand => in_hand.flatten(),
     };
     let claimed_as = claimed_as(plan, &key, &message);
-    if let Some(times) = claimed_as.and_then(|(rows, claimed)| rows.take_returned(claimed)) {
-        plan.slot.leave();
-        let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
-        let row = UnsettledRow { key, fence, due, details };
-        return Attempted { end: End::Returned(Box::new(row), times), session_is_sound };
+    match has_returned(&mut **session, plan, &key, fence, &details, claimed_as) {
+        Ok(None) => {}
+        Ok(Some(times)) => {
+            plan.slot.leave();
+            let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
+            let row = UnsettledRow { key, fence, due, details };
+            return Attempted { end: End::Returned(Box::new(row), times), session_is_sound };
+        }
+        Err(error) => {
+            plan.slot.leave();
+            return Attempted { end: End::NotClaimed(error), session_is_sound: false };
+        }
     }
     let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
         CrashCheck::Handle(message, kept) => (message, kept),
@@ -115,16 +123,6 @@ where
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
     };
     Attempted { end, session_is_sound }
-}
-
-/// The row as it was claimed, where it is to be known again.
-fn claimed_as<'p, Q: Entity, C>(
-    plan: &Plan<'p, Q, C>,
-    key: &RowKey<Q::Key>,
-    message: &Result<impl Borrow<(Q, QueueState)>, BoxedError>,
-) -> Option<(&'p KeptRows, ClaimedAs)> {
-    let (rows, message) = (plan.kept_rows?, message.as_ref().ok()?);
-    Some((rows, rows.claimed_as(key, &message.borrow().1)))
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what

@@ -14,6 +14,7 @@ mod in_transaction;
 mod plan;
 mod preflight;
 mod refusal;
+mod returned;
 mod runner;
 mod settle_rules;
 mod slot;

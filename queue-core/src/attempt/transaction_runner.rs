@@ -22,7 +22,7 @@ use super::tell_failed::tell_failed;
 use super::turn::Turn;
 use super::undecodable::set_aside;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::{DueRows, KeptRows, PickedRows, PrefetchedKeys, PrefetchedRows};
+use crate::claim::{DueRows, PickedRows, PrefetchedKeys, PrefetchedRows};
 use crate::crash::CrashMark;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
@@ -82,7 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             claim_floor: Some(&rows.claim_floor),
             prefetched_keys: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
             prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
-            kept_rows: KeptRows::are_told_apart::<C>().then_some(&self.due_rows.kept_rows),
+            kept_rows: Some(&self.due_rows.kept_rows),
             rows_in_hand: Some(&self.due_rows.rows_in_hand),
         }
     }

@@ -44,9 +44,9 @@ impl KeptRows {
         KeptRows { hasher: RandomState::new(), written: Mutex::default() }
     }
 
-    /// Whether the database's times tell one state of a row from the next. SQLite's are of milliseconds, within which a row may pass
-    /// through several stages.
-    pub(crate) const fn are_told_apart<C: QueueConnection>() -> bool {
+    /// Whether a row has come back for certain that is in the same state as before. SQLite's times are of milliseconds, within which
+    /// a row may pass through several stages: there it is to be tried.
+    pub(crate) const fn are_certain<C: QueueConnection>() -> bool {
         !C::Backend::ONE_WRITER
     }
 
@@ -87,6 +87,14 @@ impl KeptRows {
         row.times = row.times.saturating_add(1);
         Some(row.times - 1)
     }
+
+    /// The row with this state has not come back: it has gone through others.
+    pub(crate) fn forget(&self, claimed: ClaimedAs) {
+        let mut written = unpoisoned(self.written.lock());
+        if written.rows.remove(&claimed).is_some() {
+            written.order.retain(|row| *row != claimed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +127,16 @@ mod tests {
             assert_eq!(kept.take_returned(claimed), Some(times));
             assert!(!kept.has_returned(claimed));
         }
+    }
+
+    #[test]
+    fn a_row_that_has_gone_through_other_states_begins_anew() {
+        let kept = KeptRows::new();
+        let claimed = kept.claimed_as(&RowKey::new(1, "1"), &due(7));
+        kept.is_written(claimed);
+        assert_eq!(kept.take_returned(claimed), Some(0));
+        kept.forget(claimed);
+        assert_eq!((kept.is_written(claimed), kept.take_returned(claimed)), (0, Some(0)));
     }
 
     #[test]

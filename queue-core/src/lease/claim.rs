@@ -35,7 +35,7 @@ pub(crate) struct LeaseClaim<'a, K> {
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
     /// The rows that were written lately, where they are told apart.
-    pub(crate) kept_rows: Option<&'a KeptRows>,
+    pub(crate) kept_rows: &'a KeptRows,
 }
 
 /// A leased row with its message.
@@ -433,7 +433,7 @@ fn leased_from<Q: Entity>(
     let expired = fence.status == Status::InProgress;
     let is_lost = expired && before > 0;
     let due = message.1.next_attempt_time.map(Into::into);
-    let claimed_as = claim.kept_rows.map(|rows| rows.claimed_as(&key, &message.1));
+    let claimed_as = Some(claim.kept_rows.claimed_as(&key, &message.1));
     let state = &mut message.1;
     state.status = Status::InProgress;
     state.next_attempt_time = None;

@@ -108,7 +108,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             can_lock: self.can_lock.load(Ordering::Relaxed),
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
-            kept_rows: KeptRows::are_told_apart::<C>().then_some(&self.due_rows.kept_rows),
+            kept_rows: &self.due_rows.kept_rows,
         };
         let writing = self.turn_to_write();
         let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
@@ -168,9 +168,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
     }
 
     /// Leaves a row alone that is as it was when it was claimed last and called: no lease is on it, whatever the claim says.
-    fn leave_returned_alone(&self, held: &LeasedRow<Q::Key>) -> Option<Turn> {
-        let times = self.due_rows.kept_rows.take_returned(held.claimed_as?)?;
-        let LeasedRow { key, before, due, details, .. } = held;
+    fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>) -> Option<Turn> {
+        let LeasedRow { key, before, due, details, claimed_as, .. } = held;
+        let times = self.due_rows.kept_rows.take_returned((*claimed_as)?)?;
+        if !KeptRows::are_certain::<C>() {
+            let is_leased = holder.session().and_then(|session| Ok(!Q::is_still(session, key, *before)?));
+            if !is_leased.is_ok_and(|is_leased| !is_leased) {
+                self.due_rows.kept_rows.forget((*claimed_as)?);
+                return None;
+            }
+        }
         let row = UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone() };
         Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
     }
@@ -195,7 +202,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             nothing_left = self.refuse(holder, log, &row, error);
         }
         batch.leased.retain(|leased| {
-            let returned = self.leave_returned_alone(&leased.held);
+            let returned = self.leave_returned_alone(holder, &leased.held);
             nothing_left = returned.unwrap_or(nothing_left);
             returned.is_none()
         });
