@@ -60,7 +60,8 @@ const SET_ASIDE: &str = "the process ended % times while this message was handle
 const ALWAYS: &[(&str, &str)] = &[
     (
         "no payment has two ledger rows",
-        "SELECT $payment_id AS line FROM ledger AS p GROUP BY payment_id HAVING COUNT(*) > 1",
+        "SELECT $ledger AS line FROM ledger AS p
+            WHERE p.payment_id IN (SELECT payment_id FROM ledger GROUP BY payment_id HAVING COUNT(*) > 1)",
     ),
     (
         "every ledger row has its SUCCESS row",
@@ -187,6 +188,7 @@ fn spelled(dialect: Dialect, sql: &str, old: i64) -> String {
     ];
     sql.replace("$row", &join(&row))
         .replace("$payment_id", &text("p.payment_id"))
+        .replace("$ledger", &join(&["p.payment_id", "p.id", "p.amount_cents", "p.attempt"]))
         .replace("$company", &join(&["p.id", "p.balance_cents", "booked.cents"]))
         .replace("$old", &old.to_string())
         .replace("$later", &dialect.now_plus(3600))

@@ -64,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) invariants: Vec<Invariant>,
     /// What else was not as it should be.
     pub(crate) faults: Vec<String>,
+    /// What shows that the database has not kept its own promises. The rows that it concerns are not judged.
+    pub(crate) database_faults: Vec<String>,
     /// The longest time from a fault's end to the next payment that was booked.
     pub(crate) slowest_recovery_ms: Option<u64>,
 }
@@ -80,6 +82,7 @@ pub(crate) struct Run {
     numbers: BTreeMap<&'static str, Value>,
     invariants: Vec<Invariant>,
     faults: Vec<String>,
+    database_faults: Vec<String>,
     slowest_recovery: Option<Duration>,
 }
 
@@ -104,6 +107,7 @@ impl Run {
             numbers: BTreeMap::new(),
             invariants: Vec::new(),
             faults: Vec::new(),
+            database_faults: Vec::new(),
             slowest_recovery: None,
         })
     }
@@ -250,6 +254,11 @@ impl Run {
         self.faults.push(fault.into());
     }
 
+    /// Reports what shows that the database has not kept its own promises.
+    pub(crate) fn database_fault(&mut self, evidence: impl Into<String>) {
+        self.database_faults.push(evidence.into());
+    }
+
     /// Reports it unless it is so.
     pub(crate) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
@@ -282,6 +291,7 @@ impl Run {
             numbers,
             invariants: self.invariants,
             faults: self.faults,
+            database_faults: self.database_faults,
             slowest_recovery_ms: self.slowest_recovery.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         }
     }
@@ -325,6 +335,7 @@ impl Report {
             numbers: BTreeMap::new(),
             invariants: Vec::new(),
             faults: vec![format!("{NOT_MADE}: {error:#}")],
+            database_faults: Vec::new(),
             slowest_recovery_ms: None,
         }
     }
