@@ -61,6 +61,9 @@ pub(crate) const SERIALIZABLE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL S
 pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
 
+/// What the database says when the disk is full.
+pub(crate) const DISK_IS_FULL: &str = "The table 'payments' is full";
+
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = KEEP_SEVEN;
 /// Makes a trigger that puts the old values of a payment of 7 cents back, so that an update counts it as changed.

@@ -57,6 +57,9 @@ pub(crate) const SERIALIZABLE: &str = "SET SESSION CHARACTERISTICS AS TRANSACTIO
 pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
      CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
 
+/// What the database says when the disk is full.
+pub(crate) const DISK_IS_FULL: &str = "could not extend file \"base/1/2\": No space left on device";
+
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE FUNCTION refuse_seven() RETURNS trigger LANGUAGE plpgsql AS \
      $$ BEGIN RAISE EXCEPTION 'no change of sevens'; END $$; \

@@ -40,6 +40,9 @@ pub(crate) const TIME_DIGITS: u16 = 3;
 pub(crate) const KEEP_SEVEN: &str =
     "CREATE TRIGGER keep BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN SELECT RAISE(IGNORE); END";
 
+/// What the database says when the disk is full.
+pub(crate) const DISK_IS_FULL: &str = "database or disk is full";
+
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 \
      BEGIN SELECT RAISE(ABORT, 'no change of sevens'); END";

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::result::DatabaseErrorKind;
+use diesel::result::Error::DatabaseError;
 use diesel_migrations::MigrationHarness;
-use queueable::{Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable, Status, Tally};
+use queueable::{
+    Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle, Queueable, Status, Tally,
+};
 
-use crate::db::{Conn, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
+use crate::db::{Conn, DISK_IS_FULL, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
@@ -211,6 +215,18 @@ fn what_the_database_refuses_is_explained() {
     }
 }
 
+/// Wakes a row that was interrupted until its handler has run so often: the pauses grow, and nobody has the time to wait for them.
+fn await_runs(bank: &Bank, id: i64, handle: &PollerHandle, runs: &mpsc::Receiver<()>, times: usize) {
+    for _ in 1..=times {
+        let waits = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now));
+        while runs.try_recv().is_err() {
+            let due = payment_queue::next_attempt_time.eq(queueable::Now);
+            diesel::update(waits).set(due).execute(&mut bank.connect()).unwrap();
+            handle.wake();
+        }
+    }
+}
+
 #[test]
 fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
     let bank = Bank::new();
@@ -224,15 +240,7 @@ fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
         Err(diesel::result::Error::BrokenTransactionManager.into())
     };
     let handle = bank.poller(handler).start().unwrap();
-    for _ in 1..=20 {
-        // The pauses grow, and nobody has the time to wait for them.
-        let waits = payments::table.find(ids[0]).filter(payment_queue::next_attempt_time.gt(queueable::Now));
-        while runs.try_recv().is_err() {
-            let due = payment_queue::next_attempt_time.eq(queueable::Now);
-            diesel::update(waits).set(due).execute(&mut bank.connect()).unwrap();
-            handle.wake();
-        }
-    }
+    await_runs(&bank, ids[0], &handle, &runs, 20);
     let tally = handle.shutdown(Duration::from_secs(60)).tally;
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1), "{state:?}");
@@ -241,6 +249,29 @@ fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
     assert!(text.contains(" times in a row, at last by: "), "{text}");
     // The time that is set here may pass for somebody else's change.
     assert_eq!((tally.succeeded, tally.retried), (1, 1));
+}
+
+#[test]
+fn a_full_disk_uses_no_try_however_often_it_interrupts_a_row() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1]);
+    let (ran, runs) = mpsc::channel();
+    let times = Mutex::new(0);
+    let handler = move |_: &Payment, _: &mut Message<'_, Conn>| -> HandlerResult {
+        ran.send(()).unwrap();
+        let mut times = times.lock().unwrap();
+        *times += 1;
+        match *times {
+            ..=25 => Err(DatabaseError(DatabaseErrorKind::Unknown, Box::new(DISK_IS_FULL.to_owned())).into()),
+            _ => Ok(Outcome::Done),
+        }
+    };
+    let handle = bank.poller(handler).start().unwrap();
+    await_runs(&bank, ids[0], &handle, &runs, 26);
+    let tally = handle.shutdown(Duration::from_secs(60)).tally;
+    let state = bank.state(ids[0]);
+    assert_eq!((state.status, state.try_count), (Status::Success, 1), "{state:?}");
+    assert_eq!((tally.succeeded, tally.retried, tally.failed), (1, 0, 0));
 }
 
 #[test]

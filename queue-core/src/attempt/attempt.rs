@@ -14,7 +14,9 @@ use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
 use super::crash_mark::CrashCheck;
 use super::end::is_failure;
-use super::plan::{Attempt, BoxedError, HeldRow, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
+use super::plan::{
+    Attempt, BoxedError, HeldRow, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
+};
 use super::returned::{claimed_as, has_returned};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
@@ -275,19 +277,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Ok(Ok(outcome));
         };
         if is_interruption::<C>(&error) {
-            return Err(Remainder::Postpone(error.to_string()));
+            return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
         }
         self.not_released(error).map(Err)
     }
 
     /// Undoes what the handler wrote and keeps the lock.
     fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Remainder> {
-        if failure.database_error().is_some_and(is_interruption::<C>) {
-            return Err(Remainder::Postpone(self.plan.rules.texts.of(&*failure.error)));
+        if let Some(error) = failure.database_error().filter(|error| is_interruption::<C>(error)) {
+            let text = self.plan.rules.texts.of(&*failure.error);
+            return Err(Remainder::Postpone(Interruption::with_text::<C>(error, text)));
         }
         match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
-            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(error.to_string())),
+            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
                 let text = self.plan.rules.texts.of(&*failure.error);
                 failure.error = AttemptError::FailedAndEnded(text).into();

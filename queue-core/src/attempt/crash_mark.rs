@@ -6,7 +6,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::plan::{DecodedMessage, Plan, Remainder};
+use super::plan::{DecodedMessage, Interruption, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
@@ -54,7 +54,7 @@ where
         }
         // Somebody has stopped it, sent it again or removed it, or its condition holds no longer: it is theirs.
         Ok(None) => CrashCheck::Unsettled(Remainder::Leave),
-        Err(error) => CrashCheck::Unsettled(Remainder::Postpone(error.to_string())),
+        Err(error) => CrashCheck::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error))),
     }
 }
 

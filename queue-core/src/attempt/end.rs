@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
-use super::plan::{Attempt, Ending, InDoubt, Remainder, is_interruption};
+use super::plan::{Attempt, Ending, InDoubt, Interruption, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use super::tell_failed::tell_failed;
@@ -116,11 +116,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Err(error) => error,
         };
         Err(match error {
-            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => Remainder::Postpone(error.to_string()),
+            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => {
+                Remainder::Postpone(Interruption::of::<C>(&error))
+            }
             Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
             Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
             Unfinished::OtherSettings(_) => return self.finish_in_steps(settled, change),
-            Unfinished::SettingsNotPutBack(error) => Remainder::Postpone(format!("{SET_SOMETHING}: {error}")),
+            Unfinished::SettingsNotPutBack(error) => {
+                let text = format!("{SET_SOMETHING}: {error}");
+                Remainder::Postpone(Interruption::with_text::<C>(&error, text))
+            }
             Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
             Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
         })
@@ -134,7 +139,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     ) -> Result<Result<Settlement, Failure>, Remainder> {
         match self.control("RELEASE SAVEPOINT queueable_handler") {
             Ok(()) => {}
-            Err(error) if is_interruption::<C>(&error) => return Err(Remainder::Postpone(error.to_string())),
+            Err(error) if is_interruption::<C>(&error) => {
+                return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
+            }
             Err(error) => return self.not_released(error).map(Err),
         }
         self.settle(settled, change)?;
@@ -186,7 +193,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// The rest after an error that cost us the transaction.
     pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Remainder {
         if is_interruption::<C>(&error) {
-            Remainder::Postpone(error.to_string())
+            Remainder::Postpone(Interruption::of::<C>(&error))
         } else {
             self.record(&Failure::retry(as_failure(error)))
         }

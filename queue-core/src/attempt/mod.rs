@@ -30,7 +30,9 @@ pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::{find_out, record};
 pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::in_transaction::in_transaction;
-pub(crate) use self::plan::{AttemptBody, InDoubt, LockedRow, Plan, Remainder, UnsettledRow, is_interruption};
+pub(crate) use self::plan::{
+    AttemptBody, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
+};
 pub(crate) use self::preflight::{channel, check_claim, check_stages, check_table, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
 pub(crate) use self::runner::{BoxedRunner, Runner};

@@ -84,7 +84,7 @@ pub(crate) struct InDoubt {
 /// What is left to do for a row whose transaction is gone.
 pub(crate) enum Remainder {
     /// A conflict or a lost connection: nobody's fault, no try is used.
-    Postpone(String),
+    Postpone(Interruption),
     /// The attempt failed: record it.
     Record(Settlement, Box<Change>),
     /// The same for a row that its group has reserved, so that it is not due.
@@ -93,6 +93,26 @@ pub(crate) enum Remainder {
     FindOut(Box<InDoubt>),
     /// The poller shut down: leave the row as it was.
     Leave,
+}
+
+/// What has interrupted an attempt.
+pub(crate) struct Interruption {
+    pub(crate) cause: String,
+    /// Whether the server has rolled the whole transaction back.
+    pub(crate) rolls_back: bool,
+    /// Whether too many of them in a row count as a failure of their row. A full disk is no row's matter.
+    pub(crate) counts: bool,
+}
+
+impl Interruption {
+    pub(crate) fn of<C: QueueConnection>(error: &DieselError) -> Self {
+        Interruption::with_text::<C>(error, error.to_string())
+    }
+
+    /// The same, told in these words.
+    pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
+        Interruption { cause, rolls_back: C::rolls_back(error), counts: C::classify(error) != ErrorClass::NoRoom }
+    }
 }
 
 /// A row whose lock this transaction holds.

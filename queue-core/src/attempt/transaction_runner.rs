@@ -161,7 +161,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Ok(Conclusion::Refused { is_noted }) => {
                     let cause = match &remainder {
                         Remainder::Record(_, change) => change.error.text().unwrap_or(KEPT),
-                        Remainder::Postpone(cause) => cause,
+                        Remainder::Postpone(interruption) => &interruption.cause,
                         _ => KEPT,
                     };
                     return leave_alone::<Q>(&self.due_rows.refused_rows, log, &row, cause, is_noted);
@@ -188,21 +188,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         remainder: Remainder,
     ) -> (Remainder, Duration) {
         let interruption = match &remainder {
-            Remainder::Postpone(cause) => Some(cause),
+            Remainder::Postpone(interruption) => Some(&interruption.cause),
             Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
             _ => None,
         };
         if let Some(cause) = interruption {
             log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
         }
-        let Remainder::Postpone(cause) = remainder else {
+        let Remainder::Postpone(interruption) = remainder else {
             return (remainder, self.due_rows.refused_rows.pause_of(&row.key));
         };
         let (delay, times) = self.due_rows.row_backoff.pause(&row.key);
-        if times < INTERRUPTIONS {
-            return (Remainder::Postpone(cause), delay);
+        if times < INTERRUPTIONS || !interruption.counts {
+            return (Remainder::Postpone(interruption), delay);
         }
-        let failure = Failure::retry(AttemptError::Interrupted(times, cause));
+        let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));
         let (settled, change) = self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details);
         (Remainder::Record(settled, Box::new(change)), delay)
     }

@@ -321,7 +321,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
 /// Why a group ended at its culprit.
 fn why_ended(remainder: &Remainder) -> String {
     match remainder {
-        Remainder::Postpone(cause) => cause.clone(),
+        Remainder::Postpone(interruption) => interruption.cause.clone(),
         Remainder::FindOut(in_doubt) => in_doubt.cause.clone(),
         Remainder::Leave => "the poller took the transaction away".to_owned(),
         Remainder::Record(..) | Remainder::RecordReserved(..) => {

@@ -3,8 +3,8 @@
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
-use super::work::{Handled, Interruption, OpenGroup, conflict, undone, write};
-use crate::attempt::{AttemptError, Remainder, is_interruption};
+use super::work::{Handled, OpenGroup, conflict, undone, write};
+use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
 use crate::fault::{fail_point, leaves_out};
 use crate::handler::{Failure, Outcome};

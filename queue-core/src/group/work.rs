@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
-use crate::attempt::{AttemptError, Plan, Remainder, Revocation, is_interruption};
+use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::leaves_out;
@@ -23,19 +23,6 @@ pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration {
     session.lock_timeout().min(LOCK_TIMEOUT)
-}
-
-/// A conflict, or a lost connection, in a group.
-pub(crate) struct Interruption {
-    pub(crate) cause: String,
-    /// Whether the server has rolled the whole transaction back.
-    rolls_back: bool,
-}
-
-impl Interruption {
-    pub(crate) fn of<C: QueueConnection>(error: &DieselError) -> Self {
-        Interruption { cause: error.to_string(), rolls_back: C::rolls_back(error) }
-    }
 }
 
 /// A group in its transaction.
@@ -97,7 +84,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         if self.reservation.is_none() && by.rolls_back {
             return GroupEnd::Undone(UndoReason::Conflict(by.cause));
         }
-        self.ended_by(row, Remainder::Postpone(by.cause))
+        self.ended_by(row, Remainder::Postpone(by))
     }
 
     /// The end of a group whose transaction was ended by one of the handlers that have run.
@@ -119,7 +106,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
                 Some(error) if is_interruption::<C>(error) => {
-                    Err(Interruption { cause: rules.texts.of(&*failure.error), rolls_back: C::rolls_back(error) })
+                    Err(Interruption::with_text::<C>(error, rules.texts.of(&*failure.error)))
                 }
                 _ => Ok(rules.after_failure(tries, &failure, details)),
             };

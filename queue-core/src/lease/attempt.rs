@@ -325,7 +325,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         fail_point!("lease-applied");
         match result {
             Ok(settled) => Ok(Written::Settled(settled)),
-            Err(Remainder::Postpone(cause)) => Ok(Written::NotYet(cause)),
+            Err(Remainder::Postpone(interruption)) => Ok(Written::NotYet(interruption.cause)),
             Err(Remainder::Record(settled, change) | Remainder::RecordReserved(settled, change)) => {
                 Ok(Written::Failed(settled, *change))
             }
