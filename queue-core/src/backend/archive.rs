@@ -5,9 +5,9 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::connection::{Step, Target};
 use super::schema::{finding, until_done};
 use super::table_name::TableName;
+use super::target::{Step, Target};
 use crate::error::{Finding, refused};
 use crate::row::OnFinish;
 

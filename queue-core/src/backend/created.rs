@@ -1,8 +1,8 @@
 //! The default that gives an inserted row its time, where a database can add one to a column without giving it to the rows
 //! that are there already.
 
-use super::connection::Target;
 use super::schema::{LiveColumn, find, finding};
+use super::target::Target;
 use crate::error::Finding;
 
 /// The column of the time at which a row is inserted, if the live table has it and gives it no default.

@@ -27,21 +27,23 @@ mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table_name;
+mod target;
 mod trigger;
 
 pub use self::connection::{
-    AfterFinish, AsQueueConnection, ErrorClass, QueueBackend, QueueConnection, Schema, SessionLimits, Step, Target,
-    Unfinished,
+    AfterFinish, AsQueueConnection, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished,
 };
 pub use self::now::{Now, NowPlus};
 pub use self::settings::SessionSettings;
 pub use self::table_name::TableName;
+pub use self::target::{Schema, Step, Target};
 
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
-pub(crate) use self::connection::{COMMIT_REFUSED, index_of, ordered_index_of, pending_flag_of};
+pub(crate) use self::connection::COMMIT_REFUSED;
 pub(crate) use self::connections::Connections;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::table_name::{column_names, fingerprint};
+pub(crate) use self::target::{index_of, ordered_index_of, pending_flag_of};

@@ -18,10 +18,11 @@ use self::errors::{
     DEADLOCK, NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right,
 };
 use self::settings::Variable;
-use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished};
+use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished};
 use super::control::Control;
 use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
+use super::target::Target;
 use crate::error::refused;
 use crate::fault::planted;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc};

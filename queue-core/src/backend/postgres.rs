@@ -16,10 +16,11 @@ use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
 use self::settings::PgSettings;
 use super::connection::{
-    AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target, Unfinished,
+    AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished,
 };
 use super::own_transaction::in_own_transaction;
 use super::table_name::fingerprint;
+use super::target::Target;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 

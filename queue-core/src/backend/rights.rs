@@ -3,9 +3,10 @@
 use diesel::connection::TransactionManager;
 use diesel::result::{Error, QueryResult};
 
-use super::connection::{ErrorClass, QueueConnection, Target};
+use super::connection::{ErrorClass, QueueConnection};
 use super::schema::finding;
 use super::table_name::TableName;
+use super::target::Target;
 use crate::error::Finding;
 use crate::row::{OnFinish, failure_text};
 

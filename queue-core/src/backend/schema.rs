@@ -4,7 +4,8 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::connection::{QueueBackend, Target, ordered_index_of, pending_flag_of};
+use super::connection::QueueBackend;
+use super::target::{Target, ordered_index_of, pending_flag_of};
 use crate::error::{Finding, refused};
 use crate::fault::planted;
 use crate::row::{Options, Status};

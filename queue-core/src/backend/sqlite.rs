@@ -12,8 +12,9 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Target};
+use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits};
 use super::own_transaction::in_own_transaction;
+use super::target::Target;
 use crate::error::refused;
 use crate::fault::planted;
 use crate::row::{DueTime, TextForm, TimestampUtc};

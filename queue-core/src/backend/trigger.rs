@@ -5,9 +5,10 @@
 
 use diesel::result::QueryResult;
 
-use super::connection::{QueueBackend, Target};
+use super::connection::QueueBackend;
 use super::schema::{finding, until_done};
 use super::table_name::fingerprint;
+use super::target::Target;
 use crate::error::Finding;
 use crate::row::{PRESUMED, RESERVING};
 

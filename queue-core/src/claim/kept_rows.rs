@@ -44,8 +44,8 @@ impl KeptRows {
         KeptRows { hasher: RandomState::new(), written: Mutex::default() }
     }
 
-    /// Whether a row has come back for certain that is in the same state as before. SQLite's times are of milliseconds, within which
-    /// a row may pass through several stages: there it is to be tried.
+    /// Whether a row that is in the same state as before has certainly come back. SQLite's times are of milliseconds, within
+    /// which a row may pass through several stages: there it is to be tried.
     pub(crate) const fn are_certain<C: QueueConnection>() -> bool {
         !C::Backend::ONE_WRITER
     }

@@ -5,8 +5,8 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::ddl::without_blocking;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::connection::Target;
 use crate::backend::table_name::TableName;
+use crate::backend::target::Target;
 
 use diesel::prelude::*;
 

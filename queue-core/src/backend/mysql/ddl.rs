@@ -7,8 +7,9 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use crate::backend::connection::{ErrorClass, QueueConnection, Target};
+use crate::backend::connection::{ErrorClass, QueueConnection};
 use crate::backend::schema::LiveColumn;
+use crate::backend::target::Target;
 use crate::error::refused;
 
 use diesel::prelude::*;

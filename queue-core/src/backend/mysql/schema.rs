@@ -7,13 +7,13 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::ddl::{live_columns, without_blocking};
 use crate::backend::archive;
-use crate::backend::connection::{Schema, Step, Target};
 use crate::backend::mysql::trigger;
 use crate::backend::schema::{
     Accepted, Index, NeededColumn, Types, column_steps, compare, find, finding, indexes, missing, needed_columns,
     no_index, until_done,
 };
 use crate::backend::table_name::TableName;
+use crate::backend::target::{Schema, Step, Target};
 use crate::error::Finding;
 
 use diesel::prelude::*;

@@ -6,9 +6,9 @@ use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
 use super::ddl::{live_columns, without_blocking};
-use crate::backend::connection::{Step, Target};
 use crate::backend::created::{no_default, without_default};
 use crate::backend::schema::until_done;
+use crate::backend::target::{Step, Target};
 use crate::backend::trigger::{HOLDING, Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::error::{Finding, refused};
 

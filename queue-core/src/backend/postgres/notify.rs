@@ -1,6 +1,6 @@
 //! The triggers by which PostgreSQL tells the pollers of every process that a row has become due.
 
-use crate::backend::connection::Target;
+use crate::backend::target::Target;
 use crate::backend::trigger::{HOLDING, Trigger, is_free, name};
 use crate::row::HORIZON;
 

@@ -5,8 +5,8 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use crate::backend::connection::Target;
 use crate::backend::schema::finding;
+use crate::backend::target::Target;
 use crate::error::Finding;
 
 #[derive(QueryableByName)]

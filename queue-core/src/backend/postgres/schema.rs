@@ -11,12 +11,12 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::ddl::{PATIENCE, TYPES, in_transaction, live_columns, without_blocking};
 use super::rights;
 use crate::backend::archive;
-use crate::backend::connection::{Schema, Step, Target};
 use crate::backend::postgres::trigger;
 use crate::backend::schema::{
     Index, NeededColumn, column_steps, compare, finding, indexes, missing, needed_columns, no_index, until_done,
 };
 use crate::backend::table_name::{TableName, fingerprint};
+use crate::backend::target::{Schema, Step, Target};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;

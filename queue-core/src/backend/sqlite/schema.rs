@@ -6,13 +6,13 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::archive;
-use crate::backend::connection::{Schema, Step, Target};
 use crate::backend::schema::{
     Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, indexes, missing, needed_columns,
     no_index, until_done,
 };
 use crate::backend::sqlite::trigger;
 use crate::backend::table_name::TableName;
+use crate::backend::target::{Schema, Step, Target};
 use crate::error::Finding;
 
 use diesel::prelude::*;

@@ -6,8 +6,9 @@ use diesel::deserialize::QueryableByName;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::connection::{QueueBackend, Step, Target};
+use crate::backend::connection::QueueBackend;
 use crate::backend::schema::finding;
+use crate::backend::target::{Step, Target};
 use crate::backend::trigger::{HOLDING, Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
 use crate::error::{Finding, refused};
 
