@@ -124,9 +124,11 @@ fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> Q
     }
     match connection.batch_execute("ROLLBACK AND CHAIN") {
         Ok(()) => {}
-        Err(error) if PgConnection::classify(&error) == ErrorClass::ConnectionLost => return Err(error),
         // After a commit that was refused there is no transaction to be rolled back.
-        Err(_) => return Ok(false),
+        Err(error) if is_message(&error, "ROLLBACK AND CHAIN can only be used in transaction blocks") => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
     }
     let set: Option<String> = diesel::select(super::current_setting_or_null(COMMITTED, true)).get_result(connection)?;
     Ok(set == Some(token.to_string()))
