@@ -214,7 +214,8 @@ fn is_refusal(error: &DieselError) -> bool {
     )
 }
 
-/// Works in a savepoint. The error is that of the work, also where the database has ended the whole transaction with it.
+/// Works in a savepoint. The error is that of the work, also where the database has ended the whole transaction with it. After a
+/// refusal, which the caller passes over, it is that of the return to the savepoint, if that has failed.
 fn undone_on_error<C: QueueConnection, T>(
     connection: &mut C,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
@@ -226,7 +227,10 @@ fn undone_on_error<C: QueueConnection, T>(
             DieselError::RollbackTransaction
         })
     });
-    done.map_err(|error| cause.unwrap_or(error))
+    done.map_err(|error| match cause {
+        Some(cause) if matches!(error, DieselError::RollbackTransaction) || !is_refusal(&cause) => cause,
+        _ => error,
+    })
 }
 
 /// Makes sure that a statement has changed each of the rows that were locked for it.
