@@ -162,10 +162,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         match reserved {
             Some(Ok(reservation)) => self.reservation = Some(reservation),
-            // Nothing that was written after that can stay.
+            // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
             Some(Err(end)) => {
                 drop_safely(answer);
-                return Err(end);
+                return Err(match end {
+                    GroupEnd::Undone(why) => self.undo_all(rows, why),
+                    end => end,
+                });
             }
             None => {}
         }
