@@ -274,7 +274,7 @@ pub trait QueueConnection:
     }
 
     /// Whether the server runs several statements as one outside of routines, as MariaDB does. `refused` is what it has
-    /// answered to that.
+    /// answered to that: `false` then says that it has not understood, and done nothing.
     fn has_compounds(_refused: Option<&Error>) -> bool {
         false
     }

@@ -15,7 +15,7 @@ use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
 
 use self::errors::{
-    DEADLOCK, NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right,
+    NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right, undoes_transaction,
 };
 use self::settings::Variable;
 use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished};
@@ -188,12 +188,11 @@ impl QueueConnection for MysqlConnection {
     }
 
     fn has_compounds(refused: Option<&Error>) -> bool {
-        if let Some(Error::DatabaseError(_, information)) = refused
-            && (information.message() == NOT_PREPARED || information.message().starts_with(NOT_UNDERSTOOD))
-        {
-            HAS_COMPOUNDS.store(false, Ordering::Relaxed);
-        }
-        HAS_COMPOUNDS.load(Ordering::Relaxed)
+        let Some(refused) = refused else { return HAS_COMPOUNDS.load(Ordering::Relaxed) };
+        let is_unknown = matches!(refused, Error::DatabaseError(_, information)
+            if information.message() == NOT_PREPARED || information.message().starts_with(NOT_UNDERSTOOD));
+        HAS_COMPOUNDS.fetch_and(!is_unknown, Ordering::Relaxed);
+        !is_unknown
     }
 
     fn commit_and_begin(&mut self) -> QueryResult<()> {
@@ -235,7 +234,7 @@ impl QueueConnection for MysqlConnection {
     fn rolls_back(error: &Error) -> bool {
         match error {
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => information.message() == DEADLOCK,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => undoes_transaction(information.message()),
             _ => false,
         }
     }
@@ -314,13 +313,21 @@ impl QueueConnection for MysqlConnection {
         .get_result(self)?;
         let wait = whole_seconds(wait);
         self.batch_execute(&set_lock_waits(wait, wait))?;
-        // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and block
-        // inserts between them. Inside the caller's transaction it is refused, and changes nothing: so be it.
-        let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
+        let is_alone =
+            matches!(AnsiTransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
+        if is_alone {
+            // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and
+            // block inserts between them. If it is refused, the transaction has the session's level.
+            let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
+        }
         let changed = in_own_transaction(self, "START TRANSACTION", change);
-        // It fails only when the session is lost, and what is committed is committed all the same.
-        let _ = self.batch_execute(&set_lock_waits(before.0, before.1));
-        changed
+        let put_back = self.batch_execute(&set_lock_waits(before.0, before.1));
+        match is_alone {
+            // The change is committed, whatever becomes of the session.
+            true => changed,
+            // The error may say that a cluster has undone the caller's transaction, and is told only once.
+            false => changed.and_then(|changed| put_back.map(|()| changed)),
+        }
     }
 }
 

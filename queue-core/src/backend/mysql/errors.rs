@@ -16,7 +16,7 @@ pub(super) const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exis
 pub(super) const OTHER_SETTINGS: &str = "queueable: the settings of the session are not what they were";
 
 /// What the servers say to the victim of a deadlock (1213).
-pub(super) const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
+const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
 
 /// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2006, 2013, 4031), or no new one can
 /// be had (1040), as a whole.
@@ -44,10 +44,14 @@ const LOST_BETWEEN: [(&str, &str); 8] = [
     ("The MariaDB server is running with the --", "read-only option so it cannot execute this statement"),
 ];
 
-/// What they say of a conflict with others (1205, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
+/// What they say to a transaction with more locks than there is room for (1206).
+const LOCKS_FULL: &str = "The total number of locks exceeds the lock table size";
+
+/// What they say of a conflict with others (1205, 1206, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
 /// and by Galera; a limit on its time, which it would exceed again, says more.
-const CONFLICTS: [&str; 5] = [
+const CONFLICTS: [&str; 6] = [
     DEADLOCK,
+    LOCKS_FULL,
     "Lock wait timeout exceeded; try restarting transaction",
     "Query execution was interrupted",
     "Table definition has changed, please retry transaction",
@@ -78,6 +82,11 @@ pub(super) fn classify_message(message: &str) -> ErrorClass {
     } else {
         ErrorClass::Other
     }
+}
+
+/// Whether the server has undone the whole transaction with this error (1020, 1206, 1213).
+pub(super) fn undoes_transaction(message: &str) -> bool {
+    [DEADLOCK, LOCKS_FULL].contains(&message) || CONFLICTS_FROM.iter().any(|start| message.starts_with(start))
 }
 
 /// Whether the message says that a right is missing (1142, 1143): `INSERT, UPDATE command denied to user 'a'@'b' for table ..`.
@@ -124,6 +133,7 @@ mod tests {
             assert_eq!(classify_message(&quoted), ErrorClass::Other, "{quoted}");
         }
     }
+
     #[test]
     fn a_missing_right_is_known_by_the_beginning_of_its_message() {
         assert!(denies_right("INSERT, UPDATE command denied to user 'a'@'localhost' for table `b`.`c`"));
