@@ -135,7 +135,8 @@ impl<C: QueueConnection> Session<C> {
         Ok(self.is_lent)
     }
 
-    /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, and runs another statement.
+    /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, before or after it, and runs another
+    /// statement.
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
         if self.is_shared {
             return match then {

@@ -19,7 +19,8 @@ pub trait SessionSettings {
     /// Whether anything is set otherwise.
     fn has_other_settings(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
 
-    /// Runs the statement that ends a handler's savepoint, puts the settings back, and runs the statement that may follow.
+    /// Runs the statement that ends a handler's savepoint, puts the settings back, before or after it, and runs the statement
+    /// that may follow.
     /// `false`: some of the settings could not be put back.
     fn end_handler(
         &mut self,

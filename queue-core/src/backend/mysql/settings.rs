@@ -35,8 +35,8 @@ pub(crate) struct Variable {
 
 /// The settings as they were, and how they are asked for.
 ///
-/// What the server can answer is found out when the session is opened. Within a message nothing is tried that may fail: the
-/// answer may be that a cluster has undone the transaction, and a second question would begin another one.
+/// What the server can answer is found out when the session is opened. Within a message no question is asked in a second way
+/// after an error: the error may say that a cluster has undone the transaction, and the next statement would begin another one.
 #[derive(Default)]
 pub struct MysqlSettings {
     /// `None` where no handler runs.
@@ -115,9 +115,15 @@ impl SessionSettings for MysqlConnection {
         then: Option<&'static str>,
         settings: &MysqlSettings,
     ) -> QueryResult<bool> {
-        // The end comes last: it fails if the transaction is no longer the one in which the handler wrote.
-        let is_as_it_was = self.put_settings_back(settings)?;
-        self.control(end)?;
+        let is_as_it_was = if end.starts_with("ROLLBACK") {
+            self.control(end)?;
+            self.put_settings_back(settings)?
+        } else {
+            // The release comes last: it fails if the transaction is no longer the one in which the handler wrote.
+            let is_as_it_was = self.put_settings_back(settings)?;
+            self.control(end)?;
+            is_as_it_was
+        };
         then.map_or(Ok(()), |then| self.control(then))?;
         Ok(is_as_it_was)
     }
