@@ -83,7 +83,7 @@ pub(crate) struct InDoubt {
 
 /// What is left to do for a row whose transaction is gone.
 pub(crate) enum Remainder {
-    /// A conflict or a lost connection: nobody's fault, no try is used.
+    /// A conflict, a lost connection or a full disk: nobody's fault, no try is used.
     Postpone(Interruption),
     /// The attempt failed: record it.
     Record(Settlement, Box<Change>),
@@ -100,8 +100,8 @@ pub(crate) struct Interruption {
     pub(crate) cause: String,
     /// Whether the server has rolled the whole transaction back.
     pub(crate) rolls_back: bool,
-    /// Whether too many of them in a row count as a failure of their row. A full disk is no row's matter.
-    pub(crate) counts: bool,
+    /// Whether the server had no room.
+    pub(crate) for_room: bool,
 }
 
 impl Interruption {
@@ -111,7 +111,7 @@ impl Interruption {
 
     /// The same, told in these words.
     pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
-        Interruption { cause, rolls_back: C::rolls_back(error), counts: C::classify(error) != ErrorClass::NoRoom }
+        Interruption { cause, rolls_back: C::rolls_back(error), for_room: C::classify(error) == ErrorClass::NoRoom }
     }
 }
 

@@ -37,6 +37,9 @@ pub(crate) const CONCLUSIONS: u32 = 3;
 /// After how many interruptions in a row, none of which uses a try, one counts as a failure.
 const INTERRUPTIONS: u32 = 20;
 
+/// The same for a full disk, which is hardly ever one row's matter: a day of the longest pauses.
+const INTERRUPTIONS_WITHOUT_ROOM: u32 = 1440;
+
 /// An entity, its handler and its settings.
 pub(crate) struct TransactionRunner<Q: QueueOn<C>, C: QueueConnection> {
     handler: Box<dyn Handler<Q, C>>,
@@ -198,8 +201,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         let Remainder::Postpone(interruption) = remainder else {
             return (remainder, self.due_rows.refused_rows.pause_of(&row.key));
         };
-        let (delay, times) = self.due_rows.row_backoff.pause(&row.key);
-        if times < INTERRUPTIONS || !interruption.counts {
+        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.for_room);
+        let most = if interruption.for_room { INTERRUPTIONS_WITHOUT_ROOM } else { INTERRUPTIONS };
+        if times < most {
             return (Remainder::Postpone(interruption), delay);
         }
         let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));

@@ -30,6 +30,8 @@ pub(crate) struct RowBackoff<K> {
 struct Backoff<K> {
     key: RowKey<K>,
     times: u32,
+    /// How many of them were for a full disk.
+    times_without_room: u32,
     until: Instant,
     /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
     skip_for_a_while: bool,
@@ -40,14 +42,15 @@ impl<K: Clone> RowBackoff<K> {
         RowBackoff { rows: Mutex::default(), concluded: Mutex::default() }
     }
 
-    /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth in a row it is.
-    pub(crate) fn pause(&self, key: &RowKey<K>) -> (Duration, u32) {
-        self.extend(key, false)
+    /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth of its kind it is
+    /// in a row: for a full disk, or for something else.
+    pub(crate) fn pause(&self, key: &RowKey<K>, for_room: bool) -> (Duration, u32) {
+        self.extend(key, false, for_room)
     }
 
     /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
     pub(crate) fn skip_for_a_while(&self, key: &RowKey<K>) {
-        self.extend(key, true);
+        self.extend(key, true, false);
     }
 
     /// Passes over a row until the value is dropped. What is left of its attempt is written in transactions of its own, between
@@ -93,20 +96,22 @@ impl<K: Clone> RowBackoff<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool) -> (Duration, u32) {
+    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool, for_room: bool) -> (Duration, u32) {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
-        let new = || Backoff { key: key.clone(), times: 0, until: Instant::now(), skip_for_a_while };
+        let new =
+            || Backoff { key: key.clone(), times: 0, times_without_room: 0, until: Instant::now(), skip_for_a_while };
         let pause = rows.entry(key.text().clone()).or_insert_with(new);
         let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
+        pause.times_without_room = pause.times_without_room.saturating_add(u32::from(for_room));
         pause.skip_for_a_while = skip_for_a_while;
         // The database counts the pause from when it is written, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
-        (delay, pause.times)
+        (delay, if for_room { pause.times_without_room } else { pause.times - pause.times_without_room })
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Backoff<K>>> {
@@ -148,7 +153,7 @@ mod tests {
     fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
         let backoff = RowBackoff::new();
         let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
-        let (first, times) = backoff.pause(&one);
+        let (first, times) = backoff.pause(&one, false);
         assert!((FIRST..=FIRST * 2).contains(&first) && times == 1);
         assert!(backoff.any());
         assert_eq!(backoff.passed_over(), []);
@@ -156,7 +161,12 @@ mod tests {
         assert_eq!(backoff.passed_over(), std::slice::from_ref(&two));
         backoff.end(&two);
         assert_eq!(backoff.passed_over(), []);
-        assert!((0..40).all(|_| backoff.pause(&one).0 <= LONGEST * 2));
-        assert_eq!(backoff.pause(&one).1, 42);
+        assert!((0..40).all(|_| backoff.pause(&one, false).0 <= LONGEST * 2));
+        assert_eq!(backoff.pause(&one, false).1, 42);
+        // A full disk is counted by itself.
+        assert_eq!(
+            (backoff.pause(&one, true).1, backoff.pause(&one, false).1, backoff.pause(&one, true).1),
+            (1, 43, 2)
+        );
     }
 }
