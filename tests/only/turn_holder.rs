@@ -11,6 +11,7 @@ use queueable::{Explanation, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 /// Payments that are worked one after the other.
 #[derive(Debug, Queryable, Selectable, Queueable)]
@@ -48,6 +49,28 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
     <InTurn as QueueOn<Conn>>::end_exclusion(&mut foreign).unwrap();
     assert_eq!(explained(&bank, ids[0]), Explanation::Due);
+}
+
+#[test]
+fn whoever_keeps_the_queue_from_going_on_is_told_in_the_log() {
+    keep_warnings();
+    let bank = in_turn_bank();
+    let ids = bank.enqueue([1]);
+    let mut foreign = bank.connect();
+    AnsiTransactionManager::begin_transaction(&mut foreign).unwrap();
+    assert!(<InTurn as QueueOn<Conn>>::exclude(&mut foreign).unwrap());
+    let session = foreign.session_id().unwrap().unwrap().to_string();
+    let handler = |_: &InTurn, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
+    await_warning(&["InTurn", "nothing is worked: the lock", &session]);
+    assert_eq!(bank.state(ids[0]).status, Status::NotAttempted);
+    AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
+    <InTurn as QueueOn<Conn>>::end_exclusion(&mut foreign).unwrap();
+    while bank.state(ids[0]).status != Status::Success {
+        handle.wake();
+        std::thread::yield_now();
+    }
+    handle.shutdown(Duration::from_secs(60));
 }
 
 #[test]

@@ -1,0 +1,39 @@
+//! What the library warns of. A process has one subscriber, so all tests of a program share it.
+
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, Once};
+
+use tracing::Level;
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static ARRIVED: Condvar = Condvar::new();
+
+/// Keeps the lines that it is given.
+struct Keeper;
+
+impl Write for Keeper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LINES.lock().unwrap().push(String::from_utf8_lossy(bytes).into_owned());
+        ARRIVED.notify_all();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Begins to keep warnings. A test that waits for one calls this first.
+pub(crate) fn keep_warnings() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(|| Keeper).init();
+    });
+}
+
+/// Waits for a warning that contains all of these texts.
+pub(crate) fn await_warning(texts: &[&str]) {
+    let is_it = |line: &String| texts.iter().all(|text| line.contains(text));
+    let lines = LINES.lock().unwrap();
+    drop(ARRIVED.wait_while(lines, |lines| !lines.iter().any(is_it)).unwrap());
+}
