@@ -90,7 +90,7 @@ where
         in_hand => in_hand.flatten(),
     };
     let claimed_as = claimed_as(plan, &key, &message);
-    match has_returned(&mut **session, plan, &key, fence, &details, claimed_as) {
+    match has_returned::<Q, C>(session, &key, fence, claimed_as) {
         Ok(None) => {}
         Ok(Some(times)) => {
             plan.slot.leave();

@@ -2,19 +2,22 @@
 //! puts the old values back.
 
 use std::borrow::Borrow;
+use std::time::Duration;
 
 use diesel::result::QueryResult;
 
 use super::plan::{BoxedError, Plan};
-use super::settle_rules::tries_before;
-use crate::backend::QueueConnection;
+use super::settle_rules::{stored, tries_before};
+use crate::backend::{ErrorClass, QueueConnection};
 use crate::claim::{ClaimedAs, KeptRows};
 use crate::entity::Entity;
-use crate::handler::{Failure, Outcome};
-use crate::row::{Details, Fence, QueueState, RowKey, Settlement};
-use crate::statement::QueueOn;
+use crate::row::{ErrorText, Fence, QueueState, RowKey, Status};
+use crate::statement::{Change, Next, QueueOn};
 
-/// The row as it was claimed, where it is to be known again.
+/// When a row would be due next whose failure is tried.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// The state by which a later claim knows the row again.
 pub(super) fn claimed_as<'p, Q: Entity, C>(
     plan: &Plan<'p, Q, C>,
     key: &RowKey<Q::Key>,
@@ -27,10 +30,8 @@ pub(super) fn claimed_as<'p, Q: Entity, C>(
 /// How often the row came back before, if it has come back as it was when its last attempt began.
 pub(super) fn has_returned<Q, C>(
     connection: &mut C,
-    plan: &Plan<'_, Q, C>,
     key: &RowKey<Q::Key>,
     fence: Fence,
-    details: &Details,
     claimed_as: Option<(&KeptRows, ClaimedAs)>,
 ) -> QueryResult<Option<u32>>
 where
@@ -39,38 +40,39 @@ where
 {
     let Some((rows, claimed)) = claimed_as else { return Ok(None) };
     let Some(times) = rows.take_returned(claimed) else { return Ok(None) };
-    if KeptRows::are_certain::<C>() || puts_old_values_back(connection, plan, key, fence, details)? {
+    if puts_old_values_back::<Q, C>(connection, key, fence)? {
         return Ok(Some(times));
     }
     rows.forget(claimed);
     Ok(None)
 }
 
-/// Whether a trigger puts the old values back of this row, which is locked, when it is settled. What is tried is undone.
-fn puts_old_values_back<Q, C>(
-    connection: &mut C,
-    plan: &Plan<'_, Q, C>,
-    key: &RowKey<Q::Key>,
-    fence: Fence,
-    details: &Details,
-) -> QueryResult<bool>
+/// Tries to settle this row, which is locked, and tells whether a trigger puts its old values back. The trial is undone.
+fn puts_old_values_back<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let tries = tries_before(fence) + 1;
-    let answers = [
-        plan.rules.after_outcome(fence, tries, Outcome::Done, details),
-        plan.rules.after_failure(tries, &Failure::retry("a trial"), details),
+    let tries = Some(stored(tries_before(fence) + 1));
+    let settled = Change { try_count: tries, attempted: true, stays: true, ..Change::default() };
+    let trials = [
+        Change { status: Some(Status::Success), next: Some(Next::Never), error: ErrorText::Clear, ..settled.clone() },
+        Change { status: Some(Status::Error), next: Some(Next::In(FAR)), error: ErrorText::Clear, ..settled },
     ];
-    for (settled, change) in answers {
-        if settled == Settlement::Deleted {
+    for change in trials {
+        // Where the row's time cannot be compared, the state that is written has to be another by itself.
+        let reads_as_before = (change.status, change.try_count) == (Some(fence.status), Some(fence.try_count));
+        if reads_as_before && fence.due.is_none() {
             continue;
         }
         connection.batch_execute("SAVEPOINT queueable_trial")?;
-        let written = Q::settle(connection, key, fence, &change);
-        let is_kept = matches!(written, Ok(1)) && Q::is_still(connection, key, fence)?;
-        connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_trial; RELEASE SAVEPOINT queueable_trial")?;
+        let is_kept = match Q::settle(connection, key, fence, &change) {
+            Ok(rows) => rows == 1 && Q::is_still(connection, key, fence)?,
+            Err(error) if C::classify(&error) == ErrorClass::Other => false,
+            Err(error) => return Err(error),
+        };
+        connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_trial")?;
+        connection.batch_execute("RELEASE SAVEPOINT queueable_trial")?;
         if is_kept {
             return Ok(true);
         }

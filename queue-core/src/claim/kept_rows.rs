@@ -2,13 +2,14 @@
 //!
 //! Nothing tells so when the row's new state is written. The row is due again as it was claimed, and first in line. So each row
 //! that was written is remembered for a while by the state in which it was claimed: whoever claims it in the same state once
-//! more knows. A state has the times at which the row was due and attempted, so a row that was enqueued anew is in another.
+//! more suspects it. A state has the times at which the row was due and attempted, so a row that was enqueued anew is mostly in
+//! another. But times may have a fixed value, and SQLite's are of milliseconds, within which a row may pass through several stages.
+//! So a suspected row is tried, or its lease looked for, before it is left alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-use crate::backend::{QueueBackend, QueueConnection};
 use crate::lock::unpoisoned;
 use crate::row::{QueueState, RowKey};
 
@@ -42,12 +43,6 @@ pub(crate) struct ClaimedAs(u64);
 impl KeptRows {
     pub(crate) fn new() -> Self {
         KeptRows { hasher: RandomState::new(), written: Mutex::default() }
-    }
-
-    /// Whether a row that is in the same state as before has certainly come back. SQLite's times are of milliseconds, within
-    /// which a row may pass through several stages: there it is to be tried.
-    pub(crate) const fn are_certain<C: QueueConnection>() -> bool {
-        !C::Backend::ONE_WRITER
     }
 
     /// The row with this key as it was claimed.
@@ -88,7 +83,7 @@ impl KeptRows {
         Some(row.times - 1)
     }
 
-    /// The row with this state has not come back: it has gone through others.
+    /// The row in this state has not come back: it has gone through others.
     pub(crate) fn forget(&self, claimed: ClaimedAs) {
         let mut written = unpoisoned(self.written.lock());
         if written.rows.remove(&claimed).is_some() {

@@ -34,7 +34,7 @@ pub(crate) struct LeaseClaim<'a, K> {
     pub(crate) at_once: bool,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
-    /// The rows that were written lately, where they are told apart.
+    /// The rows that were written lately.
     pub(crate) kept_rows: &'a KeptRows,
 }
 

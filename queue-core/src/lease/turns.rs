@@ -14,10 +14,10 @@ use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
-    check_table, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
+    check_table, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
 };
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::{KeptRows, PickedRows};
+use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
@@ -169,14 +169,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
 
     /// Leaves a row alone that is as it was when it was claimed last and called: no lease is on it, whatever the claim says.
     fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>) -> Option<Turn> {
-        let LeasedRow { key, before, due, details, claimed_as, .. } = held;
-        let times = self.due_rows.kept_rows.take_returned((*claimed_as)?)?;
-        if !KeptRows::are_certain::<C>() {
-            let is_leased = holder.session().and_then(|session| Ok(!Q::is_still(session, key, *before)?));
-            if !is_leased.is_ok_and(|is_leased| !is_leased) {
-                self.due_rows.kept_rows.forget((*claimed_as)?);
-                return None;
-            }
+        let LeasedRow { key, before, fence, due, details, claimed_as, .. } = held;
+        let claimed_as = (*claimed_as)?;
+        let times = self.due_rows.kept_rows.take_returned(claimed_as)?;
+        let is_leased =
+            |connection: &mut C| in_transaction(connection, |connection| Q::is_still(connection, key, *fence));
+        if holder.session().and_then(|session| Ok(is_leased(session)?)).unwrap_or(true) {
+            self.due_rows.kept_rows.forget(claimed_as);
+            return None;
         }
         let row = UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone() };
         Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
