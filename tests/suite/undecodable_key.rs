@@ -175,7 +175,7 @@ macro_rules! works_leased {
         let set: fn(Poller<Conn>) -> Poller<Conn> = $set;
         let tally = set($entity::poller(database.pool(5), handler).workers(2)).run_until_idle().unwrap();
         assert_worked(&database, $table, tally);
-        // Where rows are leased by an update, its victim in a deadlock may be an answer. It is applied again: what stays is one.
+        // A deadlock with a claim by an update may undo the transaction of an answer: it is applied again, and is there once.
         for row in rows(&database, $table) {
             let applied = if row.id % 2 == 0 { 1000 } else { 0 };
             assert_eq!(row.amount, row.id + applied, "{row:?}");
