@@ -376,8 +376,6 @@ extern "SQL" {
     fn set_config(name: Text, value: Text, is_local: diesel::sql_types::Bool) -> Text;
     #[sql_name = "pg_catalog.current_setting"]
     fn current_setting(name: Text) -> Text;
-    #[sql_name = "pg_catalog.current_setting"]
-    fn current_setting_or_null(name: Text, missing_ok: diesel::sql_types::Bool) -> diesel::sql_types::Nullable<Text>;
     #[sql_name = "pg_catalog.pg_backend_pid"]
     fn pg_backend_pid() -> diesel::sql_types::Integer;
     #[sql_name = "pg_catalog.pg_terminate_backend"]

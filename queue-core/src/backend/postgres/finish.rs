@@ -3,6 +3,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
+use diesel::sql_types::{Bool, Text};
 
 use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
@@ -130,6 +131,12 @@ fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> Q
         }
         Err(error) => return Err(error),
     }
-    let set: Option<String> = diesel::select(super::current_setting_or_null(COMMITTED, true)).get_result(connection)?;
+    let set: Option<String> = diesel::select(current_setting_or_null(COMMITTED, true)).get_result(connection)?;
     Ok(set == Some(token.to_string()))
+}
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    #[sql_name = "pg_catalog.current_setting"]
+    fn current_setting_or_null(name: Text, missing_ok: Bool) -> diesel::sql_types::Nullable<Text>;
 }
