@@ -2,8 +2,12 @@
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, Once};
+use std::time::Duration;
 
 use tracing::Level;
+
+/// How long a test waits for a warning before it says that there was none.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static ARRIVED: Condvar = Condvar::new();
@@ -35,5 +39,9 @@ pub(crate) fn keep_warnings() {
 pub(crate) fn await_warning(texts: &[&str]) {
     let is_it = |line: &String| texts.iter().all(|text| line.contains(text));
     let lines = LINES.lock().unwrap();
-    drop(ARRIVED.wait_while(lines, |lines| !lines.iter().any(is_it)).unwrap());
+    let (lines, _) = ARRIVED.wait_timeout_while(lines, PATIENCE, |lines| !lines.iter().any(is_it)).unwrap();
+    // Not under the lock: the other tests go on.
+    let is_told = lines.iter().any(is_it);
+    drop(lines);
+    assert!(is_told, "nothing warns of {texts:?}");
 }
