@@ -100,8 +100,8 @@ pub(crate) struct Interruption {
     pub(crate) cause: String,
     /// Whether the server has rolled the whole transaction back.
     pub(crate) rolls_back: bool,
-    /// Whether the server had no room.
-    pub(crate) for_room: bool,
+    /// Whether the server had no room left to write.
+    pub(crate) disk_is_full: bool,
 }
 
 impl Interruption {
@@ -111,7 +111,7 @@ impl Interruption {
 
     /// The same, told in these words.
     pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
-        Interruption { cause, rolls_back: C::rolls_back(error), for_room: C::classify(error) == ErrorClass::NoRoom }
+        Interruption { cause, rolls_back: C::rolls_back(error), disk_is_full: C::classify(error) == ErrorClass::NoRoom }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::entity::Entity;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Status};
 use crate::statement::{Change, Next, QueueOn};
 
-/// When a row would be due next whose failure is tried.
+/// When the row would be due next in the trial of a failure.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// The state by which a later claim knows the row again.

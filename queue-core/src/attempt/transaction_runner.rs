@@ -38,7 +38,7 @@ pub(crate) const CONCLUSIONS: u32 = 3;
 const INTERRUPTIONS: u32 = 20;
 
 /// The same for a full disk, which is hardly ever one row's matter: a day of the longest pauses.
-const INTERRUPTIONS_WITHOUT_ROOM: u32 = 1440;
+const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
 
 /// An entity, its handler and its settings.
 pub(crate) struct TransactionRunner<Q: QueueOn<C>, C: QueueConnection> {
@@ -201,8 +201,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         let Remainder::Postpone(interruption) = remainder else {
             return (remainder, self.due_rows.refused_rows.pause_of(&row.key));
         };
-        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.for_room);
-        let most = if interruption.for_room { INTERRUPTIONS_WITHOUT_ROOM } else { INTERRUPTIONS };
+        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.disk_is_full);
+        let most = if interruption.disk_is_full { INTERRUPTIONS_BY_FULL_DISK } else { INTERRUPTIONS };
         if times < most {
             return (Remainder::Postpone(interruption), delay);
         }

@@ -4,7 +4,7 @@
 //! that was written is remembered for a while by the state in which it was claimed: whoever claims it in the same state once
 //! more suspects it. A state has the times at which the row was due and attempted, so a row that was enqueued anew is mostly in
 //! another. But times may have a fixed value, and SQLite's are of milliseconds, within which a row may pass through several stages.
-//! So a suspected row is tried, or its lease looked for, before it is left alone.
+//! So the worker first tries to settle a suspected row, or looks for its lease, before it leaves the row alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

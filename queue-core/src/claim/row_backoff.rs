@@ -30,8 +30,8 @@ pub(crate) struct RowBackoff<K> {
 struct Backoff<K> {
     key: RowKey<K>,
     times: u32,
-    /// How many of them were for a full disk.
-    times_without_room: u32,
+    /// How many of them a full disk has caused.
+    times_with_full_disk: u32,
     until: Instant,
     /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
     skip_for_a_while: bool,
@@ -42,10 +42,10 @@ impl<K: Clone> RowBackoff<K> {
         RowBackoff { rows: Mutex::default(), concluded: Mutex::default() }
     }
 
-    /// How long a row waits after this interruption, which the caller writes on the row, and the how manieth of its kind it is
-    /// in a row: for a full disk, or for something else.
-    pub(crate) fn pause(&self, key: &RowKey<K>, for_room: bool) -> (Duration, u32) {
-        self.extend(key, false, for_room)
+    /// Returns how long a row waits after this interruption, which the caller writes on the row, and how many of its kind the row
+    /// has had in sequence: by a full disk, or by something else.
+    pub(crate) fn pause(&self, key: &RowKey<K>, disk_is_full: bool) -> (Duration, u32) {
+        self.extend(key, false, disk_is_full)
     }
 
     /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
@@ -96,22 +96,22 @@ impl<K: Clone> RowBackoff<K> {
         self.rows().values().any(|pause| pause.until > now)
     }
 
-    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool, for_room: bool) -> (Duration, u32) {
+    fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool, disk_is_full: bool) -> (Duration, u32) {
         let mut rows = self.rows();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
         let new =
-            || Backoff { key: key.clone(), times: 0, times_without_room: 0, until: Instant::now(), skip_for_a_while };
+            || Backoff { key: key.clone(), times: 0, times_with_full_disk: 0, until: Instant::now(), skip_for_a_while };
         let pause = rows.entry(key.text().clone()).or_insert_with(new);
         let delay = FIRST.saturating_mul(1 << pause.times.min(16)).min(LONGEST);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
-        pause.times_without_room = pause.times_without_room.saturating_add(u32::from(for_room));
+        pause.times_with_full_disk = pause.times_with_full_disk.saturating_add(u32::from(disk_is_full));
         pause.skip_for_a_while = skip_for_a_while;
         // The database counts the pause from when it is written, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
-        (delay, if for_room { pause.times_without_room } else { pause.times - pause.times_without_room })
+        (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Backoff<K>>> {
