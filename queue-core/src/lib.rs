@@ -38,8 +38,8 @@ pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
     HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
     LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority, QueueColumn,
-    QueueStateColumns, QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, Settings, StageText, StatusText,
-    TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
+    QueueStateColumns, QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, SelectedIn, Settings, StageText,
+    StatusText, StoredIn, TableIn, TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
 };
 #[doc(hidden)]
 pub use self::entity::{
@@ -52,7 +52,7 @@ pub use self::handler::{
 };
 pub use self::lease::ClaimStyle;
 pub use self::log::PoolErrorLog;
-pub use self::poller::{HandlerFor, Poller, PollerHandle, PollerSettings, Shutdown};
+pub use self::poller::{ConnectionFor, HandlerFor, Poller, PollerHandle, PollerSettings, Shutdown};
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{

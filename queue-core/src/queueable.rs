@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
 use crate::row::{Instant, Status, TimestampUtc};
-use crate::statement::QueueOn;
 
 /// What goes into an insert or an update to make a row due.
 pub type Due<T, Time> = (
@@ -111,7 +110,7 @@ pub trait Queueable: Entity {
     fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
     where
         C: QueueConnection,
-        Self: QueueOn<C>,
+        Self: 'static,
     {
         Poller::new(pool).serve::<Self>(handler)
     }

@@ -19,7 +19,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::backend::Schema;
-use queueable::statement::QueueOn;
+use queueable::statement::ProbeOn;
 use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer, initialize};
@@ -138,7 +138,7 @@ fn a_table_in_another_database_works() {
 #[test]
 fn columns_are_added_at_once_and_the_index_without_a_lock() {
     let bank = Bank::before_the_queue();
-    let steps = Conn::steps(&<Payment as QueueOn<Conn>>::target().unwrap());
+    let steps = Conn::steps(&<Payment as ProbeOn<Conn>>::target().unwrap());
     let mut connection = bank.connect();
     // The server refuses an algorithm that a statement cannot be run with.
     connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].up[0])).unwrap();

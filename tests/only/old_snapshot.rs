@@ -3,9 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
 use diesel::sql_types::Text;
 use queueable::Instant;
+use queueable::backend::{Sql, Statement};
 use queueable::statement::{Claim, ProbeDue};
 
 use crate::db::Conn;
@@ -18,8 +18,8 @@ type Backend = <Conn as Connection>::Backend;
 const SETTLED: i64 = 5_000;
 
 /// How many pages a statement reads. Its binds are the time from which on it claims, and how many rows, which are 50.
-fn pages(connection: &mut Conn, statement: &impl QueryFragment<Backend>, from: DateTime<Utc>) -> u64 {
-    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+fn pages(connection: &mut Conn, statement: &impl Statement<Backend>, from: DateTime<Utc>) -> u64 {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (sql, _) = sql.split_once(" -- binds: ").unwrap();
     let sql = sql.replace("$1", &format!("TIMESTAMPTZ '{}'", from.to_rfc3339())).replace("$2", "50");
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {sql}");

@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::statement::{QueueOn, Scope};
+use queueable::statement::{ClaimOn, Scope};
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};
@@ -75,7 +75,7 @@ fn a_key_that_cannot_stand_in_a_text_keeps_its_turn() {
 #[test]
 fn what_is_not_the_rows_own_is_not_read_ahead() {
     let prefetches_rows =
-        (<Word as QueueOn<Conn>>::prefetches_rows(Scope::ALL), <Counted as QueueOn<Conn>>::prefetches_rows(Scope::ALL));
+        (<Word as ClaimOn<Conn>>::prefetches_rows(Scope::ALL), <Counted as ClaimOn<Conn>>::prefetches_rows(Scope::ALL));
     assert_eq!(prefetches_rows, (true, false));
 }
 

@@ -1,7 +1,7 @@
 //! The index serves the claim: among 100,000 finished rows the 1,000 pending ones are found without a scan and a sort.
 
 use diesel::connection::SimpleConnection;
-use diesel::query_builder::QueryFragment;
+use queueable::backend::{Sql, Statement};
 use queueable::statement::{Claim, ProbeDue};
 
 use crate::db::{self, Conn};
@@ -30,8 +30,8 @@ fn a_long_history() -> Bank {
     bank
 }
 
-fn plan_of(connection: &mut Conn, statement: &impl QueryFragment<Backend>) -> String {
-    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
     // The server plans a statement with the number of rows that it is run with.
     let number = binds.trim_matches(['[', ']']);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::backend::Schema;
+use queueable::backend::{Schema, Sql, Statement};
 use queueable::internals::{ErrorText, Fence};
 use queueable::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, FinishBlock, KeyTexts, Keys, Load, Next, Present, ProbeDue, QueueOn, ReadDetails, Recall,
+    CountByStatus, DueKeys, FinishBlock, KeyTexts, Keys, Load, Next, Present, ProbeDue, ProbeOn, ReadDetails, Recall,
     RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside, Settle, SettleMany, StateCondition,
     Take, Taken, UndecodableRow, UnknownStages,
 };
@@ -31,8 +31,13 @@ const FENCE: Fence = Fence::new(Status::Error, 2);
 struct Listing(String);
 
 impl Listing {
-    fn add(&mut self, title: &str, statement: &impl QueryFragment<Backend>) {
-        self.text(title, &diesel::debug_query::<Backend, _>(statement).to_string());
+    fn add(&mut self, title: &str, statement: &impl Statement<Backend>) {
+        self.text(title, &diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string());
+    }
+
+    /// Adds a query of the application's own.
+    fn query(&mut self, title: &str, query: &impl QueryFragment<Backend>) {
+        self.text(title, &diesel::debug_query::<Backend, _>(query).to_string());
     }
 
     fn text(&mut self, title: &str, sql: &str) {
@@ -235,7 +240,7 @@ fn the_sql_of_batches_and_archives() {
     let filter = Some(&payments::company_id.eq(3345));
     let states = [StateCondition::AttemptedBefore(Duration::from_secs(86_400)), StateCondition::NeverAttempted];
     let kinds = [vec![StateCondition::Pending, StateCondition::NotLeased], vec![StateCondition::In(&[Status::Failed])]];
-    let live = <Payment as QueueOn<Conn>>::target().unwrap().table;
+    let live = <Payment as ProbeOn<Conn>>::target().unwrap().table;
     let archive = Archive::of(&live, "payments_failed").unwrap();
     let columns = ["id", "amount_cents"].map(str::to_owned);
     let due = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
@@ -256,7 +261,7 @@ fn the_sql_of_batches_and_archives() {
     listing.add("read archived keys", &Keys::<Payment, _>::some(archived, 10_000, 0));
     listing.add("copy from the archive", &CopyRows::<Payment>::from(&archive, &columns, &[7, 8]));
     listing.add("remove from the archive", &RemoveKeys::<Payment>::new(&[7, 8], Some(&archive)));
-    let target = <Moved as QueueOn<Conn>>::target().unwrap();
+    let target = <Moved as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
         listing.text("create archives, up", &step.up.join(";\n"));
         listing.text("create archives, down", &step.down.join(";\n"));
@@ -266,7 +271,7 @@ fn the_sql_of_batches_and_archives() {
 
 #[test]
 fn the_sql_of_a_migration() {
-    let target = <Payment as QueueOn<Conn>>::target().unwrap();
+    let target = <Payment as ProbeOn<Conn>>::target().unwrap();
     let mut listing = Listing::default();
     for step in Conn::steps(&target) {
         let transaction = if step.in_transaction { "in a transaction" } else { "outside a transaction" };
@@ -280,11 +285,11 @@ fn the_sql_of_a_migration() {
 fn the_sql_of_columns_in_the_applications_own_queries() {
     let mut listing = Listing::default();
     let rows = payments::table.filter(payment_queue::status.eq(Status::Error)).select(Payment::queue_state());
-    listing.add("select", &rows);
+    listing.query("select", &rows);
     let values = (payments::company_id.eq(1), payments::amount_cents.eq(100), Payment::due_now());
-    listing.add("insert, due now", &diesel::insert_into(payments::table).values(values));
+    listing.query("insert, due now", &diesel::insert_into(payments::table).values(values));
     let row = payments::table.find(7);
-    listing.add("update, due in", &diesel::update(row).set(Payment::due_in(Duration::from_secs(60))));
-    listing.add("update, due at", &diesel::update(row).set(Payment::due_at(DateTime::UNIX_EPOCH)));
+    listing.query("update, due in", &diesel::update(row).set(Payment::due_in(Duration::from_secs(60))));
+    listing.query("update, due at", &diesel::update(row).set(Payment::due_at(DateTime::UNIX_EPOCH)));
     listing.matches("columns");
 }

@@ -4,11 +4,10 @@ use diesel::connection::SimpleConnection;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types;
 use diesel_migrations::MigrationHarness;
-use queueable::{ClaimStyle, Lease, Message, Migrations, Outcome, Poller, QueueTable, Queueable, Tally};
+use queueable::{ClaimStyle, Lease, Message, Migrations, Outcome, Poller, Queueable, StoredIn, Tally};
 
 use crate::db::{BIGINT, Conn, Database, LONG_TEXT, NAME, TEXT};
 
@@ -85,9 +84,7 @@ seat!(LeasedSeat, leased_seat_queue, lease = "60s");
 /// Forty rows that are due, numbered from 1: every second of them cannot be decoded.
 fn database_of<Q>() -> Database
 where
-    Q: Queueable + 'static,
-    Q::KeyColumns: QueryFragment<Backend>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<Backend>,
+    Q: StoredIn<Backend> + 'static,
 {
     let database = Database::new();
     let mut connection = database.connect();

@@ -7,12 +7,14 @@ use diesel::backend::Backend;
 use diesel::connection::{LoadConnection, TransactionManager};
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::result::{Error, QueryResult};
-use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
+use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
+use super::bind::Binds;
 use super::settings::SessionSettings;
+use super::statement::Loads;
 use super::target::{Schema, Target};
 use crate::error::refused;
-use crate::row::{TextForm, TimestampUtc};
+use crate::row::{DetailsRow, DetailsType, Instant, TextForm, TimestampUtc};
 
 /// The text that the error quotes by which a handler's COMMIT of its group is refused. Nothing but another text for the row
 /// follows from it.
@@ -20,7 +22,14 @@ pub(crate) const COMMIT_REFUSED: &str = "queueable: a handler cannot commit its 
 
 /// The SQL that differs between databases.
 pub trait QueueBackend:
-    Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc> + 'static
+    Backend<QueryBuilder: Default>
+    + Binds
+    + Default
+    + HasSqlType<Text>
+    + HasSqlType<Integer>
+    + HasSqlType<BigInt>
+    + HasSqlType<TimestampUtc>
+    + 'static
 {
     /// The connection on which a queue in this database is worked.
     type Connection: QueueConnection<Backend = Self>;
@@ -228,7 +237,19 @@ pub enum AfterFinish<'a> {
     note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name"
 )]
 pub trait QueueConnection:
-    LoadConnection<Backend: QueueBackend> + R2D2Connection + Schema + SessionSettings + Send + 'static
+    LoadConnection<Backend: QueueBackend>
+    + Loads<Text, String>
+    + Loads<BigInt, i64>
+    + Loads<Nullable<Text>, Option<String>>
+    + Loads<Nullable<TimestampUtc>, Option<Instant>>
+    + Loads<(Text, Integer), (String, i32)>
+    + Loads<(Text, BigInt), (String, i64)>
+    + Loads<DetailsType, DetailsRow>
+    + R2D2Connection
+    + Schema
+    + SessionSettings
+    + Send
+    + 'static
 {
     /// Prepares a worker's private session and reads every setting back.
     ///

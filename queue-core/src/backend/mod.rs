@@ -6,6 +6,7 @@
 mod archive;
 #[doc(hidden)]
 pub mod backends;
+mod bind;
 mod captured;
 mod connection;
 mod connections;
@@ -26,6 +27,7 @@ mod session_holder;
 mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod statement;
 mod table_name;
 mod target;
 mod trigger;
@@ -35,6 +37,7 @@ pub use self::connection::{
 };
 pub use self::now::{Now, NowPlus};
 pub use self::settings::SessionSettings;
+pub use self::statement::{Loads, Sql, Statement};
 pub use self::table_name::TableName;
 pub use self::target::{Schema, Step, Target};
 
@@ -45,5 +48,6 @@ pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;
+pub(crate) use self::statement::{execute, load, load_first};
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{index_of, ordered_index_of, pending_flag_of};

@@ -13,7 +13,7 @@ use super::in_turn::claim_in_turn;
 use crate::backend::{QueueBackend, QueueConnection};
 use crate::entity::Entity;
 use crate::row::RowKey;
-use crate::statement::{Claim, Claimed, QueueOn, Scope, is_plain};
+use crate::statement::{Claim, Claimed, QueueOn, Scope, claimed_within, is_plain};
 
 /// How many keys are read at first, at least: others may hold the rows of some.
 const CANDIDATES: u32 = 16;
@@ -50,7 +50,7 @@ where
         return claim_by_key::<Q, C>(connection, limit, scope, |_| Ok(()));
     }
     let rows = claim_in_turn::<Q, C>(connection, true, limit, scope)?;
-    Q::claimed(connection, scope, rows)
+    claimed_within(connection, scope, rows)
 }
 
 /// Locks and reads up to `limit` of the rows with these keys.
@@ -66,8 +66,8 @@ where
     Q: QueueOn<C>,
 {
     let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, []).only(RowKey::values(keys));
-    let rows = Q::pick(connection, if locks { claim } else { claim.without_lock() })?;
-    Q::claimed(connection, scope, rows)
+    let rows = Q::load_claimed(connection, &if locks { claim } else { claim.without_lock() })?;
+    claimed_within(connection, scope, rows)
 }
 
 /// Reads up to `limit` rows in the same way, without a lock.
@@ -80,7 +80,7 @@ where
         return claim_only::<Q, C>(connection, false, limit, keys, scope);
     }
     let rows = claim_in_turn::<Q, C>(connection, false, limit, scope)?;
-    Q::claimed(connection, scope, rows)
+    claimed_within(connection, scope, rows)
 }
 
 /// Locks and reads up to `limit` rows that are due longest and that nobody holds. If there are none, that is told by the

@@ -36,13 +36,13 @@ where
         }
         // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
         return match Q::head(connection, scope.stages)? {
-            Some(head) => Q::pick(connection, claim(1).only([head.value()])),
+            Some(head) => Q::load_claimed(connection, &claim(1).only([head.value()])),
             None => Ok(Vec::new()),
         };
     }
     let mut load = |claim: &dyn Fn(u32) -> ClaimSome<Q, C::Backend>| match locks {
         true if locks_what_it_passes::<Q, C::Backend>(scope) => claim_candidates::<Q, C>(connection, limit, claim),
-        _ => Q::pick(connection, claim(limit)),
+        _ => Q::load_claimed(connection, &claim(limit)),
     };
     if let Some(age) = aged_first::<Q>() {
         let aged: Vec<ClaimedRow<Q>> = load(&|limit| claim(limit).aged(age))?;
@@ -77,10 +77,10 @@ where
 {
     let mut read = limit.saturating_mul(2).max(CANDIDATES);
     loop {
-        let candidates: Vec<ClaimedRow<Q>> = Q::pick(connection, claim(read).without_lock())?;
+        let candidates = Q::load_claimed(connection, &claim(read).without_lock())?;
         let keys: Vec<_> = candidates.iter().map(|row| &row.0).collect();
         for keys in keys.chunks(limit.max(1) as usize) {
-            let claimed: Vec<ClaimedRow<Q>> = Q::pick(connection, claim(limit).only(keys.iter().copied()))?;
+            let claimed = Q::load_claimed(connection, &claim(limit).only(keys.iter().copied()))?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }

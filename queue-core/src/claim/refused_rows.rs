@@ -120,7 +120,7 @@ impl<K: Clone> RefusedRows<K> {
             Q::due_keys(connection, number, None)?
         } else {
             let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, &[]).without_lock();
-            let rows: Vec<ClaimedRow<Q>> = Q::pick(connection, claim)?;
+            let rows: Vec<ClaimedRow<Q>> = Q::load_claimed(connection, &claim)?;
             rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
         };
         self.state().arrive(keys, number, present, begun, turns_of::<Q>());

@@ -7,9 +7,9 @@ use chrono::TimeDelta;
 use diesel::result::QueryResult;
 
 use super::in_turn::aged_first;
-use crate::backend::QueueConnection;
+use crate::backend::{QueueConnection, execute};
 use crate::row::{Instant, RowKey};
-use crate::statement::{Claimed, QueueOn, Scope, Take};
+use crate::statement::{Claimed, QueueOn, Scope, Take, with_details};
 
 /// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
 pub(crate) fn update_then_select<Q, C>(
@@ -32,10 +32,10 @@ where
     let take = || Take::<Q, C::Backend>::new(began, token, limit, RowKey::values(scope.except)).in_stages(scope.stages);
     let mut taken = 0;
     if let Some(age) = aged_first::<Q>() {
-        taken = Q::take(connection, take().aged(age))?;
+        taken = execute(connection, &take().aged(age))?;
     }
     if taken == 0 {
-        taken = Q::take(connection, take())?;
+        taken = execute(connection, &take())?;
     }
     if taken == 0 {
         return Ok(Some((began, Vec::new())));
@@ -44,5 +44,5 @@ where
     if rows.len() != taken {
         return Ok(None);
     }
-    Ok(Some((began, Q::with_details(connection, rows)?)))
+    Ok(Some((began, with_details(connection, rows)?)))
 }

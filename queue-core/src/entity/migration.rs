@@ -7,11 +7,9 @@ use std::{fmt, fs, io};
 use chrono::{TimeDelta, Utc};
 use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
-use diesel::query_builder::QueryFragment;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
-use super::entity::Entity;
-use super::table::QueueTable;
+use super::stored::StoredIn;
 use super::target::target_of;
 use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
 use crate::row::Options;
@@ -60,14 +58,8 @@ impl<DB: QueueBackend> Migrations<DB> {
     }
 
     /// Adds the queue of an entity.
-    pub fn entity<Q: Entity + 'static>(mut self) -> Self
-    where
-        DB: Default,
-        DB::QueryBuilder: Default,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-        Q::KeyColumns: QueryFragment<DB>,
-    {
-        self.queues.push(Box::new(|| target_of::<Q, _>(&DB::default())));
+    pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
+        self.queues.push(Box::new(target_of::<Q, DB>));
         self
     }
 

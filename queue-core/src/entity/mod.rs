@@ -13,6 +13,7 @@ mod retry;
 mod schedule;
 mod selectable;
 mod settings;
+mod stored;
 mod table;
 mod target;
 mod window;
@@ -34,6 +35,7 @@ pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};
 pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::settings::Settings;
+pub use self::stored::{SelectedIn, StoredIn, TableIn};
 pub use self::table::QueueTable;
 pub use self::window::{InvalidWindow, Window};
 

@@ -1,22 +1,18 @@
 //! Where an entity's queue lives, in the words of the catalogue and of the DDL.
 
-use diesel::backend::Backend;
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use super::entity::Entity;
+use super::stored::StoredIn;
 use super::table::QueueTable;
-use crate::backend::{TableName, Target, column_names};
+use crate::backend::{QueueBackend, TableName, Target, column_names};
 
 /// Says where the columns and the index of the entity's queue live.
-pub(crate) fn target_of<Q, DB>(backend: &DB) -> QueryResult<Target>
+pub(crate) fn target_of<Q, DB>() -> QueryResult<Target>
 where
-    Q: Entity,
-    DB: Backend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+    Q: StoredIn<DB>,
+    DB: QueueBackend,
 {
+    let backend = &DB::default();
     Ok(Target {
         entity: Q::ENTITY,
         table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,

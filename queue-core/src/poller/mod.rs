@@ -21,7 +21,7 @@ mod worker;
 
 pub use self::handle::{PollerHandle, Shutdown};
 pub use self::poller::Poller;
-pub use self::serve::HandlerFor;
+pub use self::serve::{ConnectionFor, HandlerFor};
 pub use self::settings::PollerSettings;
 
 pub(crate) use self::wake::announce;

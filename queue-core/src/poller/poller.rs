@@ -29,7 +29,6 @@ use crate::lease::ClaimStyle;
 use crate::log::RateLimitedLog;
 use crate::redact::Redact;
 use crate::row::Stage;
-use crate::statement::QueueOn;
 
 /// The stages of an entity.
 type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
@@ -122,7 +121,7 @@ impl<C: QueueConnection> Poller<C> {
     /// in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
     pub fn serve<Q>(mut self, handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
-        Q: QueueOn<C>,
+        Q: Entity + 'static,
     {
         self.served.push(Box::new(|settings| Ok(handler.into_runner(settings)?.0)));
         self
@@ -150,8 +149,7 @@ impl<C: QueueConnection> Poller<C> {
     /// ```
     pub fn serve_stages<Q>(mut self, stages: &[StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
-        Q: QueueOn<C>,
-        Q::Queue: HasStages,
+        Q: Entity<Queue: HasStages> + 'static,
     {
         let stages: Vec<_> = stages.iter().map(|stage| stage.name()).collect();
         self.served.push(Box::new(|settings| {

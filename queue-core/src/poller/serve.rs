@@ -27,42 +27,85 @@ pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Si
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>;
 }
 
-impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
+/// A connection on which the queue of `Q` can be worked.
+///
+/// It is implemented for every [`QueueConnection`] and every entity that can be a queue there, see [`QueueOn`]. It says the same
+/// from the connection's side, for the compiler's sake: before it knows which connection a pool gives, it would look for everything
+/// that any connection might ask of the entity, again and again, at every call of [`Queueable::poller`](crate::Queueable::poller).
+#[diagnostic::on_unimplemented(
+    message = "the queue of `{Q}` cannot be worked on `{Self}`",
+    note = "the entity derives `Queryable`, `Selectable` and `Queueable` and is `Send`, and every field's type can be read on this \
+            database"
+)]
+pub trait ConnectionFor<Q: Entity>: QueueConnection {
+    #[doc(hidden)]
+    fn transaction_runner(
+        handler: Box<dyn Handler<Q, Self>>,
+        settings: &PollerSettings,
+    ) -> Result<BoxedRunner<Self>, Error>;
+
+    #[doc(hidden)]
+    fn group_runner(handler: Box<dyn Handler<Q, Self>>, settings: &PollerSettings) -> Result<BoxedRunner<Self>, Error>;
+
+    #[doc(hidden)]
+    fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<Self>, Error>
+    where
+        H: LeaseHandler<Q, Self> + 'static;
+}
+
+impl<Q, C> ConnectionFor<Q> for C
 where
     Q: QueueOn<C> + Send,
     C: QueueConnection,
+{
+    fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(handler, settings.failure_texts())?)))
+    }
+
+    fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+        let runner = TransactionRunner::<Q, C>::new(handler, settings.failure_texts())?;
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
+    }
+
+    fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    where
+        H: LeaseHandler<Q, C> + 'static,
+    {
+        let PollerSettings { claim_batch, claim_style, .. } = *settings;
+        let runner = LeaseRunner::<Q, C, H>::new(handler, settings.failure_texts(), claim_batch, claim_style)?;
+        Ok(BoxedRunner(Box::new(runner)))
+    }
+}
+
+impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
+where
+    Q: Entity,
+    C: ConnectionFor<Q>,
     H: Handler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(Box::new(self), settings.failure_texts())?)))
+        C::transaction_runner(Box::new(self), settings)
     }
 }
 
 impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
 where
-    Q: QueueOn<C> + Send,
-    C: QueueConnection,
+    Q: Entity,
+    C: ConnectionFor<Q>,
     H: Handler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let runner = TransactionRunner::<Q, C>::new(Box::new(self), settings.failure_texts())?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
+        C::group_runner(Box::new(self), settings)
     }
 }
 
 impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
 where
-    Q: QueueOn<C> + Send,
-    C: QueueConnection,
+    Q: Entity,
+    C: ConnectionFor<Q>,
     H: LeaseHandler<Q, C> + 'static,
 {
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let PollerSettings { claim_batch, claim_style, .. } = *settings;
-        Ok(BoxedRunner(Box::new(LeaseRunner::<Q, C, H>::new(
-            self,
-            settings.failure_texts(),
-            claim_batch,
-            claim_style,
-        )?)))
+        C::lease_runner(self, settings)
     }
 }

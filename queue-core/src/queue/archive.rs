@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use diesel::query_builder::QueryFragment;
-use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +10,8 @@ use super::operation;
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
 use super::sweep::{Moment, Refused, Sweep, SweepOn, exactly};
-use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
-use crate::entity::{Entity, HasArchive, QueueTable};
+use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName, execute};
+use crate::entity::{Entity, HasArchive, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::OnFinish;
@@ -254,13 +252,9 @@ pub trait ArchiveOn<C> {
 
 impl<Q, F, C> ArchiveOn<C> for Queue<Q, F>
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     F: Selection,
     C: QueueConnection,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
 {
     type Key = Q::Key;
 
@@ -275,7 +269,7 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(CopyRows::<Q>::to(archive, columns, keys), connection)?)
+        exactly(keys.len(), execute(connection, &CopyRows::<Q>::to(archive, columns, keys))?)
     }
 
     fn copy_from(
@@ -285,6 +279,6 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(CopyRows::<Q>::from(archive, columns, keys), connection)?)
+        exactly(keys.len(), execute(connection, &CopyRows::<Q>::from(archive, columns, keys))?)
     }
 }

@@ -4,14 +4,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
-use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection};
-use crate::entity::{Entity, QueueTable, jittered};
+use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
+use crate::entity::{Entity, QueueTable, TableIn, jittered};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
@@ -193,11 +193,9 @@ pub trait ChangeOn<C> {
 
 impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
+    Q: Entity<Queue: TableIn<C::Backend>>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> ChangeAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
-    for<'a> RemoveAll<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
 {
     fn change_rows(
         &self,
@@ -207,11 +205,13 @@ where
         alone: bool,
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        ExecuteDsl::execute(ChangeAll::new(Condition::new(self.selection.filter(), &states), change, alone), connection)
+        let condition = Condition::new(self.selection.filter(), &states);
+        execute(connection, &ChangeAll::<Q::Queue, _>::new(condition, change, alone))
     }
 
     fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize> {
         let states = self.states_and(states);
-        ExecuteDsl::execute(RemoveAll(Condition::new(self.selection.filter(), &states)), connection)
+        let condition = Condition::new(self.selection.filter(), &states);
+        execute(connection, &RemoveAll::<Q::Queue, _>(condition))
     }
 }

@@ -4,18 +4,18 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::{RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
-use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::backend::{AsQueueConnection, QueueConnection, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::statement::{Archive, Condition, Count, Sample, SampleRow, StateCondition};
+use crate::statement::{Archive, Condition, Count, Sample, SampleRow, ShownFrom, StateCondition};
+use diesel::sql_types::BigInt;
 
 /// How many rows a preview shows.
 const SHOWN: usize = 5;
@@ -159,11 +159,9 @@ pub trait PreviewOn<C> {
 
 impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
 where
-    Q: Entity + Selectable<C::Backend>,
-    F: Selection,
+    Q: ShownFrom<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
-    for<'a> Sample<'a, Q, F::Filter, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
 {
     type Entity = Q;
 
@@ -179,18 +177,15 @@ where
 }
 
 /// Reads how many rows a condition picks, and the first of them.
-pub(crate) fn preview_of<'a, Q, E, C>(
-    connection: &mut C,
-    condition: Condition<'a, Q::Queue, E>,
-) -> QueryResult<Preview<Q>>
+pub(crate) fn preview_of<Q, E, C>(connection: &mut C, condition: Condition<'_, Q::Queue, E>) -> QueryResult<Preview<Q>>
 where
-    Q: Entity + Selectable<C::Backend>,
+    Q: ShownFrom<C::Backend>,
     C: QueueConnection,
-    Count<'a, Q::Queue, E>: LoadQuery<'a, C, i64>,
-    Sample<'a, Q, E, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
+    E: QueryFragment<C::Backend>,
 {
-    let counts: Vec<i64> = Count(condition).load(connection)?;
-    let rows: Vec<SampleRow<Q>> = Sample::<Q, E, C::Backend>::new(condition, SHOWN).load(connection)?;
+    let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
+    let sample = Sample::<Q, E, C::Backend>::new(condition, SHOWN);
+    let rows = Q::load_samples(connection, &sample)?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

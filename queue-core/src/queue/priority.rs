@@ -1,6 +1,6 @@
 //! The priority of rows, changed on the fly.
 
-use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::change::in_transaction;
@@ -8,8 +8,8 @@ use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
 use super::queue::Queue;
 use super::selection::Chosen;
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{Entity, HasPriority};
+use crate::backend::{AsQueueConnection, QueueConnection, execute};
+use crate::entity::{Entity, HasPriority, TableIn};
 use crate::error::Error;
 use crate::statement::{Condition, SetPriority, StateCondition};
 
@@ -91,10 +91,9 @@ pub trait PrioritizeOn<C> {
 
 impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: HasPriority>,
-    F: Chosen,
+    Q: Entity<Queue: HasPriority + TableIn<C::Backend>>,
+    F: Chosen<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> SetPriority<'a, Q::Queue, F::Filter>: ExecuteDsl<C>,
 {
     fn prioritize_rows(
         &self,
@@ -105,6 +104,6 @@ where
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states);
-        ExecuteDsl::execute(SetPriority::new(condition, priority, alone), connection)
+        execute(connection, &SetPriority::<Q::Queue, _>::new(condition, priority, alone))
     }
 }

@@ -5,18 +5,18 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use diesel::expression::NonAggregate;
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::sql_types::BoolOrNullableBool;
-use diesel::{AppearsOnTable, Expression, RunQueryDsl, Selectable};
+use diesel::sql_types::{BigInt, BoolOrNullableBool, Text};
+use diesel::{AppearsOnTable, Expression};
 
 use super::counts::StatusCounts;
 use super::selection::{AllFilters, EveryRow, Filtered, Selection};
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, TableIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
-use crate::statement::{And, Condition, Count, CountByStatus, Load, StateCondition};
+use crate::statement::{And, Condition, Count, CountByStatus, Load, ShownFrom, StateCondition};
 
 /// How long an operation waits for rows that others hold.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
@@ -278,34 +278,34 @@ pub trait LoadOn<C> {
 
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
+    Q: Entity<Queue: TableIn<C::Backend>>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> Count<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, i64>,
-    for<'a> CountByStatus<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, (String, i64)>,
 {
     fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64> {
         let states = self.states_and(states);
-        let counts: Vec<i64> = Count(Condition::new(self.selection.filter(), &states)).load(connection)?;
+        let count = Count::<Q::Queue, _>(Condition::new(self.selection.filter(), &states));
+        let counts = load::<BigInt, i64, _>(connection, &count)?;
         Ok(counts.into_iter().sum())
     }
 
     fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>> {
-        CountByStatus(Condition::new(self.selection.filter(), &self.states)).load(connection)
+        let counts = CountByStatus::<Q::Queue, _>(Condition::new(self.selection.filter(), &self.states));
+        load::<(Text, BigInt), _, _>(connection, &counts)
     }
 }
 
 impl<Q, F, C> LoadOn<C> for Queue<Q, F>
 where
-    Q: Entity + Selectable<C::Backend>,
-    F: Selection,
+    Q: ShownFrom<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> Load<'a, Q, F::Filter, C::Backend>: LoadQuery<'a, C, (Q, QueueState)>,
 {
     type Entity = Q;
 
     fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
-        Load::<Q, F::Filter, C::Backend>::new(Condition::new(self.selection.filter(), &self.states), limit)
-            .load(connection)
+        let condition = Condition::new(self.selection.filter(), &self.states);
+        let rows = Load::<Q, F::Filter, C::Backend>::new(condition, limit);
+        Q::load_rows(connection, &rows)
     }
 }

@@ -5,17 +5,19 @@
 
 use std::cell::RefCell;
 
-use diesel::RunQueryDsl;
-use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::change::{held_on_conflict, in_transaction};
 use super::queue::Queue;
 use super::selection::Selection;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{QueueBackend, QueueConnection, execute, load};
 use crate::entity::Entity;
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Change, ChangeKeys, Condition, CountAmong, KeyRow, Keys, RemoveKeys, StateCondition};
+use crate::statement::{
+    Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, ShownFrom, StateCondition,
+};
+use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows are looked through a hundred times and no more, and little
 /// enough for the memory.
@@ -281,13 +283,9 @@ pub trait SweepOn<C> {
 
 impl<Q, F, C> SweepOn<C> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
+    Q: ShownFrom<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> Keys<'a, Q, F::Filter>: LoadQuery<'a, C, KeyRow<Q::Key>>,
-    for<'a> CountAmong<'a, Q, F::Filter>: LoadQuery<'a, C, i64>,
-    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
 {
     type Key = Q::Key;
 
@@ -301,7 +299,7 @@ where
     ) -> QueryResult<Vec<Option<Q::Key>>> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let keys: Vec<KeyRow<Q::Key>> = Keys::<Q, _>::some(condition, limit, offset).load(connection)?;
+        let keys = Q::load_some_keys(connection, &Keys::<Q, _>::some(condition, limit, offset))?;
         Ok(keys.into_iter().map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
@@ -315,7 +313,8 @@ where
     ) -> QueryResult<Vec<Q::Key>> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let keys: Vec<KeyRow<Q::Key>> = Keys::<Q, _>::lock(condition, keys, passes_over).load(connection)?;
+        let locked = Keys::<Q, _>::lock(condition, keys, passes_over);
+        let keys = Q::load_some_keys(connection, &locked)?;
         Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
@@ -328,15 +327,15 @@ where
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
         let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let counts: Vec<i64> = CountAmong::<Q, _>::new(condition, keys).load(connection)?;
+        let counts = load::<BigInt, i64, _>(connection, &CountAmong::<Q, _>::new(condition, keys))?;
         Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
     }
 
     fn change_keys(&self, connection: &mut C, keys: &[Q::Key], change: &Change) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(ChangeKeys::<Q>::new(keys, change), connection)?)
+        exactly(keys.len(), execute(connection, &ChangeKeys::<Q>::new(keys, change))?)
     }
 
     fn remove_keys(&self, connection: &mut C, keys: &[Q::Key], archive: Option<&Archive>) -> QueryResult<usize> {
-        exactly(keys.len(), ExecuteDsl::execute(RemoveKeys::<Q>::new(keys, archive), connection)?)
+        exactly(keys.len(), execute(connection, &RemoveKeys::<Q>::new(keys, archive))?)
     }
 }

@@ -2,11 +2,12 @@
 
 use diesel::Column;
 use diesel::expression::{AsExpression, Expression};
-use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use diesel::sql_types::SqlType;
 
-use crate::entity::{Entity, HasVersion, QueueTable};
+use crate::backend::{QueueConnection, execute};
+use crate::entity::{Entity, HasVersion, QueueTable, StoredIn};
 use crate::statement::EnqueueIfNewer;
 
 /// The SQL type of a queue's version column.
@@ -25,15 +26,14 @@ pub trait EnqueueByVersion<C, V>: Entity {
 
 impl<Q, C, V> EnqueueByVersion<C, V> for Q
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     Q::Queue: HasVersion,
     VersionType<Q::Queue>: SqlType,
     <Q::Queue as HasVersion>::Column: Column<Table = <Q::Queue as QueueTable>::Table>,
-    V: AsExpression<VersionType<Q::Queue>>,
-    EnqueueIfNewer<Q, V::Expression>: ExecuteDsl<C>,
-    C: diesel::Connection,
+    V: AsExpression<VersionType<Q::Queue>, Expression: QueryFragment<C::Backend>>,
+    C: QueueConnection,
 {
     fn enqueue_version(connection: &mut C, key: &Q::Key, version: V) -> QueryResult<usize> {
-        ExecuteDsl::execute(EnqueueIfNewer::<Q, _>::new(key, version.as_expression()), connection)
+        execute(connection, &EnqueueIfNewer::<Q, _>::new(key, version.as_expression()))
     }
 }

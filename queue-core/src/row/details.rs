@@ -1,7 +1,9 @@
 //! What an attempt knows of its row beyond the five columns, where the entity asks for more.
 
 use chrono::{DateTime, Utc};
+use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::instant::{Instant, TimestampUtc};
 use super::stage::Stage;
 
 /// The optional columns of a row as they were when it was claimed, read under its lock. What the entity does not ask for is
@@ -44,5 +46,36 @@ impl Details {
     pub(crate) fn scheduled_for(&self) -> Option<DateTime<Utc>> {
         let has_schedule = self.period.is_some() || self.cron.is_some();
         self.scheduled_time.filter(|time| has_schedule && self.now.is_none_or(|now| *time <= now))
+    }
+}
+
+/// The present, the stage, the period, the cron expression, its time zone, the scheduled time and the change count, as they are
+/// loaded.
+pub(crate) type DetailsRow =
+    (Option<Instant>, Option<String>, Option<i64>, Option<String>, Option<String>, Option<Instant>, Option<i64>);
+
+/// The SQL type of a [`DetailsRow`].
+pub(crate) type DetailsType = (
+    Nullable<TimestampUtc>,
+    Nullable<Text>,
+    Nullable<BigInt>,
+    Nullable<Text>,
+    Nullable<Text>,
+    Nullable<TimestampUtc>,
+    Nullable<BigInt>,
+);
+
+impl From<DetailsRow> for Details {
+    fn from((now, stage, period, cron, time_zone, scheduled_time, change_count): DetailsRow) -> Self {
+        Details {
+            now: now.map(Into::into),
+            stage,
+            period,
+            cron,
+            time_zone,
+            scheduled_time: scheduled_time.map(Into::into),
+            change_count,
+            ..Details::default()
+        }
     }
 }

@@ -25,6 +25,7 @@ pub use self::stage::{Stage, stage_named};
 pub use self::state::QueueState;
 pub use self::status::{Status, UnknownStatus};
 
+pub(crate) use self::details::{DetailsRow, DetailsType};
 pub(crate) use self::failure_text::{FailureTexts, ascii_only, failure_text};
 pub(crate) use self::idempotency_key::{idempotency_key, queue_name};
 pub(crate) use self::instant::{HORIZON, microseconds};

@@ -1,13 +1,13 @@
 //! A table that takes the rows of another, and the statements that move rows between the two.
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::condition::push_keys;
 use super::limit::is_keys;
-use crate::backend::{QueueBackend, TableName};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{QueueBackend, Statement, TableName};
+use crate::entity::{Entity, QueueTable, StoredIn};
 
 /// Copies whole rows from the queue's table to an archive, or back.
 pub struct CopyRows<'a, Q: Entity> {
@@ -34,12 +34,10 @@ impl<'a, Q: Entity> CopyRows<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for CopyRows<'_, Q>
+impl<Q, DB> Statement<DB> for CopyRows<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("INSERT INTO ");
@@ -71,11 +69,6 @@ impl<Q: Entity> CopyRows<'_, Q> {
     }
 }
 
-impl<Q: Entity> QueryId for CopyRows<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
 /// Removes the rows with some keys from the queue's table, or from an archive.
 pub struct RemoveKeys<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
@@ -89,12 +82,10 @@ impl<'a, Q: Entity> RemoveKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for RemoveKeys<'_, Q>
+impl<Q, DB> Statement<DB> for RemoveKeys<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE ");
@@ -115,9 +106,4 @@ where
         out.push_sql(" WHERE ");
         push_keys(&self.keys, &mut out)
     }
-}
-
-impl<Q: Entity> QueryId for RemoveKeys<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -1,10 +1,8 @@
 //! Counts what is pending, by the queue's index, and what has failed for good.
 
-use diesel::RunQueryDsl;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, push_column};
@@ -12,8 +10,8 @@ use super::odd_time::push_microseconds;
 use super::scope::push_stages;
 use super::split::Split;
 use super::walk::push_index_hint;
-use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
 use crate::row::Status;
 
 /// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
@@ -31,6 +29,9 @@ pub struct CountPending<'a, Q: Entity, F, S, DB: Backend> {
 /// there are.
 pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
 
+/// The SQL type of a [`PendingRow`].
+pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
+
 impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
     /// Counts the rows; of more than `limit` values, those with most rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
@@ -40,8 +41,7 @@ impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
     /// Writes that the row's time has come, that its condition holds, and that its stage is one of the entity's.
     fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        str: ToSql<Text, DB>,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
+        Q: StoredIn<DB>,
     {
         push_has_come::<Q::Queue, DB>(out, " <= ")?;
         if let Some(claim_if) = &self.claim_if {
@@ -55,9 +55,8 @@ impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
 
 fn push_has_come<T, DB>(out: &mut AstPass<'_, '_, DB>, compared: &str) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(compared);
@@ -65,15 +64,12 @@ where
     Ok(())
 }
 
-impl<Q, F, S, DB> QueryFragment<DB> for CountPending<'_, Q, F, S, DB>
+impl<Q, F, S, DB> Statement<DB> for CountPending<'_, Q, F, S, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
     S: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT MIN(");
@@ -118,6 +114,9 @@ pub struct CountByValue<'a, T, F, S> {
 /// One value's number as it is loaded, and how many values there are.
 pub type CountRow = (Option<String>, i64, i64);
 
+/// The SQL type of a [`CountRow`].
+pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
+
 impl<'a, T, F, S> CountByValue<'a, T, F, S> {
     /// Counts the rows; of more than `limit` values, those with most rows.
     pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, limit: u32) -> Self {
@@ -125,11 +124,10 @@ impl<'a, T, F, S> CountByValue<'a, T, F, S> {
     }
 }
 
-impl<T, F, S, DB> QueryFragment<DB> for CountByValue<'_, T, F, S>
+impl<T, F, S, DB> Statement<DB> for CountByValue<'_, T, F, S>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
     S: QueryFragment<DB>,
 {
@@ -163,25 +161,3 @@ where
     }
     Ok(())
 }
-
-impl<Q: Entity, F, S, DB: Backend> Query for CountPending<'_, Q, F, S, DB> {
-    type SqlType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
-}
-
-impl<T, F, S> Query for CountByValue<'_, T, F, S> {
-    type SqlType = (Nullable<Text>, BigInt, BigInt);
-}
-
-impl<Q: Entity, F, S, DB: Backend> QueryId for CountPending<'_, Q, F, S, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T, F, S> QueryId for CountByValue<'_, T, F, S> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, F, S, DB: Backend, C> RunQueryDsl<C> for CountPending<'_, Q, F, S, DB> {}
-
-impl<T, F, S, C> RunQueryDsl<C> for CountByValue<'_, T, F, S> {}

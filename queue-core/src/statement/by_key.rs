@@ -3,14 +3,10 @@
 
 use std::marker::PhantomData;
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Text};
-use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::Claim;
 use super::condition::push_keys;
@@ -19,10 +15,10 @@ use super::key_text::push_key_text;
 use super::limit::{Limit, is_keys};
 use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
 use crate::fault::claim_lock;
-use crate::row::{Instant, TimestampUtc};
+use crate::row::Instant;
 
 /// The keys of the rows of `Q` that are due longest, each with its text.
 pub struct DueKeys<Q> {
@@ -80,16 +76,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for DueKeys<Q>
+impl<Q, DB> Statement<DB> for DueKeys<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -104,16 +94,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ClaimKey<Q, DB>
+impl<Q, DB> Statement<DB> for ClaimKey<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
@@ -128,17 +112,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ClaimKeys<Q, DB>
+impl<Q, DB> Statement<DB> for ClaimKeys<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
@@ -157,50 +134,3 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity> Query for DueKeys<Q>
-where
-    Q::KeyColumns: Expression,
-{
-    type SqlType = (SqlTypeOf<Q::KeyColumns>, Text);
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKey<Q, DB>
-where
-    Claim<Q, DB>: Query,
-{
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimKeys<Q, DB>
-where
-    Claim<Q, DB>: Query,
-{
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
-}
-
-impl<Q> QueryId for DueKeys<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity + Selectable<DB> + 'static, DB: Backend + 'static> QueryId for ClaimKey<Q, DB>
-where
-    Claim<Q, DB>: QueryId,
-{
-    type QueryId = (PhantomData<fn() -> ClaimKey<Q, DB>>, <Claim<Q, DB> as QueryId>::QueryId);
-
-    // The condition on the key is of one shape for all keys.
-    const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimKeys<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q, C> RunQueryDsl<C> for DueKeys<Q> {}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKeys<Q, DB> {}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimKey<Q, DB> {}

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
 
 use crate::backend::{QueueBackend, push_now_plus};
-use crate::entity::QueueTable;
+use crate::entity::TableIn;
 use crate::fault::planted;
 use crate::redact::Redact;
-use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Periodic, Status, TimestampUtc};
+use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Periodic, Status};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -88,13 +86,8 @@ impl Change {
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
     pub(crate) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        Status: ToSql<Text, DB>,
-        String: ToSql<Text, DB>,
-        str: ToSql<Text, DB>,
-        i32: ToSql<Integer, DB>,
-        Instant: ToSql<TimestampUtc, DB>,
     {
         let (names, options) = (T::COLUMNS, T::OPTIONS);
         let timestamps = options.timestamps;
@@ -107,17 +100,17 @@ impl Change {
         };
         if let Some(status) = &self.status {
             column(&mut out, names.status)?;
-            out.push_bind_param::<Text, _>(status)?;
+            DB::bind_text(&mut out, status.as_str())?;
         }
         if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, options.stages) {
             column(&mut out, stages.column)?;
-            out.push_bind_param::<Text, str>(stage)?;
+            DB::bind_text(&mut out, stage)?;
         }
         // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
         if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
             column(&mut out, periodic.scheduled_time)?;
             match next {
-                Next::Scheduled(time) | Next::AheadOf(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut out, time)?,
                 _ => push_begun_schedule(periodic, names, &mut out)?,
             }
         }
@@ -142,7 +135,7 @@ impl Change {
                     push_now_plus(&mut out, *delay);
                 }
                 Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
-                Next::At(time) | Next::Scheduled(time) => out.push_bind_param::<TimestampUtc, _>(time)?,
+                Next::At(time) | Next::Scheduled(time) => DB::bind_time(&mut out, time)?,
             }
             if unless_stopped {
                 out.push_sql(" END");
@@ -150,7 +143,7 @@ impl Change {
         }
         if let Some(try_count) = &self.try_count {
             column(&mut out, names.try_count)?;
-            out.push_bind_param::<Integer, _>(try_count)?;
+            DB::bind_integer(&mut out, try_count)?;
         }
         if self.another_try {
             column(&mut out, names.try_count)?;
@@ -170,7 +163,7 @@ impl Change {
             if let Some(name) = timestamps.begin {
                 column(&mut out, name)?;
                 match &self.begin {
-                    Some(begin) => out.push_bind_param::<TimestampUtc, _>(begin)?,
+                    Some(begin) => DB::bind_time(&mut out, begin)?,
                     None => out.push_sql("NULL"),
                 }
             }
@@ -185,7 +178,7 @@ impl Change {
         }
         if let Some(began) = &self.began {
             column(&mut out, names.last_attempt_time)?;
-            out.push_bind_param::<TimestampUtc, _>(began)?;
+            DB::bind_time(&mut out, began)?;
         }
         match &self.error {
             ErrorText::Keep => {}
@@ -205,7 +198,7 @@ impl Change {
             }
             ErrorText::Set(text) => {
                 column(&mut out, names.last_attempt_error_message)?;
-                out.push_bind_param::<Text, _>(text)?;
+                DB::bind_text(&mut out, text)?;
             }
         }
         Ok(())

@@ -3,27 +3,25 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
-use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::push_column;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::limit::{Limit, is_keys, keep_if_few};
+use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
-use crate::backend::{Captured, QueueBackend};
+use crate::backend::{Captured, QueueBackend, Statement};
 use crate::entity::{
-    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, SelectedIn,
+    StatusText, TryCount,
 };
 use crate::fault::claim_lock;
-use crate::row::{Details, DueTime, Fence, Instant, QueueState, RowKey, Status, TimestampUtc};
+use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
 /// The claim of one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
@@ -118,10 +116,6 @@ pub struct Claimed<Q: Entity> {
     pub details: Details,
 }
 
-/// A claimed row as it is loaded: the key, its text and the fence always, the rest if it can be decoded.
-pub type ClaimedRow<Q> =
-    (<Q as Entity>::Key, String, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
-
 /// The key of a row that a claim has read.
 pub(crate) fn claimed_key<Q: Entity, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
     let (text, _) = occasion_of::<Q, DB>(&row.0, &row.1);
@@ -153,16 +147,10 @@ impl<Q: Entity> Claimed<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Claim<Q, DB>
+impl<Q, DB> Statement<DB> for Claim<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let walk = Walk::of::<Q::Queue>();
@@ -173,18 +161,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ClaimSome<Q, DB>
+impl<Q, DB> Statement<DB> for ClaimSome<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
@@ -216,28 +196,18 @@ where
 
 impl<Q, DB> Claim<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     /// Writes all up to the end of the condition.
-    pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB::QueryBuilder: Default,
-        str: ToSql<Text, DB>,
-    {
+    pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;
         walk.push_from::<Q::Queue, DB>(&mut out)?;
         push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, its text, state, entity`.
-    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB::QueryBuilder: Default,
-    {
+    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
@@ -253,68 +223,6 @@ where
         out.push_sql(", ");
         push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
         out.push_sql(", ");
-        self.selection.walk_ast(out)
+        Q::push_selection(&self.selection, out)
     }
 }
-
-/// The SQL type of a claim whose rows may have keys that cannot be decoded.
-pub(crate) type CapturedKeyClaim<Q, DB> = (
-    (KeyType<Q>,),
-    Text,
-    Text,
-    Integer,
-    (
-        Nullable<TimestampUtc>,
-        Nullable<TimestampUtc>,
-        Nullable<Text>,
-        SqlTypeOf<<Q as Selectable<DB>>::SelectExpression>,
-    ),
-);
-
-type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
-
-impl<Q, DB> Query for Claim<Q, DB>
-where
-    Q: Entity + Selectable<DB>,
-    DB: Backend,
-    Q::KeyColumns: Expression,
-    Q::SelectExpression: Expression,
-{
-    type SqlType = (
-        KeyType<Q>,
-        Text,
-        Text,
-        Integer,
-        (Nullable<TimestampUtc>, Nullable<TimestampUtc>, Nullable<Text>, SqlTypeOf<Q::SelectExpression>),
-    );
-}
-
-impl<Q, DB> QueryId for Claim<Q, DB>
-where
-    Q: Entity + Selectable<DB> + 'static,
-    DB: Backend + 'static,
-    Q::SelectExpression: QueryId,
-{
-    type QueryId = (PhantomData<fn() -> (Q, DB)>, <Q::SelectExpression as QueryId>::QueryId);
-
-    // A condition is the user's to write, and may be another one each time; so are the stages that a poller serves.
-    const HAS_STATIC_QUERY_ID: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID
-        && !Q::Queue::OPTIONS.conditional
-        && Q::Queue::OPTIONS.stages.is_none();
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> Query for ClaimSome<Q, DB>
-where
-    Claim<Q, DB>: Query,
-{
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for ClaimSome<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Claim<Q, DB> {}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for ClaimSome<Q, DB> {}

@@ -6,26 +6,22 @@ use std::time::Duration;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::archive_table::Archive;
 use super::limit::keep_if_few;
 use crate::backend::QueueBackend;
 use crate::entity::{
-    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, QueueTable, StatusText,
-    TryCount,
+    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TableIn, TryCount,
 };
 use crate::fault::planted;
-use crate::row::{Fence, Instant, PRESUMED, STOPPED, Status, TimestampUtc, microseconds};
+use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
 /// Writes a queue column with its table's name.
 pub(crate) fn push_column<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     K: ColumnKind<T>,
-    DB: Backend,
-    T::Table: QueryFragment<DB>,
+    DB: QueueBackend,
 {
     const { &QueueColumn::<T, K>::new() }.walk_ast(out.reborrow())
 }
@@ -33,9 +29,8 @@ where
 /// Writes `status IN (..)` with every status that we know: a row with another one is never claimed.
 pub(crate) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
@@ -43,12 +38,8 @@ where
 /// Writes ` AND status = .. AND try_count = ..`, when the row was due, and, under a lease, when the attempt began.
 pub(crate) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     if planted("no fence") || planted("a stale owner writes") {
         return Ok(());
@@ -56,24 +47,24 @@ where
     out.push_sql(" AND ");
     push_column::<T, StatusText, DB>(&mut out)?;
     out.push_sql(" = ");
-    out.push_bind_param::<Text, _>(&fence.status)?;
+    DB::bind_text(&mut out, fence.status.as_str())?;
     if planted("a fence of the status alone") {
         return Ok(());
     }
     out.push_sql(" AND ");
     push_column::<T, TryCount, DB>(&mut out)?;
     out.push_sql(" = ");
-    out.push_bind_param::<Integer, _>(&fence.try_count)?;
+    DB::bind_integer(&mut out, &fence.try_count)?;
     if let Some(began) = &fence.began {
         out.push_sql(" AND ");
         push_column::<T, LastAttemptTime, DB>(&mut out)?;
         out.push_sql(" = ");
-        out.push_bind_param::<TimestampUtc, _>(began)?;
+        DB::bind_time(&mut out, began)?;
     }
     if let Some(due) = &fence.due {
         out.push_sql(" AND ");
         push_is_due_at::<T, DB>(&mut out)?;
-        out.push_bind_param::<TimestampUtc, _>(due)?;
+        DB::bind_time(&mut out, due)?;
     }
     Ok(())
 }
@@ -81,9 +72,8 @@ where
 /// Writes `next_attempt_time = `, in a form for which no index is walked.
 pub(crate) fn push_is_due_at<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     let (before, is) = DB::WITHOUT_INDEX_IS;
     out.push_sql(before);
@@ -95,10 +85,8 @@ where
 /// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
 pub(crate) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    i64: ToSql<BigInt, DB>,
 {
     if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun_on_change, &fence.change_count) {
         out.push_sql(" AND ");
@@ -106,7 +94,7 @@ where
         out.push_sql(".");
         out.push_identifier(rerun.change_count)?;
         out.push_sql(" = ");
-        out.push_bind_param::<BigInt, _>(change_count)?;
+        DB::bind_big_integer(&mut out, change_count)?;
     }
     Ok(())
 }
@@ -144,9 +132,8 @@ pub enum StateCondition {
 impl StateCondition {
     pub(crate) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
     {
         match self {
             StateCondition::In(statuses) => push_status_in::<T, DB>(out, " IN (", statuses),
@@ -188,9 +175,8 @@ impl StateCondition {
 
 fn push_status_in<T, DB>(out: &mut AstPass<'_, '_, DB>, is: &str, statuses: &[Status]) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     push_exactly::<T, StatusText, DB>(out)?;
     out.push_sql(is);
@@ -206,10 +192,9 @@ where
 /// Writes a column of text whose comparison is exact.
 fn push_exactly<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     K: ColumnKind<T>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     out.push_sql(DB::EXACTLY.0);
     push_column::<T, K, DB>(out)?;
@@ -219,10 +204,9 @@ where
 
 fn push_test<T, K, DB>(out: &mut AstPass<'_, '_, DB>, test: &[&str]) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     K: ColumnKind<T>,
-    DB: Backend,
-    T::Table: QueryFragment<DB>,
+    DB: QueueBackend,
 {
     push_column::<T, K, DB>(out)?;
     test.iter().for_each(|part| out.push_sql(part));
@@ -268,9 +252,8 @@ impl<'a, T, F> Condition<'a, T, F> {
     /// Writes ` FROM table`, the archive's under the table's name.
     pub(crate) fn push_from<'b, DB>(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
     {
         out.push_sql(" FROM ");
         match self.archive {
@@ -281,9 +264,8 @@ impl<'a, T, F> Condition<'a, T, F> {
 
     pub(crate) fn walk_ast<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
         F: QueryFragment<DB>,
     {
         self.push_where(out.reborrow()).map(drop)
@@ -292,9 +274,8 @@ impl<'a, T, F> Condition<'a, T, F> {
     /// Writes the condition, and tells what a further one has to begin with.
     pub(crate) fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
         F: QueryFragment<DB>,
     {
         let mut separator = " WHERE ";

@@ -1,17 +1,15 @@
 //! Reads the optional columns of a claimed row: a statement of its own, so that the plain claim stays as it is.
 
-use diesel::RunQueryDsl;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{Error as DieselError, QueryResult};
-use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::claim::{Claimed, ClaimedRow};
+use super::claim::Claimed;
+use super::rows::ClaimedRow;
 use super::scope::Scope;
-use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{QueueBackend, QueueConnection, Statement, load};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::fault::planted;
-use crate::row::{Details, Instant, TimestampUtc};
+use crate::row::{Details, DetailsRow, DetailsType};
 
 /// The optional columns of the row with one key; null for those that the entity does not ask for.
 pub struct ReadDetails<Q: Entity> {
@@ -25,31 +23,10 @@ impl<Q: Entity> ReadDetails<Q> {
     }
 }
 
-/// The row as it is loaded.
-pub type DetailsRow =
-    (Option<Instant>, Option<String>, Option<i64>, Option<String>, Option<String>, Option<Instant>, Option<i64>);
-
-impl From<DetailsRow> for Details {
-    fn from((now, stage, period, cron, time_zone, scheduled_time, change_count): DetailsRow) -> Self {
-        Details {
-            now: now.map(Into::into),
-            stage,
-            period,
-            cron,
-            time_zone,
-            scheduled_time: scheduled_time.map(Into::into),
-            change_count,
-            ..Details::default()
-        }
-    }
-}
-
-impl<Q, DB> QueryFragment<DB> for ReadDetails<Q>
+impl<Q, DB> Statement<DB> for ReadDetails<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let options = <Q::Queue as QueueTable>::OPTIONS;
@@ -93,25 +70,6 @@ where
     }
 }
 
-impl<Q: Entity> Query for ReadDetails<Q> {
-    type SqlType = (
-        Nullable<TimestampUtc>,
-        Nullable<Text>,
-        Nullable<BigInt>,
-        Nullable<Text>,
-        Nullable<Text>,
-        Nullable<TimestampUtc>,
-        Nullable<BigInt>,
-    );
-}
-
-impl<Q: Entity> QueryId for ReadDetails<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, C> RunQueryDsl<C> for ReadDetails<Q> {}
-
 /// Tells the scope how far the claim has come, and reads what else has to be known of its rows.
 pub(crate) fn claimed_within<Q, C>(
     connection: &mut C,
@@ -119,9 +77,8 @@ pub(crate) fn claimed_within<Q, C>(
     rows: Vec<ClaimedRow<Q>>,
 ) -> QueryResult<Vec<Claimed<Q>>>
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     C: QueueConnection,
-    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {
     if let Some(claim_floor) = scope.claim_floor {
         // In no order: by their keys they come as they may.
@@ -137,14 +94,13 @@ where
 /// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
 pub(crate) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     C: QueueConnection,
-    ReadDetails<Q>: for<'q> LoadQuery<'q, C, DetailsRow>,
 {
     let mut claimed: Vec<_> = rows.into_iter().map(Claimed::read::<C::Backend>).collect();
     if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
         for row in &mut claimed {
-            match ReadDetails::<Q>::new(&row.key).load(connection) {
+            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::<Q>::new(&row.key)) {
                 Ok(details) => {
                     let read = details.into_iter().next().map(Details::from).unwrap_or_default();
                     row.details = read.with_occasion_of(std::mem::take(&mut row.details));

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
 
 use super::condition::{push_claimable, push_column};
 use super::scope::push_stages;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, NextAttemptTime, QueueTable};
+use crate::entity::{ClaimCondition, NextAttemptTime, TableIn};
 use crate::row::microseconds;
 
 /// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the condition.
@@ -22,11 +20,8 @@ pub(crate) fn push_due<'b, T, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
-    DB::QueryBuilder: Default,
 {
     Walk::Oldest.push_from::<T, DB>(out)?;
     push_due_rows::<T, DB>(out, until, claim_if, stages)
@@ -40,10 +35,8 @@ pub(crate) fn push_due_rows<'b, T, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" <= ");

@@ -1,18 +1,13 @@
 //! Reads the texts of failures: how many rows bear each, and the rows that bear some of them.
 
-use diesel::RunQueryDsl;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, StateCondition, push_column};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
-use crate::backend::{CapturedKey, DatabaseText, QueueBackend};
-use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
 use crate::row::Status;
 
 /// By how many characters texts are told apart.
@@ -27,24 +22,6 @@ pub struct ErrorTexts<'a, Q: Entity, F, S> {
     limit: u32,
 }
 
-/// A text as it is loaded: the text, the value of the split; how many rows there are, with `ERROR`, and with `FAILED`; when the
-/// first and the last of them failed, in microseconds since 1970; how many of them failed at odd times, and the text of one of
-/// those; how many rows there are of all texts; `1`; and a key, if it can be decoded.
-pub type ErrorTextRow<K> = (
-    String,
-    Option<String>,
-    i64,
-    i64,
-    i64,
-    Option<i64>,
-    Option<i64>,
-    i64,
-    Option<DatabaseText>,
-    i64,
-    i64,
-    CapturedKey<K>,
-);
-
 impl<'a, Q: Entity, F, S> ErrorTexts<'a, Q, F, S> {
     /// Reads at most `limit` of the texts, told apart by their first 1,000 characters.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
@@ -52,12 +29,10 @@ impl<'a, Q: Entity, F, S> ErrorTexts<'a, Q, F, S> {
     }
 }
 
-impl<Q, F, S, DB> QueryFragment<DB> for ErrorTexts<'_, Q, F, S>
+impl<Q, F, S, DB> Statement<DB> for ErrorTexts<'_, Q, F, S>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
     S: QueryFragment<DB>,
 {
@@ -114,8 +89,8 @@ where
 impl<Q: Entity, F, S> ErrorTexts<'_, Q, F, S> {
     fn push_over<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>, name: &str) -> QueryResult<()>
     where
+        Q: StoredIn<DB>,
         DB: QueueBackend,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
         out.push_sql(" OVER (PARTITION BY ");
@@ -127,8 +102,8 @@ impl<Q: Entity, F, S> ErrorTexts<'_, Q, F, S> {
 
     fn push_partition<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
+        Q: StoredIn<DB>,
         DB: QueueBackend,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
         push_identity::<Q::Queue, DB>(out)?;
@@ -150,13 +125,11 @@ impl<'a, T, F> TextsAfter<'a, T, F> {
     }
 }
 
-impl<T, F, DB> QueryFragment<DB> for TextsAfter<'_, T, F>
+impl<T, F, DB> Statement<DB> for TextsAfter<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // MIN, because the texts of a group are equal, and some databases want to be told.
@@ -170,7 +143,7 @@ where
             push_identity::<T, DB>(&mut out)?;
             out.push_sql(" > ");
             out.push_sql(DB::IDENTITY.0);
-            out.push_bind_param::<Text, str>(after)?;
+            DB::bind_text(&mut out, after)?;
             out.push_sql(DB::IDENTITY.1);
         }
         out.push_sql(" GROUP BY ");
@@ -198,10 +171,8 @@ impl<'a, T> WithTexts<'a, T> {
 
 impl<T, DB> QueryFragment<DB> for WithTexts<'_, T>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // As many as there are.
@@ -220,9 +191,8 @@ where
 /// Writes the first characters of a failure's text.
 fn push_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     out.push_sql("SUBSTR(");
     push_column::<T, LastAttemptErrorMessage, DB>(out)?;
@@ -233,9 +203,8 @@ where
 /// Writes them so that they are compared exactly.
 fn push_exact_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     out.push_sql(DB::EXACTLY.0);
     push_text::<T, DB>(out)?;
@@ -246,9 +215,8 @@ where
 /// Writes them so that they are told apart and put into an order.
 fn push_identity<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     out.push_sql(DB::IDENTITY.0);
     push_text::<T, DB>(out)?;
@@ -259,49 +227,9 @@ where
 fn push_exactly<'b, DB>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     DB: QueueBackend,
-    str: ToSql<Text, DB>,
 {
     out.push_sql(DB::EXACTLY.0);
-    out.push_bind_param::<Text, str>(text)?;
+    DB::bind_text(out, text)?;
     out.push_sql(DB::EXACTLY.1);
     Ok(())
 }
-
-impl<Q, F, S> Query for ErrorTexts<'_, Q, F, S>
-where
-    Q: Entity,
-    Q::KeyColumns: Expression,
-{
-    type SqlType = (
-        Text,
-        Nullable<Text>,
-        BigInt,
-        BigInt,
-        BigInt,
-        Nullable<BigInt>,
-        Nullable<BigInt>,
-        BigInt,
-        Nullable<Text>,
-        BigInt,
-        BigInt,
-        (SqlTypeOf<Q::KeyColumns>,),
-    );
-}
-
-impl<T, F> Query for TextsAfter<'_, T, F> {
-    type SqlType = Text;
-}
-
-impl<Q: Entity, F, S> QueryId for ErrorTexts<'_, Q, F, S> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T, F> QueryId for TextsAfter<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, F, S, C> RunQueryDsl<C> for ErrorTexts<'_, Q, F, S> {}
-
-impl<T, F, C> RunQueryDsl<C> for TextsAfter<'_, T, F> {}

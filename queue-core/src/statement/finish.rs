@@ -3,14 +3,15 @@
 
 use std::marker::PhantomData;
 
-use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::change::push_next_occasion;
 use super::condition::{push_column, push_is_due_at};
 use super::literal::has_literals;
-use crate::backend::{QueueBackend, QueueConnection};
-use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, TryCount};
+use crate::backend::{QueueBackend, QueueConnection, Sql, Statement};
+use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, StoredIn, TryCount};
 
 /// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
 /// status and the tries as claimed, `$6` when the row was due, or under a lease when the attempt began. It returns the rows that it has changed.
@@ -44,12 +45,10 @@ impl<Q: Entity> LockLeased<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Finish<Q>
+impl<Q, DB> Statement<DB> for Finish<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
@@ -86,12 +85,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for LockLeased<Q>
+impl<Q, DB> Statement<DB> for LockLeased<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT 1 FROM ");
@@ -128,24 +125,9 @@ pub(crate) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
         && (<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
 }
 
-pub(crate) fn text_of<S, C>(statement: &S) -> QueryResult<String>
-where
-    C: QueueConnection,
-    S: QueryFragment<C::Backend>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-{
-    let mut builder = <C::Backend as diesel::backend::Backend>::QueryBuilder::default();
-    statement.to_sql(&mut builder, &C::Backend::default())?;
+/// The text of a statement that binds nothing.
+pub(crate) fn text_of<C: QueueConnection>(statement: &dyn Statement<C::Backend>) -> QueryResult<String> {
+    let mut builder = <C::Backend as Backend>::QueryBuilder::default();
+    Sql::new(statement).to_sql(&mut builder, &C::Backend::default())?;
     Ok(builder.finish())
-}
-
-impl<Q> QueryId for Finish<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q> QueryId for LockLeased<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -1,17 +1,13 @@
 //! Settles a success, and commits it, in one prepared statement: a block of several. MariaDB has such blocks.
 
-use std::marker::PhantomData;
-
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
 
 use super::condition::push_fence;
 use super::finish::push_occasion;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::row::{Fence, Status};
 
 /// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
 /// then, and the transaction is still there.
@@ -31,15 +27,10 @@ impl<Q: Entity> FinishBlock<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for FinishBlock<Q>
+impl<Q, DB> Statement<DB> for FinishBlock<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
@@ -56,7 +47,7 @@ where
         out.push_sql(" = NULL, ");
         out.push_identifier(names.try_count)?;
         out.push_sql(" = ");
-        out.push_bind_param::<Integer, _>(&self.tries)?;
+        DB::bind_integer(&mut out, &self.tries)?;
         out.push_sql(", ");
         out.push_identifier(names.last_attempt_time)?;
         out.push_sql(" = ");
@@ -83,11 +74,4 @@ pub(crate) fn push_settings_check<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB
         out.push_sql(says);
         out.push_sql("'; END IF; ");
     }
-}
-
-impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
-    type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
-
-    // A message whose fence has a lease, or no due time, does not end so.
-    const HAS_STATIC_QUERY_ID: bool = true;
 }

@@ -2,22 +2,17 @@
 
 use std::marker::PhantomData;
 
-use diesel::RunQueryDsl;
 use diesel::backend::Backend;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
 
 use super::condition::{StateCondition, push_claimable, push_column};
 use super::due::push_claim_condition;
 use super::key_text::push_key_text;
 use super::scope::push_stages;
 use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_flag};
-use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn};
 use crate::row::Status;
 
 /// The primary key, and its text, of the first pending row of `Q` by its order, then by its key. A row whose condition is false is passed: it
@@ -53,14 +48,10 @@ impl<Q: Entity> AnotherIsLeased<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Head<Q, DB>
+impl<Q, DB> Statement<DB> for Head<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -71,14 +62,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for AnotherIsLeased<Q>
+impl<Q, DB> Statement<DB> for AnotherIsLeased<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -108,12 +95,8 @@ pub(crate) fn push_head<'b, Q, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
 {
     out.push_sql(" FROM ");
     <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
@@ -144,12 +127,8 @@ pub(crate) fn push_due_head<'b, Q, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
 {
     out.push_sql(" FROM (SELECT ");
     push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
@@ -160,30 +139,3 @@ where
     out.push_sql(until);
     Ok(())
 }
-
-impl<Q: Entity, DB: Backend> Query for Head<Q, DB>
-where
-    Q::KeyColumns: Expression,
-{
-    type SqlType = (SqlTypeOf<Q::KeyColumns>, Text);
-}
-
-impl<Q: Entity> Query for AnotherIsLeased<Q> {
-    type SqlType = Text;
-}
-
-impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for Head<Q, DB> {
-    type QueryId = PhantomData<fn() -> (Self, Q)>;
-
-    // The stages that are served may be others in the next statement.
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
-}
-
-impl<Q: Entity> QueryId for AnotherIsLeased<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q, DB: Backend, C> RunQueryDsl<C> for Head<Q, DB> {}
-
-impl<Q: Entity, C> RunQueryDsl<C> for AnotherIsLeased<Q> {}

@@ -1,16 +1,16 @@
 //! Reads all that says why one row runs or does not, without a lock.
 
-use diesel::RunQueryDsl;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::condition::push_column;
 use super::odd_time::{push_microseconds, push_odd_text};
-use crate::backend::{DatabaseText, QueueBackend, TableName};
+use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
 use crate::entity::{
-    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount,
+    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText,
+    StoredIn, TryCount,
 };
 
 /// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
@@ -32,6 +32,17 @@ pub type InspectedRow = (
     (Option<DatabaseText>, Option<DatabaseText>),
 );
 
+/// The SQL type of an [`InspectedRow`].
+pub type InspectedRowType = (
+    Text,
+    Integer,
+    Nullable<Text>,
+    (BigInt, BigInt, BigInt),
+    (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
+    Nullable<Text>,
+    (Nullable<Text>, Nullable<Text>),
+);
+
 impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     /// Inspects the row with this key.
     pub fn new(key: &Q::Key) -> Self {
@@ -39,12 +50,10 @@ impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Inspect<Q, DB>
+impl<Q, DB> Statement<DB> for Inspect<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -124,12 +133,10 @@ impl<Q: Entity> IsSame<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for IsSame<Q>
+impl<Q, DB> Statement<DB> for IsSame<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT COUNT(*) FROM ");
@@ -156,13 +163,10 @@ impl<Q: Entity> IsArchived<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for IsArchived<Q>
+impl<Q, DB> Statement<DB> for IsArchived<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The key's condition names the live table, so the archive goes by that name.
@@ -175,44 +179,3 @@ where
         self.is_key.walk_ast(out)
     }
 }
-
-impl<Q: Entity, DB: Backend> Query for Inspect<Q, DB> {
-    type SqlType = (
-        Text,
-        Integer,
-        Nullable<Text>,
-        (BigInt, BigInt, BigInt),
-        (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
-        Nullable<Text>,
-        (Nullable<Text>, Nullable<Text>),
-    );
-}
-
-impl<Q: Entity> Query for IsArchived<Q> {
-    type SqlType = BigInt;
-}
-
-impl<Q: Entity> Query for IsSame<Q> {
-    type SqlType = BigInt;
-}
-
-impl<Q: Entity, DB: Backend> QueryId for Inspect<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity> QueryId for IsArchived<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity> QueryId for IsSame<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, DB: Backend, C> RunQueryDsl<C> for Inspect<Q, DB> {}
-
-impl<Q: Entity, C> RunQueryDsl<C> for IsArchived<Q> {}
-
-impl<Q: Entity, C> RunQueryDsl<C> for IsSame<Q> {}

@@ -3,22 +3,19 @@
 
 use std::any::{Any, TypeId};
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::walk::push_named_column;
 use crate::backend::{QueueBackend, column_names};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Details, RowKey, TextForm};
 
 /// Writes what tells a row's key from every other: of several columns, the texts of all, with commas between them.
 pub(crate) fn push_key_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     push_texts::<Q, DB>(out, false)
 }
@@ -27,22 +24,16 @@ where
 /// the same in Rust as in every database.
 pub(crate) fn push_occasion_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     push_texts::<Q, DB>(out, true)
 }
 
 fn push_texts<Q, DB>(out: &mut AstPass<'_, '_, DB>, with_occasion: bool) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     let options = Q::Queue::OPTIONS;
     let (occasion, version) = (options.occasion.filter(|_| with_occasion), options.version.filter(|_| with_occasion));
@@ -84,9 +75,8 @@ where
 
 fn push_within<Q, DB>(out: &mut AstPass<'_, '_, DB>, form: (&str, &str), column: &str) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     out.push_sql(form.0);
     push_named_column::<Q::Queue, DB>(out, column)?;

@@ -1,23 +1,14 @@
 //! Reads the primary keys of the rows that an operation concerns, some at a time, locks them, and changes rows by their
 //! keys: an operation on very many rows does them in small transactions.
 
-use diesel::RunQueryDsl;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
 use super::condition::{Condition, push_keys};
 use super::limit::is_keys;
-use crate::backend::{CapturedKey, QueueBackend};
-use crate::entity::{Entity, QueueTable};
-use crate::row::{Instant, Status, TimestampUtc};
-
-/// A key as it is loaded, if it can be decoded.
-pub type KeyRow<K> = (CapturedKey<K>,);
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, StoredIn};
 
 /// The keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {
@@ -43,15 +34,11 @@ fn bound(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl<Q, F, DB> QueryFragment<DB> for Keys<'_, Q, F>
+impl<Q, F, DB> Statement<DB> for Keys<'_, Q, F>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -66,9 +53,9 @@ where
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         if let Some((limit, offset)) = &self.limit {
             out.push_sql(" LIMIT ");
-            out.push_bind_param::<BigInt, _>(limit)?;
+            DB::bind_big_integer(&mut out, limit)?;
             out.push_sql(" OFFSET ");
-            out.push_bind_param::<BigInt, _>(offset)?;
+            DB::bind_big_integer(&mut out, offset)?;
         }
         match self.lock {
             Some(true) => out.push_sql(DB::CLAIM_LOCK),
@@ -78,20 +65,6 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity, F> Query for Keys<'_, Q, F>
-where
-    Q::KeyColumns: Expression,
-{
-    type SqlType = ((SqlTypeOf<Q::KeyColumns>,),);
-}
-
-impl<Q: Entity, F> QueryId for Keys<'_, Q, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, F, C> RunQueryDsl<C> for Keys<'_, Q, F> {}
 
 /// How many of the rows with some keys a condition still picks.
 pub struct CountAmong<'a, Q: Entity, F> {
@@ -106,12 +79,10 @@ impl<'a, Q: Entity, F> CountAmong<'a, Q, F> {
     }
 }
 
-impl<Q, F, DB> QueryFragment<DB> for CountAmong<'_, Q, F>
+impl<Q, F, DB> Statement<DB> for CountAmong<'_, Q, F>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -122,17 +93,6 @@ where
         push_keys(&self.keys, &mut out)
     }
 }
-
-impl<Q: Entity, F> Query for CountAmong<'_, Q, F> {
-    type SqlType = BigInt;
-}
-
-impl<Q: Entity, F> QueryId for CountAmong<'_, Q, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, F, C> RunQueryDsl<C> for CountAmong<'_, Q, F> {}
 
 /// The change of the rows with some keys.
 pub struct ChangeKeys<'a, Q: Entity> {
@@ -147,17 +107,10 @@ impl<'a, Q: Entity> ChangeKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for ChangeKeys<'_, Q>
+impl<Q, DB> Statement<DB> for ChangeKeys<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    String: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -166,9 +119,4 @@ where
         out.push_sql(" WHERE ");
         push_keys(&self.keys, &mut out)
     }
-}
-
-impl<Q: Entity> QueryId for ChangeKeys<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -6,20 +6,17 @@
 
 use std::time::Duration;
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Nullable, Text};
-use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{CapturedKeyClaim, ClaimSome, Claimed};
+use super::claim::{ClaimSome, Claimed};
 use super::condition::{StateCondition, push_column};
 use super::take::FINISHED;
-use crate::backend::{Captured, CapturedKey, QueueBackend, column_names, push_now_plus};
-use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, TryCount};
-use crate::row::{DueTime, Instant, LEASE_EXPIRED, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
+use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, SelectedIn, TryCount};
+use crate::row::{Instant, LEASE_EXPIRED, Status};
 
 /// The lease of the rows that a claim finds.
 pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
@@ -42,30 +39,10 @@ pub struct LeasedAtOnce<Q: Entity> {
     pub undecodable: Vec<Instant>,
 }
 
-/// A row as it was claimed, and when its attempt under the lease began, as the row says now. `None`: it was not written.
-pub type LeaseDueRow<Q> = (LeasedRow<Q>, Option<Instant>);
-
-/// A row as it was claimed. It is leased already when its key turns out not to be decodable.
-pub(super) type LeasedRow<Q> = (
-    CapturedKey<<Q as Entity>::Key>,
-    String,
-    Status,
-    i32,
-    Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>,
-);
-
-impl<Q, DB> QueryFragment<DB> for LeaseDue<Q, DB>
+impl<Q, DB> Statement<DB> for LeaseDue<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The first columns get names of ours. Those of the entity behind them keep theirs, which nothing refers to.
@@ -95,12 +72,9 @@ where
     }
 }
 
-impl<Q: Entity + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
+impl<Q: SelectedIn<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
     /// Writes ` SET ..`, the columns that are read with their table's name: the select has columns too.
-    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    {
+    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");
         out.push_identifier(names.status)?;
@@ -152,18 +126,3 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
         Ok(())
     }
 }
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> Query for LeaseDue<Q, DB>
-where
-    Q::KeyColumns: Expression,
-    Q::SelectExpression: Expression,
-{
-    type SqlType = (CapturedKeyClaim<Q, DB>, Nullable<TimestampUtc>);
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for LeaseDue<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for LeaseDue<Q, DB> {}

@@ -3,8 +3,6 @@
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::BigInt;
 
 use crate::backend::QueueBackend;
 use crate::entity::Entity;
@@ -31,14 +29,13 @@ impl Limit {
     pub(crate) fn push<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: QueueBackend,
-        i64: ToSql<BigInt, DB>,
     {
         if self.0 == 1 {
             out.push_sql(" LIMIT 1");
             return Ok(());
         }
         out.push_sql(" LIMIT ");
-        out.push_bind_param::<BigInt, _>(&self.0)
+        DB::bind_big_integer(out, &self.0)
     }
 }
 

@@ -1,15 +1,13 @@
 //! Enqueues a row for a version, unless it is queued for that one or a newer one already.
 
 use diesel::Column;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
 
 use super::change::{push_begun_schedule, push_next_occasion};
 use super::condition::StateCondition;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, HasVersion, QueueTable};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, HasVersion, QueueTable, StoredIn, TableIn};
 use crate::row::Status;
 
 /// The state of a row that an operator has stopped, whatever it was before: a row that is finished bears no text, unless it
@@ -34,15 +32,12 @@ impl<Q: Entity, V> EnqueueIfNewer<Q, V> {
     }
 }
 
-impl<Q, V, DB> QueryFragment<DB> for EnqueueIfNewer<Q, V>
+impl<Q, V, DB> Statement<DB> for EnqueueIfNewer<Q, V>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     Q::Queue: HasVersion,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     V: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (names, options) = (<Q::Queue as QueueTable>::COLUMNS, <Q::Queue as QueueTable>::OPTIONS);
@@ -94,7 +89,7 @@ where
         if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
             out.push_identifier(stages.column)?;
             out.push_sql(" = ");
-            out.push_bind_param::<Text, str>(first)?;
+            DB::bind_text(&mut out, first)?;
             out.push_sql(", ");
         }
         // The tries are part of the fence: a worker that holds the row has lost it.
@@ -129,9 +124,8 @@ where
 /// others out until its lease ends, because the call runs still.
 fn push_when_leased<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     out.push_sql(" WHEN ");
     StateCondition::In(&[Status::InProgress]).push::<T, DB>(out)?;
@@ -139,9 +133,4 @@ where
     StateCondition::Scheduled.push::<T, DB>(out)?;
     out.push_sql(" THEN ");
     Ok(())
-}
-
-impl<Q: Entity, V> QueryId for EnqueueIfNewer<Q, V> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -1,9 +1,6 @@
 //! What becomes of rows whose work has ended, in the transaction that settles them: they stay, are removed, or move to an
 //! archive.
 
-use diesel::connection::SimpleConnection;
-use diesel::query_builder::QueryFragment;
-use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::QueryResult;
 
 use super::archive::{CopyRows, RemoveKeys};
@@ -11,8 +8,8 @@ use super::change::{Change, Next, hangs_on_content};
 use super::keys::ChangeKeys;
 use super::remove::Remove;
 use super::settle::{Settle, SettleMany};
-use crate::backend::{ErrorClass, QueueConnection, TableName};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{ErrorClass, QueueConnection, TableName, execute};
+use crate::entity::{QueueTable, StoredIn};
 use crate::error::refused;
 use crate::redact::redacted;
 use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
@@ -48,23 +45,14 @@ pub(crate) fn settle<Q, C>(
     if_due: bool,
 ) -> QueryResult<usize>
 where
-    Q: Entity,
-    C: QueueConnection + SimpleConnection,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
-    for<'a> SettleMany<'a, Q>: ExecuteDsl<C>,
-    for<'a> ChangeKeys<'a, Q>: ExecuteDsl<C>,
-    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
-    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
-    Remove<Q>: ExecuteDsl<C>,
+    Q: StoredIn<C::Backend>,
+    C: QueueConnection,
 {
     let write_as = |connection: &mut C, change: &Change| match rows {
         [] => Ok(0),
-        [(key, fence)] if if_due => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change).if_due(), connection),
-        [(key, fence)] => ExecuteDsl::execute(Settle::<Q>::new(key, *fence, change), connection),
-        rows => ExecuteDsl::execute(SettleMany::<Q>::new(rows.iter().copied(), change), connection),
+        [(key, fence)] if if_due => execute(connection, &Settle::<Q>::new(key, *fence, change).if_due()),
+        [(key, fence)] => execute(connection, &Settle::<Q>::new(key, *fence, change)),
+        rows => execute(connection, &SettleMany::<Q>::new(rows.iter().copied(), change)),
     };
     let write = |connection: &mut C| {
         let written = write_as(connection, change)?;
@@ -81,7 +69,8 @@ where
     }
     if let (OnFinish::Delete, Some(Status::Success), [(key, fence)]) = (on_finish, change.status, rows) {
         let remove = Remove::<Q>::new(key, *fence);
-        return ExecuteDsl::execute(if if_due { remove.if_due() } else { remove }, connection);
+        let remove = if if_due { remove.if_due() } else { remove };
+        return execute(connection, &remove);
     }
     let written = write(connection)?;
     if written == 0 || written != rows.len() {
@@ -102,7 +91,7 @@ where
             let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
             let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
             let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
-            ExecuteDsl::execute(ChangeKeys::<Q>::new(&keys, &note), connection)?;
+            execute(connection, &ChangeKeys::<Q>::new(&keys, &note))?;
         }
         Err(error) => return Err(error),
     }
@@ -112,12 +101,10 @@ where
 /// Removes a row that is still as it was claimed. One whose content has changed is made due instead.
 pub(crate) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     C: QueueConnection,
-    for<'a> Settle<'a, Q>: ExecuteDsl<C>,
-    Remove<Q>: ExecuteDsl<C>,
 {
-    let removed = ExecuteDsl::execute(Remove::<Q>::new(key, fence), connection)?;
+    let removed = execute(connection, &Remove::<Q>::new(key, fence))?;
     if removed > 0 || fence.change_count.is_none() {
         return Ok(removed);
     }
@@ -128,19 +115,14 @@ where
         unless_stopped: fence.began.is_some(),
         ..Change::default()
     };
-    ExecuteDsl::execute(Settle::<Q>::new(key, fence, &attempted.after_new_content()), connection)
+    execute(connection, &Settle::<Q>::new(key, fence, &attempted.after_new_content()))
 }
 
 /// Removes settled rows from the table, after a copy of each is in their archive.
 fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], on_finish: OnFinish) -> QueryResult<()>
 where
-    Q: Entity,
+    Q: StoredIn<C::Backend>,
     C: QueueConnection,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
-    for<'a> CopyRows<'a, Q>: ExecuteDsl<C>,
-    for<'a> RemoveKeys<'a, Q>: ExecuteDsl<C>,
 {
     if let OnFinish::Archive(name) = on_finish {
         let live = TableName::of(Q::Queue::TABLE, &C::Backend::default())?;
@@ -148,12 +130,12 @@ where
         // holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
-        let copied = ExecuteDsl::execute(CopyRows::<Q>::to(&archive, &columns, keys), connection)?;
+        let copied = execute(connection, &CopyRows::<Q>::to(&archive, &columns, keys))?;
         if copied != keys.len() {
             return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
         }
     }
-    let removed = ExecuteDsl::execute(RemoveKeys::<Q>::new(keys, None), connection)?;
+    let removed = execute(connection, &RemoveKeys::<Q>::new(keys, None))?;
     match removed == keys.len() {
         true => Ok(()),
         false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),

@@ -1,13 +1,13 @@
 //! The step from one message of a group to the next in one round trip: releases the sentinel, settles, sets it anew.
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::change::Change;
 use super::finish_block::push_settings_check;
 use super::settle::Settle;
-use crate::backend::QueueBackend;
-use crate::entity::Entity;
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, StoredIn};
 use crate::row::Fence;
 
 /// What the error says of a settlement that has not changed exactly one row.
@@ -25,11 +25,10 @@ impl<'a, Q: Entity> PassOn<'a, Q> {
     }
 }
 
-impl<'a, Q, DB> QueryFragment<DB> for PassOn<'a, Q>
+impl<Q, DB> Statement<DB> for PassOn<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Settle<'a, Q>: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("BEGIN NOT ATOMIC ");
@@ -41,9 +40,4 @@ where
         out.push_sql("'; END IF; SAVEPOINT queueable_handler; END");
         Ok(())
     }
-}
-
-impl<Q: Entity> QueryId for PassOn<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

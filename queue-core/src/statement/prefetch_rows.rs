@@ -3,24 +3,23 @@
 
 use std::marker::PhantomData;
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Text};
-use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{Claim, ClaimedRow};
+use super::claim::Claim;
 use super::condition::{push_claimable, push_column};
 use super::due::push_due;
 use super::limit::Limit;
+use super::rows::ReadFrom;
 use super::scope::push_floor;
 use super::walk::push_oldest;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, NextAttemptTime, QueueTable};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn, TableIn};
 use crate::error::refused;
 use crate::fault::claim_lock;
-use crate::row::{Instant, TimestampUtc};
+use crate::row::Instant;
 
 /// The rows of `Q` that are due longest, each with its version.
 pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
@@ -35,9 +34,6 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
         PrefetchRows { claim: Claim::new(), limit: Limit::of(limit), floor }
     }
 }
-
-/// A prefetched row, and the text of its version.
-pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
 
 /// The lock of one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if that
 /// is the row's version still, if it is still due, and if nobody holds it.
@@ -76,17 +72,10 @@ impl RowVersion {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for PrefetchRows<Q, DB>
+impl<Q, DB> Statement<DB> for PrefetchRows<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: ReadFrom<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
@@ -104,12 +93,10 @@ where
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for LockVersion<Q>
+impl<Q, DB> Statement<DB> for LockVersion<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
@@ -139,33 +126,13 @@ fn version_of<DB: QueueBackend>() -> QueryResult<(&'static str, &'static str)> {
 
 fn push_system_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     T::TABLE.walk_ast(out.reborrow())?;
     out.push_sql(".");
     out.push_identifier(column)
 }
-
-impl<Q: Selectable<DB>, DB: Backend> Query for PrefetchRows<Q, DB>
-where
-    Claim<Q, DB>: Query,
-{
-    type SqlType = (<Claim<Q, DB> as Query>::SqlType, Text);
-}
-
-impl<Q: Selectable<DB>, DB: Backend> QueryId for PrefetchRows<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q> QueryId for LockVersion<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for PrefetchRows<Q, DB> {}
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,12 @@
 //! Sets the priority of the rows that a condition picks.
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Integer;
 
 use super::condition::Condition;
 use super::walk::{push_index_hint, push_ordered_index_hint};
-use crate::backend::QueueBackend;
-use crate::entity::QueueTable;
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::TableIn;
 use crate::error::refused;
 
 /// The change of the priority of many rows, and of nothing else: an attempt's fence does not name it.
@@ -25,14 +23,11 @@ impl<'a, T, F> SetPriority<'a, T, F> {
     }
 }
 
-impl<T, F, DB> QueryFragment<DB> for SetPriority<'_, T, F>
+impl<T, F, DB> Statement<DB> for SetPriority<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(column) = T::OPTIONS.priority else {
@@ -46,7 +41,7 @@ where
         out.push_sql(" SET ");
         out.push_identifier(column)?;
         out.push_sql(" = ");
-        out.push_bind_param::<Integer, _>(&self.priority)?;
+        DB::bind_integer(&mut out, &self.priority)?;
         if let Some(updated) = T::OPTIONS.timestamps.updated {
             out.push_sql(", ");
             out.push_identifier(updated)?;
@@ -55,9 +50,4 @@ where
         }
         self.condition.walk_ast(out)
     }
-}
-
-impl<T, F> QueryId for SetPriority<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

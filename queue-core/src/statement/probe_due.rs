@@ -3,12 +3,9 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::RunQueryDsl;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Text};
 
 use super::condition::push_column;
 use super::due::push_due;
@@ -16,9 +13,9 @@ use super::head::push_due_head;
 use super::limit::Limit;
 use super::scope::push_floor;
 use super::walk::push_oldest;
-use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable};
-use crate::row::{HORIZON, Instant, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StoredIn};
+use crate::row::{HORIZON, Instant};
 
 /// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
 /// time, the next row is the one whose turn it is.
@@ -55,15 +52,10 @@ pub struct ProbeDueFrom<Q, DB: Backend> {
     floor: Instant,
 }
 
-impl<Q, DB> QueryFragment<DB> for ProbeDue<Q, DB>
+impl<Q, DB> Statement<DB> for ProbeDue<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let horizon = horizon::<Q, DB>();
@@ -95,16 +87,10 @@ fn push_microseconds_until<DB: QueueBackend>(
     Ok(())
 }
 
-impl<Q, DB> QueryFragment<DB> for ProbeDueFrom<Q, DB>
+impl<Q, DB> Statement<DB> for ProbeDueFrom<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    str: ToSql<Text, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let ProbeDue { claim_if, stages, .. } = &self.look;
@@ -114,30 +100,6 @@ where
         push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
     }
 }
-
-impl<Q, DB: Backend> Query for ProbeDue<Q, DB> {
-    type SqlType = BigInt;
-}
-
-impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for ProbeDue<Q, DB> {
-    type QueryId = PhantomData<fn() -> (Self, Q)>;
-
-    const HAS_STATIC_QUERY_ID: bool = !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
-}
-
-impl<Q, DB: Backend> Query for ProbeDueFrom<Q, DB> {
-    type SqlType = BigInt;
-}
-
-impl<Q: Entity + 'static, DB: Backend + 'static> QueryId for ProbeDueFrom<Q, DB> {
-    type QueryId = PhantomData<fn() -> (Self, Q)>;
-
-    const HAS_STATIC_QUERY_ID: bool = ProbeDue::<Q, DB>::HAS_STATIC_QUERY_ID;
-}
-
-impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDue<Q, DB> {}
-
-impl<Q, DB: Backend, C> RunQueryDsl<C> for ProbeDueFrom<Q, DB> {}
 
 /// What a probe has found.
 pub(crate) fn time_until(microseconds: i64) -> Duration {

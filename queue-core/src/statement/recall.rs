@@ -1,15 +1,12 @@
 //! Reads a row's state again, under its lock: what happened when a COMMIT's answer was lost.
 
-use diesel::RunQueryDsl;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
 
 use super::condition::{push_column, push_fence};
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable, StatusText, TryCount};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, StatusText, StoredIn, TryCount};
+use crate::row::Fence;
 
 /// The status and the try count of the row with one key.
 pub struct Recall<Q: Entity> {
@@ -35,15 +32,10 @@ impl<Q: Entity> Recall<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Recall<Q>
+impl<Q, DB> Statement<DB> for Recall<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -61,17 +53,6 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity> Query for Recall<Q> {
-    type SqlType = (Text, Integer);
-}
-
-impl<Q: Entity> QueryId for Recall<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, C> RunQueryDsl<C> for Recall<Q> {}
 
 /// The state that was read, if it is one that we know.
 pub(crate) fn state((status, try_count): (String, i32)) -> Option<Fence> {

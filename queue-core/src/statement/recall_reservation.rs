@@ -1,13 +1,11 @@
 //! Reads back what a group has written on its rows: whether its transaction was committed after all.
 
-use diesel::RunQueryDsl;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::sql_types::{Nullable, Text};
 
 use super::condition::push_column;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable, StoredIn};
 
 /// The text of the last failure of the row with one key, where a group's reservation may stand.
 pub struct RecallReservation<Q: Entity> {
@@ -21,12 +19,10 @@ impl<Q: Entity> RecallReservation<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for RecallReservation<Q>
+impl<Q, DB> Statement<DB> for RecallReservation<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -39,14 +35,3 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity> Query for RecallReservation<Q> {
-    type SqlType = Nullable<Text>;
-}
-
-impl<Q: Entity> QueryId for RecallReservation<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, C> RunQueryDsl<C> for RecallReservation<Q> {}

@@ -1,14 +1,12 @@
 //! Removes rows: the one that was claimed, fenced, or all that a condition picks.
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
+use crate::row::Fence;
 
 /// The fenced removal of one row.
 pub struct Remove<Q: Entity> {
@@ -29,16 +27,10 @@ impl<Q: Entity> Remove<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Remove<Q>
+impl<Q, DB> Statement<DB> for Remove<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE FROM ");
@@ -55,19 +47,13 @@ where
     }
 }
 
-impl<Q: Entity> QueryId for Remove<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
 /// The removal of all rows that a condition picks.
 pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
 
-impl<T, F, DB> QueryFragment<DB> for RemoveAll<'_, T, F>
+impl<T, F, DB> Statement<DB> for RemoveAll<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -75,9 +61,4 @@ where
         T::TABLE.walk_ast(out.reborrow())?;
         self.0.walk_ast(out)
     }
-}
-
-impl<T, F> QueryId for RemoveAll<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -1,18 +1,16 @@
 //! Locks and reads one row again by its key, in the state in which it was claimed.
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{Integer, Text};
-use diesel::{RunQueryDsl, Selectable};
 
 use super::claim::Claim;
 use super::condition::push_fence;
 use super::due::push_claim_condition;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, SelectedIn};
+use crate::row::Fence;
 
 /// The row with one key, if it is still in the fence's state; it need not be due. It waits for whoever holds the row.
 pub struct Retake<Q: Entity + Selectable<DB>, DB: Backend> {
@@ -34,18 +32,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Retake<Q, DB>
+impl<Q, DB> Statement<DB> for Retake<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    DB::QueryBuilder: Default,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
@@ -61,17 +51,3 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> Query for Retake<Q, DB>
-where
-    Claim<Q, DB>: Query,
-{
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend> QueryId for Retake<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity + Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Retake<Q, DB> {}

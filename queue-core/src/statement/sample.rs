@@ -1,16 +1,14 @@
 //! Reads some rows for a look: the key and the state of each as they are, and the entity if it can be decoded.
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::{RunQueryDsl, Selectable};
 
-use super::claim::{CapturedKeyClaim, Claim};
+use super::claim::Claim;
 use super::condition::Condition;
-use crate::backend::{Captured, CapturedKey, QueueBackend};
-use crate::entity::{Entity, QueueTable};
-use crate::row::Instant;
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, SelectedIn};
 
 /// The first rows that a condition picks, in the order of the primary key.
 pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
@@ -19,15 +17,6 @@ pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
     limit: usize,
 }
 
-/// A row as it is loaded. Unlike a claimed one, it may bear any status.
-pub type SampleRow<Q> = (
-    CapturedKey<<Q as Entity>::Key>,
-    String,
-    String,
-    i32,
-    Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>,
-);
-
 impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     /// Reads at most `limit` rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, limit: usize) -> Self {
@@ -35,14 +24,10 @@ impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     }
 }
 
-impl<Q, F, DB> QueryFragment<DB> for Sample<'_, Q, F, DB>
+impl<Q, F, DB> Statement<DB> for Sample<'_, Q, F, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -56,20 +41,3 @@ where
         Ok(())
     }
 }
-
-impl<Q, F, DB> Query for Sample<'_, Q, F, DB>
-where
-    Q: Entity + Selectable<DB>,
-    DB: Backend,
-    Q::KeyColumns: Expression,
-    Q::SelectExpression: Expression,
-{
-    type SqlType = CapturedKeyClaim<Q, DB>;
-}
-
-impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Sample<'_, Q, F, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Sample<'_, Q, F, DB> {}

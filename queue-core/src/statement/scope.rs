@@ -2,13 +2,11 @@
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
 
 use super::condition::push_column;
 use crate::backend::QueueBackend;
-use crate::entity::{NextAttemptTime, QueueTable};
-use crate::row::{Instant, RowKey, Stages, TimestampUtc};
+use crate::entity::{NextAttemptTime, TableIn};
+use crate::row::{Instant, RowKey, Stages};
 
 /// Where a claim begins, and who is told of what it finds.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -71,15 +69,13 @@ impl<K> Default for Scope<'_, K> {
 /// Writes ` AND next_attempt_time >= floor`.
 pub(crate) fn push_floor<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, floor: &'b Instant) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     out.push_sql(" AND ");
     push_column::<T, NextAttemptTime, DB>(out)?;
     out.push_sql(" >= ");
-    out.push_bind_param::<TimestampUtc, _>(floor)
+    DB::bind_time(out, floor)
 }
 
 /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never claimed.
@@ -88,10 +84,8 @@ pub(crate) fn push_stages<'b, T, DB>(
     stages: Option<&'b [&'static str]>,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     let Some(known) = T::OPTIONS.stages else { return Ok(()) };
     out.push_sql(" AND ");
@@ -106,10 +100,8 @@ pub(crate) fn push_stage_in<'b, T, DB>(
     stages: &'b [&'static str],
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     out.push_sql(DB::EXACTLY.0);
     T::TABLE.walk_ast(out.reborrow())?;
@@ -119,7 +111,7 @@ where
     out.push_sql(is);
     for (i, stage) in stages.iter().enumerate() {
         out.push_sql(if i == 0 { "" } else { ", " });
-        out.push_bind_param::<Text, str>(stage)?;
+        DB::bind_text(out, stage)?;
     }
     out.push_sql(")");
     Ok(())

@@ -1,17 +1,13 @@
 //! Reads rows for an operation: how many, how many of each status, or the rows themselves.
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Text};
-use diesel::{RunQueryDsl, Selectable};
 
 use super::condition::{Condition, push_column};
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueStateColumns, QueueTable, StatusText, queue_state};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueStateColumns, QueueTable, SelectedIn, StatusText, TableIn, queue_state};
 
 /// How many rows a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
@@ -34,11 +30,10 @@ impl<'a, Q: Entity + Selectable<DB>, F, DB: Backend> Load<'a, Q, F, DB> {
     }
 }
 
-impl<T, F, DB> QueryFragment<DB> for Count<'_, T, F>
+impl<T, F, DB> Statement<DB> for Count<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -48,11 +43,10 @@ where
     }
 }
 
-impl<T, F, DB> QueryFragment<DB> for CountByStatus<'_, T, F>
+impl<T, F, DB> Statement<DB> for CountByStatus<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -66,19 +60,15 @@ where
     }
 }
 
-impl<Q, F, DB> QueryFragment<DB> for Load<'_, Q, F, DB>
+impl<Q, F, DB> Statement<DB> for Load<'_, Q, F, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        self.selection.walk_ast(out.reborrow())?;
+        Q::push_selection(&self.selection, out.reborrow())?;
         out.push_sql(", ");
         self.state.walk_ast(out.reborrow())?;
         out.push_sql(" FROM ");
@@ -88,46 +78,8 @@ where
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         if let Some(limit) = &self.limit {
             out.push_sql(" LIMIT ");
-            out.push_bind_param::<BigInt, _>(limit)?;
+            DB::bind_big_integer(&mut out, limit)?;
         }
         Ok(())
     }
 }
-
-impl<T, F> Query for Count<'_, T, F> {
-    type SqlType = BigInt;
-}
-
-impl<T, F> Query for CountByStatus<'_, T, F> {
-    type SqlType = (Text, BigInt);
-}
-
-impl<Q, F, DB> Query for Load<'_, Q, F, DB>
-where
-    Q: Entity + Selectable<DB>,
-    DB: Backend,
-    Q::SelectExpression: Expression,
-{
-    type SqlType = (SqlTypeOf<Q::SelectExpression>, SqlTypeOf<QueueStateColumns<Q::Queue>>);
-}
-
-impl<T, F> QueryId for Count<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T, F> QueryId for CountByStatus<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity + Selectable<DB>, F, DB: Backend> QueryId for Load<'_, Q, F, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T, F, C> RunQueryDsl<C> for Count<'_, T, F> {}
-
-impl<T, F, C> RunQueryDsl<C> for CountByStatus<'_, T, F> {}
-
-impl<Q: Entity + Selectable<DB>, F, DB: Backend, C> RunQueryDsl<C> for Load<'_, Q, F, DB> {}

@@ -1,17 +1,15 @@
 //! Writes what became of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::change::Change;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use super::limit::{keep_if_few, padded};
 use super::walk::push_index_hint;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, QueueTable};
-use crate::row::{Fence, Instant, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
+use crate::row::Fence;
 
 /// The fenced change of one row.
 pub struct Settle<'a, Q: Entity> {
@@ -33,18 +31,10 @@ impl<'a, Q: Entity> Settle<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Settle<'_, Q>
+impl<Q, DB> Statement<DB> for Settle<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    String: ToSql<Text, DB>,
-    str: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -62,11 +52,6 @@ where
         }
         Ok(())
     }
-}
-
-impl<Q: Entity> QueryId for Settle<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// The fenced change of several rows at once.
@@ -87,18 +72,10 @@ impl<'a, Q: Entity> SettleMany<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for SettleMany<'_, Q>
+impl<Q, DB> Statement<DB> for SettleMany<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    Q::IsKey: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    String: ToSql<Text, DB>,
-    str: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -119,11 +96,6 @@ where
     }
 }
 
-impl<Q: Entity> QueryId for SettleMany<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
 /// The change of all rows that a condition picks.
 pub struct ChangeAll<'a, T, F> {
     condition: Condition<'a, T, F>,
@@ -139,18 +111,11 @@ impl<'a, T, F> ChangeAll<'a, T, F> {
     }
 }
 
-impl<T, F, DB> QueryFragment<DB> for ChangeAll<'_, T, F>
+impl<T, F, DB> Statement<DB> for ChangeAll<'_, T, F>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
     F: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    String: ToSql<Text, DB>,
-    str: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -159,9 +124,4 @@ where
         self.change.push_set::<T, DB>(out.reborrow())?;
         self.condition.walk_ast(out)
     }
-}
-
-impl<T, F> QueryId for ChangeAll<'_, T, F> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
 }

@@ -1,15 +1,14 @@
 //! Counts finished rows by the hour or the day in which they ended, with how long their attempts took.
 
-use diesel::RunQueryDsl;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, push_column};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
-use crate::backend::{DatabaseText, QueueBackend};
-use crate::entity::{LastAttemptTime, QueueTable, StatusText};
+use crate::backend::{DatabaseText, QueueBackend, Statement};
+use crate::entity::{LastAttemptTime, QueueTable, StatusText, TableIn};
 use crate::row::Status;
 
 /// The rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest rank.
@@ -27,6 +26,19 @@ pub struct CountFinished<'a, T, F, S> {
 /// One without a start holds the rows that ended at odd times, and the text of one of those.
 pub type FinishedRow =
     (Option<i64>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64, Option<DatabaseText>);
+
+/// The SQL type of a [`FinishedRow`].
+pub type FinishedRowType = (
+    Nullable<BigInt>,
+    Nullable<Text>,
+    BigInt,
+    BigInt,
+    Nullable<BigInt>,
+    Nullable<BigInt>,
+    Nullable<BigInt>,
+    BigInt,
+    Nullable<Text>,
+);
 
 impl<'a, T, F, S> CountFinished<'a, T, F, S> {
     /// Counts by periods of so many seconds; of more than `limit` the latest. The condition must pick finished rows.
@@ -48,9 +60,8 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
     /// where the entity keeps its times.
     fn push_rows<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
         F: QueryFragment<DB>,
         S: QueryFragment<DB>,
     {
@@ -96,11 +107,10 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
     }
 }
 
-impl<T, F, S, DB> QueryFragment<DB> for CountFinished<'_, T, F, S>
+impl<T, F, S, DB> Statement<DB> for CountFinished<'_, T, F, S>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
     F: QueryFragment<DB>,
     S: QueryFragment<DB>,
 {
@@ -164,24 +174,3 @@ where
         Ok(())
     }
 }
-
-impl<T, F, S> Query for CountFinished<'_, T, F, S> {
-    type SqlType = (
-        Nullable<BigInt>,
-        Nullable<Text>,
-        BigInt,
-        BigInt,
-        Nullable<BigInt>,
-        Nullable<BigInt>,
-        Nullable<BigInt>,
-        BigInt,
-        Nullable<Text>,
-    );
-}
-
-impl<T, F, S> QueryId for CountFinished<'_, T, F, S> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<T, F, S, C> RunQueryDsl<C> for CountFinished<'_, T, F, S> {}

@@ -5,15 +5,12 @@
 //! select finds the rows by it. Two claims may draw the same token; then the select finds more rows than the update has
 //! changed, and the claim is begun anew.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
+use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Nullable, Text};
-use diesel::{RunQueryDsl, Selectable};
 
 use super::change::push_begun_schedule;
 use super::claim::Claim;
@@ -21,9 +18,9 @@ use super::condition::{StateCondition, push_column};
 use super::due::{push_due_rows, time_ago};
 use super::limit::{Limit, is_keys, keep_if_few};
 use super::walk::Walk;
-use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText};
-use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, SelectedIn, StatusText, StoredIn};
+use crate::row::{Instant, LEASE_EXPIRED, Status};
 
 /// The statuses with which an attempt begins anew.
 pub(crate) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
@@ -85,7 +82,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Taken<Q, DB> {
     }
 }
 
-impl<DB: QueueBackend> QueryFragment<DB> for Present {
+impl<DB: QueueBackend> Statement<DB> for Present {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         out.push_sql(DB::NOW);
@@ -93,17 +90,10 @@ impl<DB: QueueBackend> QueryFragment<DB> for Present {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Take<Q, DB>
+impl<Q, DB> Statement<DB> for Take<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::IsKey: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Instant: ToSql<TimestampUtc, DB>,
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
@@ -134,14 +124,10 @@ where
     }
 }
 
-impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
+impl<Q: StoredIn<DB>, DB: QueueBackend> Take<Q, DB> {
     /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned: the status comes last, and the
     /// number of attempts after the text that names it.
-    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-        Instant: ToSql<TimestampUtc, DB>,
-    {
+    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");
         if let Some(periodic) = <Q::Queue as QueueTable>::OPTIONS.periodic {
@@ -178,11 +164,11 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
         out.push_sql(" + 1 END, ");
         out.push_identifier(names.next_attempt_time)?;
         out.push_sql(" = ");
-        out.push_bind_param::<TimestampUtc, _>(&self.token)?;
+        DB::bind_time(&mut out, &self.token)?;
         out.push_sql(", ");
         out.push_identifier(names.last_attempt_time)?;
         out.push_sql(" = ");
-        out.push_bind_param::<TimestampUtc, _>(&self.began)?;
+        DB::bind_time(&mut out, &self.began)?;
         out.push_sql(", ");
         if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.timestamps.updated {
             out.push_identifier(updated)?;
@@ -198,13 +184,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     }
 
     /// Writes the condition of the due rows, their order and their number.
-    fn push_due<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        Q::IsKey: QueryFragment<DB>,
-        <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-        str: ToSql<Text, DB>,
-        i64: ToSql<BigInt, DB>,
-    {
+    fn push_due<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.excepted.len());
         let until = self.age.map(time_ago::<DB>);
         let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
@@ -218,16 +198,10 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for Taken<Q, DB>
+impl<Q, DB> Statement<DB> for Taken<Q, DB>
 where
-    Q: Entity + Selectable<DB>,
+    Q: SelectedIn<DB>,
     DB: QueueBackend,
-    Q::SelectExpression: QueryFragment<DB>,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
-    Instant: ToSql<TimestampUtc, DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
@@ -236,7 +210,7 @@ where
         out.push_sql(" WHERE ");
         push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
         out.push_sql(" = ");
-        out.push_bind_param::<TimestampUtc, _>(&self.token)?;
+        DB::bind_time(&mut out, &self.token)?;
         out.push_sql(" AND ");
         push_column::<Q::Queue, StatusText, DB>(&mut out)?;
         out.push_sql(" = '");
@@ -245,35 +219,3 @@ where
         Ok(())
     }
 }
-
-impl Query for Present {
-    type SqlType = Nullable<TimestampUtc>;
-}
-
-impl<Q, DB> Query for Taken<Q, DB>
-where
-    Q: Selectable<DB>,
-    DB: Backend,
-    Claim<Q, DB>: Query,
-{
-    type SqlType = <Claim<Q, DB> as Query>::SqlType;
-}
-
-impl QueryId for Present {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Entity, DB: Backend> QueryId for Take<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q: Selectable<DB> + 'static, DB: Backend + 'static> QueryId for Taken<Q, DB> {
-    type QueryId = PhantomData<fn() -> (Q, DB)>;
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<C> RunQueryDsl<C> for Present {}
-
-impl<Q: Selectable<DB>, DB: Backend, C> RunQueryDsl<C> for Taken<Q, DB> {}

@@ -22,7 +22,3 @@ pub(crate) fn locks_what_it_passes<Q: Entity, DB: QueueBackend>(scope: Scope<'_,
     let Options { order, conditional, .. } = Q::Queue::OPTIONS;
     DB::LOCKS_WHAT_IT_PASSES && (conditional || order.is_some() || scope.stages.is_some())
 }
-
-pub(crate) fn first<T>(rows: Vec<T>) -> Option<T> {
-    rows.into_iter().next()
-}

@@ -2,24 +2,22 @@
 
 use std::marker::PhantomData;
 
-use diesel::RunQueryDsl;
 use diesel::backend::Backend;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_column, push_fence};
 use super::due::push_due_rows;
 use super::key_text::push_key_text;
 use super::limit::Limit;
+use super::rows::KeyTextRow;
 use super::walk::{Walk, push_named_column};
-use crate::backend::{Captured, CapturedKey, QueueBackend, column_names};
-use crate::entity::{ClaimCondition, Entity, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, TryCount};
-use crate::row::{Fence, Instant, Status, TextForm, TimestampUtc, bytes_of};
+use crate::backend::{QueueBackend, Statement, column_names};
+use crate::entity::{
+    ClaimCondition, Entity, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, StoredIn, TryCount,
+};
+use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 
 /// The keys of pending rows, each beside the database's text of it: of those that a claim finds first, or of those whose lease
 /// began at some time.
@@ -29,9 +27,6 @@ pub struct KeyTexts<Q, DB: Backend> {
     limit: Limit,
     entity: PhantomData<fn() -> Q>,
 }
-
-/// A row as it is loaded: the text of its key, its status and tries, when it is due, and the key.
-pub type KeyTextRow<Q> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<<Q as Entity>::Key>);
 
 impl<Q: Entity, DB: QueueBackend> KeyTexts<Q, DB> {
     /// Reads at most `limit` of the rows that a claim finds first.
@@ -95,16 +90,10 @@ fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
 
-impl<Q, DB> QueryFragment<DB> for KeyTexts<Q, DB>
+impl<Q, DB> Statement<DB> for KeyTexts<Q, DB>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
-    i64: ToSql<BigInt, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
@@ -141,7 +130,7 @@ where
                 out.push_sql(" AND ");
                 push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
                 out.push_sql(" = ");
-                out.push_bind_param::<TimestampUtc, _>(began)?;
+                DB::bind_time(&mut out, began)?;
             }
         }
         out.push_sql(" ORDER BY ");
@@ -170,18 +159,10 @@ impl<'a, Q: Entity> SetAside<'a, Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for SetAside<'_, Q>
+impl<Q, DB> Statement<DB> for SetAside<'_, Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    DB::QueryBuilder: Default,
-    Q::KeyColumns: QueryFragment<DB>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    Status: ToSql<Text, DB>,
-    String: ToSql<Text, DB>,
-    str: ToSql<Text, DB>,
-    i32: ToSql<Integer, DB>,
-    Instant: ToSql<TimestampUtc, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -190,7 +171,7 @@ where
         out.push_sql(" WHERE ");
         push_key_text::<Q, DB>(&mut out)?;
         out.push_sql(" = ");
-        out.push_bind_param::<Text, str>(self.identity)?;
+        DB::bind_text(&mut out, self.identity)?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
         out.push_sql(" AND ");
         match &self.due {
@@ -198,7 +179,7 @@ where
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
                 push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
                 out.push_sql(" = ");
-                out.push_bind_param::<TimestampUtc, _>(due)?;
+                DB::bind_time(&mut out, due)?;
             }
             _ => StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?,
         }
@@ -210,11 +191,11 @@ where
                 match column {
                     Ok(text) => {
                         out.push_sql(" = ");
-                        out.push_bind_param::<Text, String>(text)?;
+                        DB::bind_text(&mut out, text)?;
                     }
                     Err(hex) => {
                         out.push_sql(" = UNHEX(");
-                        out.push_bind_param::<Text, str>(hex)?;
+                        DB::bind_text(&mut out, hex)?;
                         out.push_sql(")");
                     }
                 }
@@ -223,25 +204,6 @@ where
         Ok(())
     }
 }
-
-impl<Q: Entity, DB: Backend> Query for KeyTexts<Q, DB>
-where
-    Q::KeyColumns: Expression,
-{
-    type SqlType = (Text, Text, Integer, (Nullable<TimestampUtc>,), (SqlTypeOf<Q::KeyColumns>,));
-}
-
-impl<Q: Entity, DB: Backend> QueryId for KeyTexts<Q, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q> QueryId for SetAside<'_, Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q, DB: Backend, C> RunQueryDsl<C> for KeyTexts<Q, DB> {}
 
 #[cfg(test)]
 mod tests {

@@ -2,16 +2,13 @@
 
 use std::marker::PhantomData;
 
-use diesel::RunQueryDsl;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Text;
 
 use super::condition::push_column;
 use super::scope::push_stage_in;
-use crate::backend::QueueBackend;
-use crate::entity::{Entity, NextAttemptTime, QueueTable};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn};
 use crate::error::refused;
 
 /// The texts of stages that pending rows of `Q` bear and `Q` does not have: some of them, in order.
@@ -25,12 +22,10 @@ impl<Q: Entity> UnknownStages<Q> {
     }
 }
 
-impl<Q, DB> QueryFragment<DB> for UnknownStages<Q>
+impl<Q, DB> Statement<DB> for UnknownStages<Q>
 where
-    Q: Entity,
+    Q: StoredIn<DB>,
     DB: QueueBackend,
-    <Q::Queue as QueueTable>::Table: QueryFragment<DB>,
-    str: ToSql<Text, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(stages) = <Q::Queue as QueueTable>::OPTIONS.stages else {
@@ -48,14 +43,3 @@ where
         Ok(())
     }
 }
-
-impl<Q> Query for UnknownStages<Q> {
-    type SqlType = Text;
-}
-
-impl<Q> QueryId for UnknownStages<Q> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q, C> RunQueryDsl<C> for UnknownStages<Q> {}

@@ -2,13 +2,11 @@
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::serialize::ToSql;
-use diesel::sql_types::BigInt;
 
 use super::condition::push_column;
 use super::limit::Limit;
 use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
-use crate::entity::{NextAttemptTime, QueueTable};
+use crate::entity::{NextAttemptTime, QueueTable, TableIn};
 use crate::row::Order;
 
 /// In which order due rows are found.
@@ -41,10 +39,8 @@ impl Walk {
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index wants.
     pub(crate) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
-        DB::QueryBuilder: Default,
     {
         out.push_sql(" FROM ");
         T::TABLE.walk_ast(out.reborrow())?;
@@ -56,10 +52,8 @@ impl Walk {
     /// Names the index, where the database wants that.
     pub(crate) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
-        DB::QueryBuilder: Default,
     {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
@@ -71,10 +65,8 @@ impl Walk {
     /// Writes `flag = 1 AND ` where the ordered index begins with the pending flag.
     pub(crate) fn push_flag<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
-        DB::QueryBuilder: Default,
     {
         match self {
             Walk::InOrder(_) => push_pending_flag::<T, DB>(out),
@@ -85,10 +77,8 @@ impl Walk {
     /// Writes ` ORDER BY .. LIMIT limit`.
     pub(crate) fn push_order<'b, T, DB>(self, out: &mut AstPass<'_, 'b, DB>, limit: &'b Limit) -> QueryResult<()>
     where
-        T: QueueTable,
+        T: TableIn<DB>,
         DB: QueueBackend,
-        T::Table: QueryFragment<DB>,
-        i64: ToSql<BigInt, DB>,
     {
         let before = match self {
             Walk::InOrder(order) | Walk::ByKey(Some(order)) => Some(order.column),
@@ -104,10 +94,8 @@ pub(crate) fn push_ordered_index_hint<T, DB>(
     hint: Option<(&'static str, &'static str)>,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
 {
     if let Some((before, after)) = hint {
         out.push_sql(before);
@@ -121,10 +109,8 @@ where
 /// Writes `flag = 1 AND ` where an index cannot leave out the rows that are not pending.
 pub(crate) fn push_pending_flag<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
 {
     if !DB::PARTIAL_INDEXES {
         let flag = pending_flag_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
@@ -137,9 +123,8 @@ where
 /// Writes a column of the table that has no type of its own, with the table's name.
 pub(crate) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
 {
     T::TABLE.walk_ast(out.reborrow())?;
     out.push_sql(".");
@@ -153,10 +138,8 @@ pub(crate) fn push_oldest<'b, T, DB>(
     limit: &'b Limit,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    i64: ToSql<BigInt, DB>,
 {
     out.push_sql(" ORDER BY ");
     if let Some(column) = first {
@@ -174,10 +157,8 @@ pub(crate) fn push_index_hint<T, DB>(
     hint: Option<(&'static str, &'static str)>,
 ) -> QueryResult<()>
 where
-    T: QueueTable,
+    T: TableIn<DB>,
     DB: QueueBackend,
-    T::Table: QueryFragment<DB>,
-    DB::QueryBuilder: Default,
 {
     if let Some((before, after)) = hint {
         out.push_sql(before);

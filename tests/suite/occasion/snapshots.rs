@@ -1,12 +1,11 @@
 //! The SQL of keys and occasions on each backend, so that a review shows what changed.
 
 use chrono::DateTime;
-use diesel::query_builder::QueryFragment;
 use queueable::Instant;
 use queueable::Status;
-use queueable::backend::Schema;
+use queueable::backend::{Schema, Sql, Statement};
 use queueable::internals::{ErrorText, Fence};
-use queueable::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, QueueOn, Settle};
+use queueable::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, ProbeOn, Settle};
 
 use super::kinds::Whole;
 use super::texts::Line;
@@ -14,8 +13,8 @@ use crate::db::{Conn, NAME};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
-fn add(listing: &mut String, title: &str, statement: &impl QueryFragment<Backend>) {
-    *listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(statement));
+fn add(listing: &mut String, title: &str, statement: &impl Statement<Backend>) {
+    *listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
 }
 
 #[test]
@@ -37,7 +36,7 @@ fn the_sql_of_occasions() {
     add(&mut sql, "end in a block", &FinishBlock::<Whole>::new(&7, fence, 1));
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
     add(&mut sql, "enqueue a newer version", &EnqueueIfNewer::<Whole, _>::new(&7, version));
-    let target = <Whole as QueueOn<Conn>>::target().unwrap();
+    let target = <Whole as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
         sql += &format!(
             "{}, up:\n{}\n\n{}, down:\n{}\n\n",

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::statement::{Claim, ClaimedRow};
+use queueable::statement::{Claim, ReadFrom};
 use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
 
 use super::{Backend, bank_of, entity, sql};
@@ -89,7 +89,7 @@ fn an_aged_claim_takes_the_row_that_is_due_longest_and_none_that_is_not_due_for_
     let id: i64 = id.first(&mut bank.connect()).unwrap();
     let claim = |bank: &Bank, age| -> Vec<i64> {
         let claim = Claim::<Urgent, Backend>::new().some(1, &[]).aged(age);
-        let rows: Vec<ClaimedRow<Urgent>> = claim.load(&mut bank.connect()).unwrap();
+        let rows = Urgent::load_claimed(&mut bank.connect(), &claim).unwrap();
         rows.into_iter().map(|row| row.0).collect()
     };
     assert_eq!(claim(&bank, Duration::from_secs(3600)), [id]);

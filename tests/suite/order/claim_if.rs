@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::backend::QueueConnection;
-use queueable::statement::{QueueOn, Scope};
+use queueable::statement::{ProbeOn, QueueOn, Scope};
 use queueable::{
     ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
     Tally,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::backend::QueueConnection;
-use queueable::statement::{QueueOn, Scope};
+use queueable::statement::{ClaimOn, QueueOn, Scope};
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Seen, bank_of, entity, session_of_a_worker, sql};

@@ -1,8 +1,8 @@
 //! The ordered index serves the claim: no scan of the finished rows, and no sort of the due ones.
 
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
-use queueable::Queueable;
+use queueable::StoredIn;
+use queueable::backend::{Sql, Statement};
 use queueable::statement::{Claim, Head, ProbeDue, Take};
 
 use super::{Backend, bank_of, entity, sql};
@@ -17,9 +17,7 @@ entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents
 /// Ten thousand finished payments, all of which come before the thousand that are pending, half of them due.
 fn a_history<Q>() -> Bank
 where
-    Q: Queueable + 'static,
-    Q::KeyColumns: QueryFragment<Backend>,
-    <Q::Queue as queueable::QueueTable>::Table: QueryFragment<Backend>,
+    Q: StoredIn<Backend> + 'static,
 {
     let bank = bank_of::<Q>();
     sql(
@@ -40,8 +38,8 @@ where
     bank
 }
 
-fn plan_of(connection: &mut Conn, statement: &impl QueryFragment<Backend>) -> String {
-    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
     // The server plans a statement with the number of rows that it is run with.
     let number = binds.trim_matches(['[', ']']);
@@ -107,7 +105,7 @@ fn a_take_in_order_takes_the_first_rows() {
     let bank = a_history::<ByAmount>();
     let (began, token) = (chrono::Utc::now(), chrono::Utc::now() + chrono::TimeDelta::seconds(60));
     let take = Take::<ByAmount, Backend>::new(began.into(), token.into(), 3, &[]);
-    assert_eq!(diesel::query_dsl::methods::ExecuteDsl::execute(take, &mut bank.connect()).unwrap(), 3);
+    assert_eq!(bank.connect().execute_returning_count(&Sql::new(&take)).unwrap(), 3);
     let taken = payments::table
         .filter(by_amount_queue::status.eq(queueable::Status::InProgress))
         .order(payments::amount_cents)

@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-use diesel::query_builder::QueryFragment;
 use diesel_migrations::MigrationHarness;
 use queueable::backend::{QueueConnection, SessionLimits};
-use queueable::{Migrations, QueueTable, Queueable};
+use queueable::{Migrations, StoredIn};
 
 use crate::db::Conn;
 use crate::suite::bank::Bank;
@@ -46,9 +45,7 @@ use entity;
 /// A bank whose payments are this entity's queue.
 fn bank_of<Q>() -> Bank
 where
-    Q: Queueable + 'static,
-    Q::KeyColumns: QueryFragment<Backend>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<Backend>,
+    Q: StoredIn<Backend> + 'static,
 {
     let bank = Bank::before_the_queue();
     bank.connect().run_pending_migrations(Migrations::new().entity::<Q>()).unwrap();

@@ -13,7 +13,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::backend::QueueConnection;
-use queueable::statement::{QueueOn, Scope};
+use queueable::statement::{ClaimOn, Scope};
 use queueable::{CrashAccounting, Lease, Message, Outcome, Queueable};
 use tempfile::TempDir;
 

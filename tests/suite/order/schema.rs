@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::backend::Schema;
-use queueable::statement::QueueOn;
+use queueable::statement::{ProbeOn, QueueOn};
 use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use super::{bank_of, entity, sql};
@@ -93,7 +93,7 @@ fn the_queue_is_added_again_without_effect_and_removed_without_a_trace() {
 #[test]
 fn a_poller_does_not_start_without_the_ordered_index_and_says_what_makes_it() {
     let bank = bank_of::<ByAmount>();
-    let target = <ByAmount as QueueOn<Conn>>::target().unwrap();
+    let target = <ByAmount as ProbeOn<Conn>>::target().unwrap();
     let step = Conn::steps(&target).into_iter().find(|step| step.name == "order").unwrap();
     for gone in [&step.down[..], &step.down[..1]] {
         gone.iter().for_each(|statement| sql(&bank, statement));

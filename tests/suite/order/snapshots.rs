@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
 use queueable::Instant;
-use queueable::backend::Schema;
+use queueable::backend::{Schema, Sql, Statement};
 use queueable::statement::{AnotherIsLeased, Claim, Condition, Head, ProbeDue, QueueOn, SetPriority, Take};
 
 use super::{Backend, entity};
@@ -20,8 +19,8 @@ fn title(listing: &mut String, title: &str, sql: &str) {
     *listing += &format!("{title}:\n{sql}\n\n");
 }
 
-fn add(listing: &mut String, name: &str, statement: &impl QueryFragment<Backend>) {
-    title(listing, name, &diesel::debug_query::<Backend, _>(statement).to_string());
+fn add(listing: &mut String, name: &str, statement: &impl Statement<Backend>) {
+    title(listing, name, &diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string());
 }
 
 fn steps<Q: QueueOn<Conn>>(listing: &mut String) {

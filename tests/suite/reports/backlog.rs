@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
+use queueable::backend::{Sql, Statement};
 use queueable::statement::{Condition, CountPending, StateCondition};
 use queueable::{Backlog, NoFilter, Queueable, Status};
 
@@ -130,8 +130,8 @@ fn of_very_many_values_some_are_left_out_and_counted() {
     assert_eq!((by.parts.len(), by.left_out), (10_000, 7));
 }
 
-fn plan_of(connection: &mut Conn, statement: &impl QueryFragment<Backend>) -> String {
-    let sql = diesel::debug_query::<Backend, _>(statement).to_string();
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (sql, _) = sql.split_once(" -- binds: []").expect("the statement is planned as it is run");
     db::plan(connection, sql)
 }

@@ -1,7 +1,7 @@
 //! The SQL of the reports on each backend.
 
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
+use queueable::backend::{Sql, Statement};
 use queueable::statement::{
     And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, IsSame,
     StateCondition, TextsAfter, WithTexts,
@@ -17,8 +17,8 @@ type Queue = <Order as queueable::Entity>::Queue;
 #[test]
 fn the_sql_of_reports() {
     let mut listing = String::new();
-    let mut add = |title: &str, statement: &dyn QueryFragment<Backend>| {
-        listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&statement));
+    let mut add = |title: &str, statement: &dyn Statement<Backend>| {
+        listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
     };
     let filter = orders::company_id.eq(3345);
     let company = Some(&orders::company_id);

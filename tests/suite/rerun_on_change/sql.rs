@@ -1,11 +1,10 @@
 //! The SQL of reruns, versions and times on each backend.
 
 use chrono::DateTime;
-use diesel::query_builder::QueryFragment;
 use diesel::{Queryable, Selectable};
-use queueable::backend::Schema;
+use queueable::backend::{Schema, Sql, Statement};
 use queueable::internals::{ErrorText, Fence};
-use queueable::statement::{Change, EnqueueIfNewer, Next, QueueOn, ReadDetails, Remove, Settle, SettleMany};
+use queueable::statement::{Change, EnqueueIfNewer, Next, ProbeOn, ReadDetails, Remove, Settle, SettleMany};
 use queueable::{Instant, Queueable, Status};
 
 use super::documents;
@@ -27,8 +26,8 @@ struct Everything {
 struct Listing(String);
 
 impl Listing {
-    fn add(&mut self, title: &str, statement: &impl QueryFragment<Backend>) {
-        self.0 += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(statement));
+    fn add(&mut self, title: &str, statement: &impl Statement<Backend>) {
+        self.0 += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
     }
 }
 
@@ -52,7 +51,7 @@ fn the_sql_of_reruns_versions_and_times() {
     listing.add("remove", &Remove::<Everything>::new(&7, FENCE));
     let version = diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::Text>>("'b'");
     listing.add("enqueue if newer", &EnqueueIfNewer::<Everything, _>::new(&7, version));
-    let target = <Everything as QueueOn<Conn>>::target().unwrap();
+    let target = <Everything as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).into_iter().filter(|step| ["rerun", "created"].contains(&step.name)) {
         listing.0 += &format!("{}, up:\n{}\n\n", step.name, step.up.join(";\n"));
         listing.0 += &format!("{}, down:\n{}\n\n", step.name, step.down.join(";\n"));

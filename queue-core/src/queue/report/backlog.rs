@@ -5,21 +5,23 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::Column;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::{Column, RunQueryDsl};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::table::{Heading, Tabular, number, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::Queue;
 use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
-use crate::statement::{Condition, CountByValue, CountPending, CountRow, PendingRow, StateCondition};
+use crate::statement::{
+    Condition, CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType, StateCondition,
+};
 
 /// How many values of a split are read, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -194,20 +196,18 @@ pub trait BacklogOn<C, S> {
 
 impl<Q, F, C, S> BacklogOn<C, S> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
-    C: QueueConnection,
-    for<'a> CountPending<'a, Q, F::Filter, S, C::Backend>: LoadQuery<'a, C, PendingRow>,
-    for<'a> CountByValue<'a, Q::Queue, F::Filter, S>: LoadQuery<'a, C, CountRow>,
+    Q: StoredIn<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
+    C: QueueConnection + Loads<PendingRowType, PendingRow> + Loads<CountRowType, CountRow>,
+    S: QueryFragment<C::Backend>,
 {
     fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
         let with = |states: &[StateCondition]| [self.states(), states].concat();
         let (pending, failed) = (with(&PENDING), with(&FAILED));
         let condition = |states| Condition::new(self.selection().filter(), states);
-        let pending =
-            CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES).load(connection)?;
-        let failed = CountByValue::new(condition(&failed), split, MOST_VALUES).load(connection)?;
-        Ok((pending, failed))
+        let pending = CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES);
+        let failed = CountByValue::<Q::Queue, _, _>::new(condition(&failed), split, MOST_VALUES);
+        Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
     }
 }
 

@@ -4,19 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::Column;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::{Column, RunQueryDsl, Selectable};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::fold::pattern;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, TableIn};
 use crate::error::Error;
-use crate::queue::change::ChangeOn;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
 use crate::queue::queue::Queue;
@@ -24,8 +23,9 @@ use crate::queue::report::table;
 use crate::queue::selection::{Chosen, Filtered, Selection};
 use crate::row::Status;
 use crate::statement::{
-    And, Condition, Count, ErrorTextRow, ErrorTexts, IfAny, Sample, SampleRow, StateCondition, TextsAfter, WithTexts,
+    And, Condition, ErrorTextRow, ErrorTexts, IfAny, ShownFrom, StateCondition, TextsAfter, WithTexts,
 };
+use diesel::sql_types::Text;
 
 /// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
 /// it bounds the memory.
@@ -346,10 +346,10 @@ pub trait RetryErrorsOn<C> {
 
 impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
+    Q: ShownFrom<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> ErrorTexts<'a, Q, F::Filter, S>: LoadQuery<'a, C, ErrorTextRow<Q::Key>>,
+    S: QueryFragment<C::Backend>,
 {
     type Key = Q::Key;
 
@@ -360,7 +360,8 @@ where
         limit: u32,
     ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
         let states = [self.states(), &TROUBLED].concat();
-        ErrorTexts::<Q, _, S>::new(Condition::new(self.selection().filter(), &states), split, limit).load(connection)
+        let condition = Condition::new(self.selection().filter(), &states);
+        Q::load_error_texts(connection, &ErrorTexts::<Q, _, S>::new(condition, split, limit))
     }
 }
 
@@ -374,39 +375,33 @@ pub trait PreviewErrorsOn<C> {
 
 impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
 where
-    Q: Entity + Selectable<C::Backend>,
-    F: Selection,
+    Q: ShownFrom<C::Backend>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> Count<'a, Q::Queue, OfTexts<'a, Q, F>>: LoadQuery<'a, C, i64>,
-    for<'a> Sample<'a, Q, OfTexts<'a, Q, F>, C::Backend>: LoadQuery<'a, C, SampleRow<Q>>,
 {
     type Entity = Q;
 
     fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts::<Q::Queue>::new(texts));
         let kinds = operation::retry_now().kinds();
         Ok(preview_of(connection, Condition::new(Some(&filter), self.states()).of_kinds(&kinds))?)
     }
 }
 
-/// The selection's filter, and a list of texts.
-type OfTexts<'a, Q, F> = And<IfAny<'a, <F as Selection>::Filter>, WithTexts<'a, <Q as Entity>::Queue>>;
-
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
+    Q: Entity<Queue: TableIn<C::Backend>>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
-    for<'a> TextsAfter<'a, Q::Queue, F::Filter>: LoadQuery<'a, C, String>,
-    for<'a> Queue<Q, Filtered<OfTexts<'a, Q, F>>>: ChangeOn<C>,
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();
-        TextsAfter::new(Condition::new(self.selection().filter(), &states), after, limit).load(connection)
+        let condition = Condition::new(self.selection().filter(), &states);
+        load::<Text, String, _>(connection, &TextsAfter::<Q::Queue, _>::new(condition, after, limit))
     }
 
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::new(texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts::<Q::Queue>::new(texts));
         self.on(Filtered(filter)).retry_now(connection)
     }
 }

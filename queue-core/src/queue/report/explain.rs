@@ -4,19 +4,17 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::RunQueryDsl;
 use diesel::connection::TransactionManager;
-use diesel::query_builder::QueryFragment;
-use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::{Error as DieselError, QueryResult};
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{DatabaseText, ErrorClass, QueueBackend, QueueConnection, TableName};
-use crate::entity::{Entity, QueueTable, Window};
+use crate::backend::{DatabaseText, ErrorClass, Loads, QueueBackend, QueueConnection, TableName, load, load_first};
+use crate::entity::{Entity, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
 use crate::row::{OnFinish, Options, Status, failure_text};
-use crate::statement::{Change, Inspect, InspectedRow, IsArchived, IsSame, Next, QueueOn};
+use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
+use diesel::sql_types::BigInt;
 
 /// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
 ///
@@ -159,18 +157,12 @@ pub trait ExplainOn<C>: Entity {
 
 impl<Q, C> ExplainOn<C> for Q
 where
-    C: QueueConnection,
+    C: QueueConnection + Loads<InspectedRowType, InspectedRow>,
     Q: QueueOn<C>,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    Inspect<Q, C::Backend>: for<'q> LoadQuery<'q, C, InspectedRow>,
-    IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
-    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
 {
     fn explain_row(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
-        let rows: Vec<InspectedRow> = Inspect::<Q, C::Backend>::new(key).load(connection)?;
-        let Some(row) = rows.into_iter().next() else {
+        let inspect = Inspect::<Q, C::Backend>::new(key);
+        let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(connection, &inspect)? else {
             return Ok(match archive_of::<Q, C>(connection, key)? {
                 Some(table) => Explanation::Archived { table: table.to_owned() },
                 None => Explanation::NoSuchRow,
@@ -244,7 +236,6 @@ fn is_behind_head<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
-    IsSame<Q>: for<'q> LoadQuery<'q, C, i64>,
 {
     let options = <Q::Queue as QueueTable>::OPTIONS;
     if !options.exclusive {
@@ -257,7 +248,7 @@ where
         Err(DieselError::DeserializationError(_)) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let same: Vec<i64> = IsSame::<Q>::new(key, &head).load(connection)?;
+    let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &head))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
 }
 
@@ -265,11 +256,7 @@ where
 fn archive_of<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<&'static str>>
 where
     C: QueueConnection,
-    Q: Entity,
-    <Q::Queue as QueueTable>::Table: QueryFragment<C::Backend>,
-    IsArchived<Q>: for<'q> LoadQuery<'q, C, i64>,
-    C::Backend: Default,
-    <C::Backend as diesel::backend::Backend>::QueryBuilder: Default,
+    Q: StoredIn<C::Backend>,
 {
     let options = <Q::Queue as QueueTable>::OPTIONS;
     if TableName::of(<Q::Queue as QueueTable>::TABLE, &C::Backend::default())?.schema.is_some() {
@@ -277,7 +264,7 @@ where
     }
     for on_finish in [options.on_success, options.on_failure] {
         if let OnFinish::Archive(table) = on_finish {
-            let rows: Vec<i64> = IsArchived::<Q>::new(key, table).load(connection)?;
+            let rows = load::<BigInt, i64, _>(connection, &IsArchived::<Q>::new(key, table))?;
             if rows.iter().sum::<i64>() > 0 {
                 return Ok(Some(table));
             }

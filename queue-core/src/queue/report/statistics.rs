@@ -5,22 +5,22 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::query_dsl::methods::LoadQuery;
+use diesel::Column;
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::{Column, RunQueryDsl};
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, TableIn};
 use crate::error::Error;
 use crate::queue::queue::Queue;
 use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
-use crate::statement::{Condition, CountFinished, FinishedRow, StateCondition};
+use crate::statement::{Condition, CountFinished, FinishedRow, FinishedRowType, StateCondition};
 
 /// How many periods are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
@@ -236,10 +236,10 @@ pub trait StatisticsOn<C, S> {
 
 impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
 where
-    Q: Entity,
-    F: Selection,
-    C: QueueConnection,
-    for<'a> CountFinished<'a, Q::Queue, F::Filter, S>: LoadQuery<'a, C, FinishedRow>,
+    Q: Entity<Queue: TableIn<C::Backend>>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
+    C: QueueConnection + Loads<FinishedRowType, FinishedRow>,
+    S: QueryFragment<C::Backend>,
 {
     fn read_finished(
         &self,
@@ -249,6 +249,10 @@ where
         limit: u32,
     ) -> QueryResult<Vec<FinishedRow>> {
         let states = [self.states(), &[FINISHED]].concat();
-        CountFinished::new(Condition::new(self.selection().filter(), &states), split, seconds, limit).load(connection)
+        let condition = Condition::new(self.selection().filter(), &states);
+        load::<FinishedRowType, _, _>(
+            connection,
+            &CountFinished::<Q::Queue, _, _>::new(condition, split, seconds, limit),
+        )
     }
 }

@@ -1,0 +1,97 @@
+//! A statement of our own, and how a connection runs it.
+//!
+//! Diesel compiles what runs a query anew for each type of query, and an entity has some forty of them. So all of ours
+//! are run as one type, [`Sql`], which holds any of them behind a reference.
+
+use std::marker::PhantomData;
+
+use diesel::Connection;
+use diesel::backend::Backend;
+use diesel::connection::LoadConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::{Error, QueryResult};
+
+/// One statement: its SQL and the values that it binds.
+pub trait Statement<DB: Backend> {
+    /// Writes both.
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
+}
+
+/// A statement as Diesel runs it. `Rows` is the SQL type of its rows, and `()` where it returns none.
+pub struct Sql<'a, DB: Backend, Rows = ()> {
+    statement: &'a dyn Statement<DB>,
+    rows: PhantomData<fn() -> Rows>,
+}
+
+impl<'a, DB: Backend> Sql<'a, DB> {
+    /// A statement that returns no rows.
+    pub fn new(statement: &'a dyn Statement<DB>) -> Self {
+        Sql::returning(statement)
+    }
+
+    /// A statement that returns rows of this type.
+    pub fn returning<Rows>(statement: &'a dyn Statement<DB>) -> Sql<'a, DB, Rows> {
+        Sql { statement, rows: PhantomData }
+    }
+}
+
+impl<DB: Backend, Rows> QueryFragment<DB> for Sql<'_, DB, Rows> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.statement.walk_ast(out)
+    }
+}
+
+impl<DB: Backend, Rows> Query for Sql<'_, DB, Rows> {
+    type SqlType = Rows;
+}
+
+// A session finds a prepared statement by its text.
+impl<DB: Backend, Rows> QueryId for Sql<'_, DB, Rows> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// Runs a statement, and returns how many rows it has changed.
+pub(crate) fn execute<C: Connection>(connection: &mut C, statement: &dyn Statement<C::Backend>) -> QueryResult<usize> {
+    connection.execute_returning_count(&Sql::new(statement))
+}
+
+/// A connection that reads rows of the SQL type `Rows` as values of type `U`.
+pub trait Loads<Rows, U>: Connection {
+    /// Runs a statement and reads its rows.
+    fn load(&mut self, statement: &dyn Statement<Self::Backend>) -> QueryResult<Vec<U>>;
+}
+
+impl<C, Rows, U> Loads<Rows, U> for C
+where
+    C: LoadConnection,
+    C::Backend: QueryMetadata<Rows>,
+    U: FromSqlRow<Rows, C::Backend>,
+{
+    fn load(&mut self, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>> {
+        LoadConnection::load(self, Sql::returning::<Rows>(statement))?
+            .map(|row| U::build_from_row(&row?).map_err(Error::DeserializationError))
+            .collect()
+    }
+}
+
+/// Reads the rows of a statement.
+pub(crate) fn load<Rows, U, C>(connection: &mut C, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>>
+where
+    C: Loads<Rows, U>,
+{
+    connection.load(statement)
+}
+
+/// Reads the first row of a statement.
+pub(crate) fn load_first<Rows, U, C>(
+    connection: &mut C,
+    statement: &dyn Statement<C::Backend>,
+) -> QueryResult<Option<U>>
+where
+    C: Loads<Rows, U>,
+{
+    Ok(connection.load(statement)?.into_iter().next())
+}

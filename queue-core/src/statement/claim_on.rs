@@ -1,0 +1,139 @@
+//! Locks due rows and reads them.
+
+use diesel::result::QueryResult;
+
+use super::by_key::{ClaimKey, ClaimKeys, DueKeys};
+use super::claim::{Claim, Claimed};
+use super::details::claimed_within;
+use super::finish::{ends_at_once, text_of};
+use super::key_text::row_key;
+use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
+use super::probe_on::ProbeOn;
+use super::rows::{ReadFrom, VersionedRow};
+use super::scope::Scope;
+use super::turn::due_time_alone_decides;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::entity::QueueTable;
+use crate::row::{Instant, RowKey};
+
+/// Locks due rows and reads them. See [`QueueOn`](super::queue_on::QueueOn).
+pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
+    /// Locks and reads the row that is due longest and that nobody holds, by one plain statement, which knows the stages and
+    /// the floor of the scope only; `claim_one` decides whether it may be used. It belongs into a transaction.
+    fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
+    /// [`claim_keys`](Self::claim_keys).
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Self::Key>>>;
+
+    /// Locks and reads up to `limit` of the rows with these keys, of those that are due and that nobody holds.
+    fn claim_keys(
+        connection: &mut C,
+        keys: &[RowKey<Self::Key>],
+        limit: u32,
+        scope: Scope<'_, Self::Key>,
+    ) -> QueryResult<Vec<Claimed<Self>>>;
+
+    /// Whether the rows of this scope are claimed by keys that were read before: where the due time alone decides whose turn
+    /// it is, and a claim along the index would keep others from settling their rows.
+    fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
+
+    /// Reads up to `limit` rows that are due longest and not earlier than `floor`, without a lock, each with its version.
+    fn prefetch_rows(
+        connection: &mut C,
+        limit: u32,
+        floor: Option<Instant>,
+    ) -> QueryResult<Vec<(Claimed<Self>, RowVersion)>>;
+
+    /// Writes the text that prepares [`LockVersion`], where rows are prefetched.
+    fn lock_version() -> QueryResult<Option<String>>;
+
+    /// Whether whole rows of this scope are prefetched: where the due time alone decides whose turn it is.
+    fn prefetches_rows(scope: Scope<'_, Self::Key>) -> bool;
+
+    /// Takes the lock with which one message is worked at a time, where the entity asks for that. `false`: another session
+    /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
+    fn exclude(connection: &mut C) -> QueryResult<bool>;
+
+    /// The session that has the lock of an exclusive queue, if it is another one.
+    fn exclusion_holder(connection: &mut C) -> QueryResult<Option<String>>;
+
+    /// Gives the lock back after the end of the transaction.
+    fn end_exclusion(connection: &mut C) -> QueryResult<()>;
+}
+
+impl<Q, C> ClaimOn<C> for Q
+where
+    C: QueueConnection,
+    Q: ReadFrom<C::Backend>,
+{
+    fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
+        let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
+        let rows = match scope.floor() {
+            None => Q::load_claimed(connection, &plain)?,
+            Some(floor) => Q::load_claimed(connection, &plain.from(floor))?,
+        };
+        Ok(claimed_within(connection, scope, rows)?.pop())
+    }
+
+    fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Q::Key>>> {
+        let keys = Q::load_keys(connection, &DueKeys::<Q>::new(limit).not_below(floor))?;
+        Ok(keys.into_iter().map(|(key, text)| row_key::<Q, C::Backend>(key, &text)).collect())
+    }
+
+    fn claim_keys(
+        connection: &mut C,
+        keys: &[RowKey<Q::Key>],
+        limit: u32,
+        scope: Scope<'_, Q::Key>,
+    ) -> QueryResult<Vec<Claimed<Q>>> {
+        let rows = match keys {
+            [key] => Q::load_claimed(connection, &ClaimKey::<Q, C::Backend>::new(key))?,
+            keys => {
+                let claim = ClaimKeys::<Q, C::Backend>::new(RowKey::values(keys)).at_most(limit);
+                Q::load_claimed(connection, &claim)?
+            }
+        };
+        claimed_within(connection, scope, rows)
+    }
+
+    fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::PREFETCHES_KEYS && due_time_alone_decides::<Q>(scope)
+    }
+
+    fn prefetch_rows(
+        connection: &mut C,
+        limit: u32,
+        floor: Option<Instant>,
+    ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
+        let rows = Q::load_versioned(connection, &PrefetchRows::<Q, C::Backend>::new(limit, floor))?;
+        let versioned =
+            |(row, version): VersionedRow<Q>| Some((Claimed::read::<C::Backend>(row), RowVersion::read(&version)?));
+        Ok(rows.into_iter().filter_map(versioned).collect())
+    }
+
+    fn lock_version() -> QueryResult<Option<String>> {
+        let is_read = <Q as ClaimOn<C>>::prefetches_rows(Scope::ALL) && ends_at_once::<Q, C>();
+        is_read.then(|| text_of::<C>(&LockVersion::<Q>::new())).transpose()
+    }
+
+    fn prefetches_rows(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::ROW_VERSION.is_some()
+            && Q::Queue::OPTIONS.stages.is_none()
+            && !Q::Queue::OPTIONS.needs_details()
+            && Q::IS_ITS_ROW
+            && due_time_alone_decides::<Q>(scope)
+    }
+
+    fn exclude(connection: &mut C) -> QueryResult<bool> {
+        Ok(!Q::Queue::OPTIONS.exclusive || connection.try_exclude(&<Q as ProbeOn<C>>::target()?)?)
+    }
+
+    fn exclusion_holder(connection: &mut C) -> QueryResult<Option<String>> {
+        if Q::Queue::OPTIONS.exclusive { connection.exclusion_holder(&<Q as ProbeOn<C>>::target()?) } else { Ok(None) }
+    }
+
+    fn end_exclusion(connection: &mut C) -> QueryResult<()> {
+        if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&<Q as ProbeOn<C>>::target()?) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,93 @@
+//! Leases due rows, and ends leases.
+
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+use diesel::sql_types::Nullable;
+
+use super::claim::Claim;
+use super::details::claimed_within;
+use super::finish::{Finish, LockLeased, ends_at_once, text_of};
+use super::lease_due::LeasedAtOnce;
+use super::rows::{ClaimedRow, ReadFrom};
+use super::scope::Scope;
+use super::take::{Present, Taken};
+use super::turn::due_time_alone_decides;
+use crate::backend::{QueueBackend, QueueConnection, load_first};
+use crate::entity::QueueTable;
+use crate::error::refused;
+use crate::row::{Instant, RowKey, TimestampUtc};
+
+/// Leases due rows, and ends leases. See [`QueueOn`](super::queue_on::QueueOn).
+pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
+    /// Reads the rows that bear the token of such a write.
+    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Self>>>;
+
+    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction.
+    fn lease_at_once(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        scope: Scope<'_, Self::Key>,
+    ) -> QueryResult<LeasedAtOnce<Self>>;
+
+    /// Whether the rows of this scope are leased by one statement: where the due time alone decides whose turn it is, and nothing
+    /// more has to be known of a row than a claim reads.
+    fn is_leased_at_once(scope: Scope<'_, Self::Key>) -> bool;
+
+    /// Reads the database's present.
+    fn present(connection: &mut C) -> QueryResult<Instant>;
+
+    /// Writes the texts that prepare [`LockLeased`] and [`Finish::leased`], where an answer may be written by them.
+    fn finish_lease() -> QueryResult<Option<(String, String)>>;
+}
+
+impl<Q, C> LeaseOn<C> for Q
+where
+    C: QueueConnection,
+    Q: ReadFrom<C::Backend>,
+{
+    fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
+        Q::load_claimed(connection, &Taken::<Q, C::Backend>::new(token))
+    }
+
+    fn lease_at_once(
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        scope: Scope<'_, Q::Key>,
+    ) -> QueryResult<LeasedAtOnce<Q>> {
+        let due = Claim::<Q, C::Backend>::new().some(limit, RowKey::values(scope.except)).not_below(scope.floor());
+        let leased = Q::load_leased(connection, &due.leased(lease))?;
+        let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
+        for ((key, text, status, try_count, rest), began_at) in leased {
+            match key.ok() {
+                Some((key,)) => {
+                    rows.push((key, text, status, try_count, rest));
+                    began.push(began_at);
+                }
+                None => undecodable.extend(began_at),
+            }
+        }
+        let rows = claimed_within(connection, scope, rows)?.into_iter().zip(began).collect();
+        Ok(LeasedAtOnce { rows, undecodable })
+    }
+
+    fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
+        <C::Backend as QueueBackend>::LEASES_AT_ONCE
+            && !Q::Queue::OPTIONS.needs_details()
+            && due_time_alone_decides::<Q>(scope)
+            && !cfg!(queueable_planted)
+    }
+
+    fn present(connection: &mut C) -> QueryResult<Instant> {
+        let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Present)?.flatten();
+        present.ok_or_else(|| refused("the database told no time".to_owned()))
+    }
+
+    fn finish_lease() -> QueryResult<Option<(String, String)>> {
+        let texts = || Ok((text_of::<C>(&LockLeased::<Q>::new())?, text_of::<C>(&Finish::<Q>::new().leased())?));
+        let by_text = ends_at_once::<Q, C>() && !<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK;
+        by_text.then(texts).transpose()
+    }
+}

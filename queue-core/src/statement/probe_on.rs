@@ -1,0 +1,116 @@
+//! Looks at an entity's queue: where it lies, when its next row is due, what is in the way.
+
+use std::any::TypeId;
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+
+use super::claim::Claim;
+use super::head::{AnotherIsLeased, Head};
+use super::key_text::row_key;
+use super::probe_due::{ProbeDue, time_until};
+use super::rows::ReadFrom;
+use super::undecodable::{KeyTexts, UndecodableRow};
+use super::unknown_stages::UnknownStages;
+use crate::backend::{QueueConnection, Target, execute, load, load_first};
+use crate::entity::{LeaseMode, QueueTable, target_of};
+use crate::row::{Instant, RowKey};
+
+/// Looks at an entity's queue: where it lies, when its next row is due, what is in the way. See [`QueueOn`](super::queue_on::QueueOn).
+pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
+    /// Returns where the queue's columns and index live.
+    fn target() -> QueryResult<Target>;
+
+    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
+    /// none within [`ProbeDue::HORIZON`], or, where one is called at a time, a lease keeps the others from being claimed.
+    fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
+
+    /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
+    /// due times.
+    fn probe_due_from(
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Instant,
+    ) -> QueryResult<Option<Duration>>;
+
+    /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Self::Key>>>;
+
+    /// Whether a row is under a lease that is not the one with this key.
+    fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
+
+    /// Reads the rows whose keys cannot be decoded, without a lock: among the first `limit` that a claim would find, or among
+    /// those whose lease began then. Tells too whether those were all.
+    fn undecodable(connection: &mut C, leased: Option<Instant>, limit: u32)
+    -> QueryResult<(Vec<UndecodableRow>, bool)>;
+
+    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
+
+    /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
+    fn try_claim(connection: &mut C) -> QueryResult<()>;
+}
+
+impl<Q, C> ProbeOn<C> for Q
+where
+    C: QueueConnection,
+    Q: ReadFrom<C::Backend>,
+{
+    fn target() -> QueryResult<Target> {
+        target_of::<Q, C::Backend>()
+    }
+
+    fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+        if Q::Queue::OPTIONS.exclusive && is_leased && Self::another_is_leased(connection, None)? {
+            return Ok(None);
+        }
+        let probe = ProbeDue::<Q, C::Backend>::new().in_stages(stages);
+        Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
+    }
+
+    fn probe_due_from(
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Instant,
+    ) -> QueryResult<Option<Duration>> {
+        let probe = ProbeDue::<Q, C::Backend>::new().in_stages(stages).from(floor);
+        Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
+    }
+
+    fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Q::Key>>> {
+        let head = Q::load_keys(connection, &Head::<Q, C::Backend>::new().in_stages(stages))?.pop();
+        Ok(head.map(|(key, text)| row_key::<Q, C::Backend>(key, &text)))
+    }
+
+    fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
+        let leased = load_first::<Text, String, _>(connection, &AnotherIsLeased::<Q>::new(key))?;
+        Ok(leased.is_some())
+    }
+
+    fn undecodable(
+        connection: &mut C,
+        leased: Option<Instant>,
+        limit: u32,
+    ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
+        let texts = match leased {
+            Some(began) => KeyTexts::<Q, C::Backend>::leased(began, limit),
+            None => KeyTexts::<Q, C::Backend>::due(limit),
+        };
+        let rows = Q::load_key_texts(connection, &texts)?;
+        let are_all = rows.len() < limit as usize;
+        Ok((rows.into_iter().filter_map(UndecodableRow::of::<Q>).collect(), are_all))
+    }
+
+    fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
+        match <Q::Queue as QueueTable>::OPTIONS.stages {
+            Some(_) => load::<Text, String, _>(connection, &UnknownStages::<Q>::new()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn try_claim(connection: &mut C) -> QueryResult<()> {
+        execute(connection, &Claim::<Q, C::Backend>::new()).map(drop)
+    }
+}

@@ -1,0 +1,77 @@
+//! Reads claimed rows again: whether they are still as they were claimed.
+
+use diesel::result::QueryResult;
+use diesel::sql_types::{Integer, Nullable, Text};
+
+use super::claim::Claimed;
+use super::details::with_details;
+use super::recall::{Recall, state};
+use super::recall_reservation::RecallReservation;
+use super::retake::Retake;
+use super::rows::ReadFrom;
+use crate::backend::{QueueConnection, Statement, load_first};
+use crate::fault::planted;
+use crate::row::Fence;
+
+/// Reads claimed rows again: whether they are still as they were claimed. See [`QueueOn`](super::queue_on::QueueOn).
+pub trait RecallOn<C: QueueConnection>: ReadFrom<C::Backend> {
+    /// Reads the row's state under its lock, waiting for whoever holds it.
+    fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Reads the row's state under its lock, unless somebody holds that.
+    fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
+
+    /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
+    fn recall_reservation(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
+
+    /// Locks the row, waiting for whoever holds it, and tells whether it is exactly in this state.
+    fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
+
+    /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
+    fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
+
+    /// The same, if the condition of its claim holds still.
+    fn retake_if_claimable(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
+}
+
+impl<Q, C> RecallOn<C> for Q
+where
+    C: QueueConnection,
+    Q: ReadFrom<C::Backend>,
+{
+    fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
+        Ok(state_of(connection, &Recall::<Q>::new(key))?.and_then(state))
+    }
+
+    fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
+        Ok(state_of(connection, &Recall::<Q>::new(key).unless_locked())?.and_then(state))
+    }
+
+    fn recall_reservation(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &RecallReservation::<Q>::new(key))?;
+        Ok(text.flatten())
+    }
+
+    fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {
+        let row = state_of(connection, &Recall::<Q>::new(key).in_state(fence))?;
+        Ok(row.is_some() || planted("a stale owner writes"))
+    }
+
+    fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
+        let rows = Q::load_claimed(connection, &Retake::<Q, C::Backend>::new(key, fence))?;
+        Ok(with_details(connection, rows)?.pop())
+    }
+
+    fn retake_if_claimable(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
+        let rows = Q::load_claimed(connection, &Retake::<Q, C::Backend>::new(key, fence).if_condition_holds())?;
+        Ok(with_details(connection, rows)?.pop())
+    }
+}
+
+/// Reads the status and the try count of a row.
+fn state_of<C: QueueConnection>(
+    connection: &mut C,
+    recall: &dyn Statement<C::Backend>,
+) -> QueryResult<Option<(String, i32)>> {
+    load_first::<(Text, Integer), _, _>(connection, recall)
+}

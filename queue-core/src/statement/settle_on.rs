@@ -1,0 +1,101 @@
+//! Writes what became of claimed rows.
+
+use diesel::result::QueryResult;
+
+use super::change::{Change, hangs_on_content};
+use super::finish::{Finish, ends_at_once, text_of};
+use super::finish_block::FinishBlock;
+use super::on_finish;
+use super::pass_on::PassOn;
+use super::rows::ReadFrom;
+use super::undecodable::{SetAside, UndecodableRow};
+use crate::backend::{QueueConnection, Unfinished, execute};
+use crate::entity::QueueTable;
+use crate::error::refused;
+use crate::row::{Fence, OnFinish};
+
+/// Writes what became of claimed rows. See [`QueueOn`](super::queue_on::QueueOn).
+pub trait SettleOn<C: QueueConnection>: ReadFrom<C::Backend> {
+    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
+    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
+    /// the table if the entity says so, here and wherever else a row is settled.
+    fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
+
+    /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
+    fn settle_many(connection: &mut C, rows: &[(&Self::Key, Fence)], change: &Change) -> QueryResult<usize>;
+
+    /// Settles one row in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
+    /// may have run or stopped it meanwhile and left its status and tries as they were.
+    fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
+
+    /// Releases the sentinel of a message, settles its row and sets the next one's, where that can be one round trip: `None`
+    /// elsewhere, and nothing is done. A row that is not as it was claimed is an error.
+    fn pass_on(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>>;
+
+    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
+    /// made due instead.
+    fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
+
+    /// Changes such a row if it is still as it was found, and returns how many rows that was.
+    ///
+    /// # Errors
+    ///
+    /// Also when it were several: what tells one key from another has failed.
+    fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize>;
+
+    /// Writes the text that prepares [`Finish`], where a message may end by it: `None` where more is to be done.
+    fn finish() -> QueryResult<Option<String>>;
+
+    /// Releases the handler's savepoint, settles a success and commits, in one statement.
+    fn finish_in_a_block(connection: &mut C, key: &Self::Key, fence: Fence, tries: i32) -> Result<(), Unfinished>;
+}
+
+impl<Q, C> SettleOn<C> for Q
+where
+    C: QueueConnection,
+    Q: ReadFrom<C::Backend>,
+{
+    fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
+        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, false)
+    }
+
+    fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
+        on_finish::settle::<Q, C>(connection, rows, change, false)
+    }
+
+    fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
+        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, true)
+    }
+
+    fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
+        let is_one_update = change.on_finish(&Q::Queue::OPTIONS) == OnFinish::Keep && !hangs_on_content(change, fence);
+        if !is_one_update || cfg!(queueable_planted) || !C::has_compounds(None) {
+            return None;
+        }
+        match execute(connection, &PassOn::<Q>::new(key, fence, change)) {
+            // It was not understood, so nothing of it was done.
+            Err(error) if !C::has_compounds(Some(&error)) => None,
+            passed => Some(passed.map(drop)),
+        }
+    }
+
+    fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
+        on_finish::remove::<Q, C>(connection, key, fence)
+    }
+
+    fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize> {
+        match execute(connection, &SetAside::<Q>::new(row, change))? {
+            rows @ (0 | 1) => Ok(rows),
+            rows => Err(refused(format!("{rows} rows have the key {}", row.key::<C::Backend>()))),
+        }
+    }
+
+    fn finish() -> QueryResult<Option<String>> {
+        ends_at_once::<Q, C>().then(|| text_of::<C>(&Finish::<Q>::new())).transpose()
+    }
+
+    fn finish_in_a_block(connection: &mut C, key: &Q::Key, fence: Fence, tries: i32) -> Result<(), Unfinished> {
+        let finished = execute(connection, &FinishBlock::<Q>::new(key, fence, tries));
+        finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<Q>::NOT_ONE_ROW))
+    }
+}
