@@ -74,7 +74,7 @@ where
     let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
-    fail_point!("claimed");
+    fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
     if !claimed() {
@@ -186,12 +186,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             change.error = self.row.kept.clone();
         }
         if is_failure(settled) {
-            fail_point!("recording");
+            fail_point("recording");
         }
         self.settle(settled, &change)?;
-        fail_point!("settled");
+        fail_point("settled");
         if is_failure(settled) {
-            fail_point!("recorded");
+            fail_point("recorded");
         }
         self.commit(settled, &change)
     }
@@ -240,7 +240,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if !self.row.is_under_savepoint {
             self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
-        fail_point!("sentinel");
+        fail_point("sentinel");
         let idempotency_key = idempotency_key(self.plan.key_prefix, self.row.key, self.row.details);
         let mut message = Message {
             connection: self.session.lend(),
@@ -267,13 +267,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
     fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Remainder> {
-        fail_point!("releasing");
+        fail_point("releasing");
         if let Some(finish) = self.one_trip_ending(outcome) {
             self.finish = Some(finish);
             return Ok(Ok(outcome));
         }
         let Err(error) = self.control("RELEASE SAVEPOINT queueable_handler") else {
-            fail_point!("released");
+            fail_point("released");
             return Ok(Ok(outcome));
         };
         if is_interruption::<C>(&error) {

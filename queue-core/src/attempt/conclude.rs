@@ -38,11 +38,11 @@ where
                 .map(|changed| (changed, Conclusion::Interrupted))
         }
         Remainder::Record(settled, change) => {
-            record(connection, change, |connection, change| Q::settle_anew(connection, key, fence, change))
+            record(connection, change, &|connection, change| Q::settle_anew(connection, key, fence, change))
                 .map(|changed| (changed, Conclusion::Settled(*settled)))
         }
         Remainder::RecordReserved(settled, change) => {
-            let changed = record(connection, change, |connection, change| Q::settle(connection, key, fence, change))?;
+            let changed = record(connection, change, &|connection, change| Q::settle(connection, key, fence, change))?;
             return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
         }
         Remainder::FindOut(in_doubt) => return find_out::<Q, C>(connection, key, fence, in_doubt),
@@ -96,9 +96,9 @@ where
 pub(crate) fn record<C: QueueConnection>(
     connection: &mut C,
     change: &Change,
-    settle: impl Fn(&mut C, &Change) -> QueryResult<usize>,
+    settle: &dyn Fn(&mut C, &Change) -> QueryResult<usize>,
 ) -> QueryResult<usize> {
-    fail_point!("recording");
+    fail_point("recording");
     let mut texts = vec![change.error.clone()];
     if let ErrorText::Set(text) = &change.error {
         texts.push(ErrorText::Set(ascii_only(text)));
@@ -118,7 +118,7 @@ pub(crate) fn record<C: QueueConnection>(
         }
     }
     if matches!(result, Ok(1)) {
-        fail_point!("recorded");
+        fail_point("recorded");
     }
     result
 }

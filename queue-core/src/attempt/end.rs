@@ -44,14 +44,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Commits, unless the transaction was taken away, and looks at the answer.
     pub(crate) fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
-        fail_point!("committing");
+        fail_point("committing");
         // A lease's row is claimed by a transaction that ends before the handler begins.
         let committed = match self.row.fence.began {
             None => self.session.commit(),
             Some(_) => C::TransactionManager::commit_transaction(&mut **self.session),
         };
         let Err(error) = committed else {
-            fail_point!("committed");
+            fail_point("committed");
             tracing::debug!(outcome = ?settled, "settled");
             tell_failed::<Q>(self.row.key, change);
             return Ok(settled);
@@ -93,9 +93,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         change: &Change,
     ) -> Result<Result<Settlement, Failure>, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
-        fail_point!("released");
-        fail_point!("settled");
-        fail_point!("committing");
+        fail_point("released");
+        fail_point("settled");
+        fail_point("committing");
         let finished = match ending {
             Ending::Text(settle) => self.finish_and_lock_next(settle),
             Ending::Block => {
@@ -109,7 +109,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         let error = match finished {
             Ok(()) => {
-                fail_point!("committed");
+                fail_point("committed");
                 tracing::debug!(outcome = ?settled, "settled");
                 return Ok(Ok(settled));
             }
@@ -159,7 +159,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
         self.plan.prefetched_rows.inspect(|rows| rows.answered(is_locked));
         if is_locked {
-            fail_point!("next-locked");
+            fail_point("next-locked");
             self.session.keep_locked(row);
         }
         Ok(())

@@ -11,7 +11,13 @@ pub(crate) fn in_transaction<C: QueueConnection, T>(
     work: impl FnOnce(&mut C) -> QueryResult<T>,
 ) -> QueryResult<T> {
     connection.begin()?;
-    let result = work(connection).and_then(|value| {
+    let result = work(connection);
+    end_transaction(connection, result)
+}
+
+/// Commits what was done, or rolls back.
+fn end_transaction<C: QueueConnection, T>(connection: &mut C, result: QueryResult<T>) -> QueryResult<T> {
+    let result = result.and_then(|value| {
         C::TransactionManager::commit_transaction(connection)?;
         Ok(value)
     });

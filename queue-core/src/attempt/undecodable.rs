@@ -99,7 +99,7 @@ where
             error: ErrorText::Set(error.clone()),
             ..Change::default()
         };
-        match record(connection, &change, |connection, change| Q::set_aside(connection, &row, change)) {
+        match record(connection, &change, &|connection, change| Q::set_aside(connection, &row, change)) {
             Ok(0) => {}
             Ok(_) => {
                 tracing::warn!(entity = Q::ENTITY, key, error, "a row has failed for good");

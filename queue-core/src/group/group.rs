@@ -52,7 +52,7 @@ where
     let claimed = rows.len();
     let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
     tracing::debug!("claimed");
-    fail_point!("claimed");
+    fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     // After the slot was entered, for the reason that one message's attempt gives.
     if !goes_on() {
@@ -187,7 +187,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         // Only now: before, the decided rows are those whose handlers have run, and these are not reserved.
         self.decided.extend(unhandled);
         self.settle()?;
-        fail_point!("settled");
+        fail_point("settled");
         if let Some(reservation) = self.reservation.clone() {
             self.leave(&rows[self.begun..], &reservation)?;
         }
@@ -260,11 +260,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         for row in others {
             let failed = matches!(row.settled, Settlement::Retried | Settlement::Failed);
             if failed {
-                fail_point!("recording");
+                fail_point("recording");
             }
             write::<Q, C>(self.session, row)?;
             if failed {
-                fail_point!("recorded");
+                fail_point("recorded");
             }
         }
         Ok(())
@@ -273,9 +273,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Commits, unless the transaction was taken away, and looks at the answer.
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
-        fail_point!("committing");
+        fail_point("committing");
         let Err(error) = self.session.commit_group(lock_timeout(self.session)) else {
-            fail_point!("committed");
+            fail_point("committed");
             return Ok(());
         };
         if C::leaves_commit_in_doubt(&error) {

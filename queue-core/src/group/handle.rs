@@ -256,7 +256,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// released, because its `Drop` is the user's code too.
     fn call(&mut self, entity: Q, row: &GroupRow<Q::Key>) -> (HandlerResult, bool) {
         self.begun += 1;
-        fail_point!("sentinel");
+        fail_point("sentinel");
         let mut message = Message {
             connection: self.session.lend(),
             state: &row.state,

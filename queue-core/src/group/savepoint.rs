@@ -20,7 +20,7 @@ pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
     pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
-        fail_point!("releasing");
+        fail_point("releasing");
         if self.settles_in_turn {
             return self.release_and_settle(row, outcome, goes_on);
         }
@@ -31,7 +31,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             false => self.execute(RELEASE),
         };
         let Err(error) = released else {
-            fail_point!("released");
+            fail_point("released");
             self.decide(row, outcome);
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
         match passed {
             Some(Ok(())) => {
-                fail_point!("released");
+                fail_point("released");
             }
             Some(Err(error)) if is_interruption::<C>(&error) || says_of_savepoint(&error) => {
                 return self.not_released(row, error);
@@ -63,7 +63,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 if let Err(error) = self.execute(RELEASE) {
                     return self.not_released(row, error);
                 }
-                fail_point!("released");
+                fail_point("released");
                 write::<Q, C>(self.session, &decided)?;
                 if goes_on {
                     self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
@@ -144,9 +144,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
         self.execute(RELEASE).map_err(undone::<Q, C>)?;
         let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
-        fail_point!("recording");
+        fail_point("recording");
         write::<Q, C>(self.session, &decided)?;
-        fail_point!("recorded");
+        fail_point("recorded");
         self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
         self.decided.push(decided);
         Ok(())

@@ -19,7 +19,7 @@ use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::Error;
 use crate::fault::fail_point;
-use crate::handler::{Failure, HandlerResult, Lease, LeaseEnd, LeaseHandler, Message, PanicSafeDrop, Panicked};
+use crate::handler::{Failure, Lease, LeaseEnd, PanicSafeDrop, Panicked};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text, idempotency_key};
 use crate::statement::{Change, Next, QueueOn, Scope, literal, time_literal};
@@ -31,18 +31,6 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duratio
 const EXCLUDED_TRIES: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
-
-/// The finishing part of a handler, with the answer that it is to write.
-struct Finishing<'a, H, A> {
-    handler: &'a H,
-    answer: &'a A,
-}
-
-impl<Q, C, H: LeaseHandler<Q, C>> AttemptBody<Q, C> for Finishing<'_, H, H::Answer> {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
-        self.handler.apply(entity, self.answer, message)
-    }
-}
 
 /// What one transaction for the answer came to.
 enum Written {
@@ -62,7 +50,7 @@ enum Written {
     GivenUp,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Works on a leased message to its end.
     pub(crate) fn work(
         &self,
@@ -148,7 +136,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         }
         // A panic of its `Drop` comes too late to be the attempt's.
         let answer = answer.map(PanicSafeDrop::new).map_err(Panicked::new);
-        fail_point!("lease-called");
+        fail_point("lease-called");
         match held.clock.answered() {
             Some(LeaseEnd::Overtaken) => return Turn::Lost,
             Some(LeaseEnd::Shutdown) => return Turn::Interrupted,
@@ -161,7 +149,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         }
         match answer {
             Ok(answer) => match &*answer {
-                Ok(answer) => self.settle_answer(holder, slot, log, held, message, answer),
+                Ok(answer) => self.settle_answer(holder, slot, log, held, message, &**answer),
                 Err(failure) => self.settle_failure(holder, log, held, failure),
             },
             Err(panicked) => self.settle_failure(holder, log, held, &Failure::retry(panicked)),
@@ -176,9 +164,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         log: &RateLimitedLog,
         held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
-        answer: &H::Answer,
+        answer: &dyn AttemptBody<Q, C>,
     ) -> Turn {
-        self.persist(log, held, || {
+        self.persist(log, held, &mut || {
             let writing = self.turn_to_write();
             let written = self.apply(holder, slot, held, message, answer);
             if self.is_exclusive() && holder.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
@@ -202,7 +190,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         failure: &Failure,
     ) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.persist(log, held, || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
+        self.persist(log, held, &mut || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
     }
 
     fn late_row(&self, held: &Arc<LeasedRow<Q::Key>>, timeout: Duration) -> LateRow<Q> {
@@ -234,7 +222,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         &self,
         log: &RateLimitedLog,
         held: &LeasedRow<Q::Key>,
-        mut write: impl FnMut() -> Result<Written, Error>,
+        write: &mut dyn FnMut() -> Result<Written, Error>,
     ) -> Turn {
         let until = held.clock.holds_until();
         for tries in 1.. {
@@ -273,7 +261,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         slot: &Slot,
         held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
-        answer: &H::Answer,
+        answer: &dyn AttemptBody<Q, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
         // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
@@ -290,7 +278,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
                 false
             }
         };
-        fail_point!("lease-locked");
+        fail_point("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.timeout());
         slot.hold(Box::new(self.late_row(held, self.timeout())));
         if let Some(written) = taken_away(held) {
@@ -299,7 +287,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             return Ok(written);
         }
         let plan = Plan {
-            handler: &Finishing { handler: &self.handler, answer },
+            handler: answer,
             rules: &self.rules,
             timeout: self.timeout(),
             slot,
@@ -322,7 +310,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         if given_up {
             return Ok(Written::GivenUp);
         }
-        fail_point!("lease-applied");
+        fail_point("lease-applied");
         match result {
             Ok(settled) => Ok(Written::Settled(settled)),
             Err(Remainder::Postpone(interruption)) => Ok(Written::NotYet(interruption.cause)),
@@ -400,7 +388,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             }
             Q::settle(connection, &held.key, held.fence, change)
         };
-        match record(&mut **session, change, settle) {
+        match record(&mut **session, change, &settle) {
             Ok(1) => {
                 tell_failed::<Q>(&held.key, change);
                 Ok(Written::Settled(settled))

@@ -204,7 +204,7 @@ where
             continue;
         }
         if fence.status == Status::InProgress {
-            fail_point!("lease-expired");
+            fail_point("lease-expired");
         }
         let clock = Arc::new(LeaseClock::new(sent, claim.lease));
         match decided(claim.rules, fence, message, &details) {
@@ -265,7 +265,7 @@ where
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         if expired {
-            fail_point!("lease-expired");
+            fail_point("lease-expired");
         }
         let leased = Change {
             status: Some(Status::InProgress),
@@ -344,7 +344,7 @@ where
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));
         if expired {
-            fail_point!("lease-expired");
+            fail_point("lease-expired");
         }
         // The update has overwritten how the row was; this is as good for whoever gives it back.
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };

@@ -11,7 +11,7 @@ use crate::attempt::{Runner, in_transaction};
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::error::Error;
 use crate::fault::{fail_point, planted};
-use crate::handler::{LeaseEnd, LeaseHandler};
+use crate::handler::LeaseEnd;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::statement::{Change, Next, QueueOn};
@@ -19,7 +19,7 @@ use crate::statement::{Change, Next, QueueOn};
 /// How many leases one statement extends at most.
 const TOGETHER: usize = 100;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Extends the leases that were not confirmed lately.
     pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
@@ -39,7 +39,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         log: &RateLimitedLog,
         held: &[Arc<LeasedRow<Q::Key>>],
     ) -> Result<(), Error> {
-        fail_point!("heartbeat");
+        fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
         if planted("leases are not extended") {
             held.iter().for_each(|held| held.clock.confirm(Instant::now()));
@@ -61,7 +61,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
             Q::settle_many(connection, &rows, &change)
         });
         drop(writing);
-        fail_point!("heartbeat-sent");
+        fail_point("heartbeat-sent");
         match together {
             Ok(changed) if changed == held.len() => {
                 held.iter().for_each(|held| held.clock.confirm(sent));

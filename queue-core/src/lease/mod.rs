@@ -2,6 +2,7 @@
 //!
 //! A heartbeat extends the leases of running calls. The row of a dead worker becomes due when its lease ends.
 
+mod any_handler;
 mod attempt;
 mod claim;
 mod claim_size;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::any_handler::AnyLeaseHandler;
 use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
@@ -16,7 +17,7 @@ use crate::claim::DueRows;
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::fault::planted;
-use crate::handler::{LeaseEnd, LeaseHandler};
+use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::{FailureTexts, Settlement, failure_text};
@@ -34,8 +35,8 @@ pub(crate) struct LateRow<Q: Entity> {
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
-pub(crate) struct LeaseRunner<Q: Entity, C, H> {
-    pub(crate) handler: H,
+pub(crate) struct LeaseRunner<Q: Entity, C> {
+    pub(crate) handler: Box<dyn AnyLeaseHandler<Q, C>>,
     pub(crate) rules: SettleRules,
     pub(crate) key_prefix: String,
     pub(crate) leased_rows: LeasedRows<Q::Key>,
@@ -54,9 +55,9 @@ pub(crate) struct LeaseRunner<Q: Entity, C, H> {
     pub(crate) connection: PhantomData<fn(C)>,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     pub(crate) fn new(
-        handler: H,
+        handler: Box<dyn AnyLeaseHandler<Q, C>>,
         texts: FailureTexts,
         claim_batch: Option<u32>,
         style: ClaimStyle,

@@ -21,7 +21,7 @@ use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
-use crate::handler::{LeaseEnd, LeaseHandler};
+use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Settlement, failure_text};
@@ -39,7 +39,7 @@ impl Drop for FallBackToSteps<'_> {
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunner<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Gives back the rows that no worker has begun for so long.
     fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, since: Duration) {
         // What a database in trouble refuses now has to wait: the leases of running calls have not.
@@ -196,7 +196,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
         if batch.unwritable.is_empty() {
             rows.claim_floor.keep();
         }
-        fail_point!("lease-claimed");
+        fail_point("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
         for (row, error) in batch.unwritable {
             nothing_left = self.refuse(holder, log, &row, error);
@@ -227,7 +227,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> LeaseRunne
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection, H: LeaseHandler<Q, C>> Runner<C> for LeaseRunner<Q, C, H> {
+impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
     fn entity(&self) -> &'static str {
         Q::ENTITY
     }

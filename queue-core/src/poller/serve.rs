@@ -72,7 +72,7 @@ where
         H: LeaseHandler<Q, C> + 'static,
     {
         let PollerSettings { claim_batch, claim_style, .. } = *settings;
-        let runner = LeaseRunner::<Q, C, H>::new(handler, settings.failure_texts(), claim_batch, claim_style)?;
+        let runner = LeaseRunner::<Q, C>::new(Box::new(handler), settings.failure_texts(), claim_batch, claim_style)?;
         Ok(BoxedRunner(Box::new(runner)))
     }
 }

@@ -25,12 +25,12 @@ enum Way<'a> {
 impl<'a, Q: Entity> CopyRows<'a, Q> {
     /// Copies the rows with these keys to another table.
     pub fn to(archive: &'a TableName, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        CopyRows { keys: is_keys::<Q>(keys), columns, way: Way::To(archive) }
+        CopyRows { keys: is_keys::<Q>(keys.iter().collect()), columns, way: Way::To(archive) }
     }
 
     /// Copies the rows with these keys from an archive.
     pub fn from(archive: &'a Archive, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        CopyRows { keys: is_keys::<Q>(keys), columns, way: Way::From(archive) }
+        CopyRows { keys: is_keys::<Q>(keys.iter().collect()), columns, way: Way::From(archive) }
     }
 }
 
@@ -78,7 +78,7 @@ pub struct RemoveKeys<'a, Q: Entity> {
 impl<'a, Q: Entity> RemoveKeys<'a, Q> {
     /// Removes the rows with these keys.
     pub fn new(keys: &[Q::Key], archive: Option<&'a Archive>) -> Self {
-        RemoveKeys { keys: is_keys::<Q>(keys), archive }
+        RemoveKeys { keys: is_keys::<Q>(keys.iter().collect()), archive }
     }
 }
 

@@ -6,10 +6,10 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, push_now_plus};
-use crate::entity::TableIn;
+use crate::entity::QueueTable;
 use crate::fault::planted;
 use crate::redact::Redact;
-use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Periodic, Status};
+use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,12 +84,20 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
-    pub(crate) fn push_set<'b, T, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_set<'b, T, DB>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
-        T: TableIn<DB>,
+        T: QueueTable,
         DB: QueueBackend,
     {
-        let (names, options) = (T::COLUMNS, T::OPTIONS);
+        self.push_columns(T::COLUMNS, &T::OPTIONS, out)
+    }
+
+    fn push_columns<'b, DB: QueueBackend>(
+        &'b self,
+        names: ColumnNames,
+        options: &Options,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
         let timestamps = options.timestamps;
         let mut separator = " SET ";
         let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {

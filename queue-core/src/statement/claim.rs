@@ -51,7 +51,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
         ClaimSome {
             claim: self,
             limit: Limit::of(limit),
-            excepted: is_keys::<Q>(except),
+            excepted: is_keys::<Q>(except.into_iter().collect()),
             locks: true,
             walk: Walk::of::<Q::Queue>(),
             age: None,
@@ -100,7 +100,7 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     where
         Q::Key: 'k,
     {
-        ClaimSome { walk: self.walk.by_key(), only: is_keys::<Q>(keys), ..self }
+        ClaimSome { walk: self.walk.by_key(), only: is_keys::<Q>(keys.into_iter().collect()), ..self }
     }
 }
 

@@ -26,7 +26,7 @@ impl<'a, Q: Entity, F> Keys<'a, Q, F> {
 
     /// Locks those of these rows that the condition picks. It passes over rows that others hold, or waits for them.
     pub fn lock(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key], passes_over: bool) -> Self {
-        Keys { condition, among: Some(is_keys::<Q>(keys)), limit: None, lock: Some(passes_over) }
+        Keys { condition, among: Some(is_keys::<Q>(keys.iter().collect())), limit: None, lock: Some(passes_over) }
     }
 }
 
@@ -75,7 +75,7 @@ pub struct CountAmong<'a, Q: Entity, F> {
 impl<'a, Q: Entity, F> CountAmong<'a, Q, F> {
     /// Counts the rows with these keys.
     pub fn new(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key]) -> Self {
-        CountAmong { condition, keys: is_keys::<Q>(keys) }
+        CountAmong { condition, keys: is_keys::<Q>(keys.iter().collect()) }
     }
 }
 
@@ -103,7 +103,7 @@ pub struct ChangeKeys<'a, Q: Entity> {
 impl<'a, Q: Entity> ChangeKeys<'a, Q> {
     /// Changes the rows with these keys.
     pub fn new(keys: &[Q::Key], change: &'a Change) -> Self {
-        ChangeKeys { keys: is_keys::<Q>(keys), change }
+        ChangeKeys { keys: is_keys::<Q>(keys.iter().collect()), change }
     }
 }
 

@@ -40,11 +40,8 @@ impl Limit {
 }
 
 /// The conditions that pick the rows with some keys. The last one is repeated, so that there are as many as a power of two.
-pub(crate) fn is_keys<'k, Q: Entity>(keys: impl IntoIterator<Item = &'k Q::Key>) -> Vec<Q::IsKey>
-where
-    Q::Key: 'k,
-{
-    padded(keys.into_iter().collect()).into_iter().map(|key| Q::is_key(key.clone())).collect()
+pub(crate) fn is_keys<Q: Entity>(keys: Vec<&Q::Key>) -> Vec<Q::IsKey> {
+    padded(keys).into_iter().map(|key| Q::is_key(key.clone())).collect()
 }
 
 /// Repeats the last item, so that there are as many as a power of two.

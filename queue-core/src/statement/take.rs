@@ -52,7 +52,7 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
             began,
             token,
             limit: Limit::of(limit),
-            excepted: is_keys::<Q>(except),
+            excepted: is_keys::<Q>(except.into_iter().collect()),
             walk: Walk::of::<Q::Queue>(),
             age: None,
         }

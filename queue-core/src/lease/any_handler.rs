@@ -1,0 +1,34 @@
+//! A handler under a lease, whatever the type of its answer: what runs it is compiled once for an entity, not once for each handler.
+
+use crate::attempt::AttemptBody;
+use crate::handler::{Failure, HandlerResult, Lease, LeaseHandler, Message};
+
+/// A handler whose answer is what applies it.
+pub(crate) trait AnyLeaseHandler<Q, C>: Send + Sync {
+    /// Does the work, and returns what is to be done in the message's transaction.
+    fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<Q, C> + 'a>, Failure>;
+}
+
+impl<Q, C, H> AnyLeaseHandler<Q, C> for H
+where
+    Q: 'static,
+    C: 'static,
+    H: LeaseHandler<Q, C> + 'static,
+{
+    fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<Q, C> + 'a>, Failure> {
+        let answer = LeaseHandler::call(self, entity, lease)?;
+        Ok(Box::new(Applying { handler: self, answer }))
+    }
+}
+
+/// The finishing part of a handler, with the answer that it is to write.
+struct Applying<'a, H, A> {
+    handler: &'a H,
+    answer: A,
+}
+
+impl<Q, C, H: LeaseHandler<Q, C>> AttemptBody<Q, C> for Applying<'_, H, H::Answer> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(entity, &self.answer, message)
+    }
+}
