@@ -11,7 +11,7 @@ use super::plan::{Attempt, Ending, InDoubt, Interruption, Remainder, is_interrup
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use super::tell_failed::tell_failed;
-use crate::backend::{FINISH_LEASE, QueueBackend, QueueConnection, Unfinished};
+use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
 use crate::fault::{fail_point, leaves_out, planted};
@@ -69,7 +69,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
             return None;
         }
-        if <C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK {
+        if C::Backend::FINISHES_IN_A_BLOCK {
             let ends_so = began.is_none() && due.is_some() && self.session.finish_of::<Q::Queue>().is_some();
             return ends_so.then_some(Ending::Block);
         }

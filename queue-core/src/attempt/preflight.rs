@@ -2,7 +2,7 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{ErrorClass, QueueBackend, QueueConnection, check_rights};
+use crate::backend::{ErrorClass, LockSql, QueueConnection, RoundTrips, check_rights};
 use crate::entity::QueueTable;
 use crate::error::Finding;
 use crate::row::queue_name;
@@ -28,7 +28,7 @@ pub(crate) fn check_table<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
 pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let mut findings = check_table::<Q, C>(connection)?;
     let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
-    if !<C::Backend as QueueBackend>::ONE_WRITER && !connection.skips_locked_rows()? {
+    if !C::Backend::ONE_WRITER && !connection.skips_locked_rows()? {
         findings.push(finding(
             "the server has no SKIP LOCKED, without which a worker waits for every other".to_owned(),
             "upgrade it to MariaDB 10.6 or MySQL 8.0.1, or work the queue in lease mode",
@@ -87,6 +87,6 @@ pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Str
 
 /// The channel on which the database tells of a queue's rows that become due, if it does.
 pub(crate) fn channel<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Option<String>> {
-    let is_told = Q::Queue::OPTIONS.notifies && <C::Backend as QueueBackend>::NOTIFIES;
+    let is_told = Q::Queue::OPTIONS.notifies && C::Backend::NOTIFIES;
     is_told.then(|| Ok(Q::target()?.channel())).transpose()
 }

@@ -338,7 +338,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn timeout(&self) -> Duration {
-        self.rules.settings.timeout.unwrap_or(<C::Backend as QueueBackend>::DEFAULT_TIMEOUT)
+        self.rules.settings.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT)
     }
 
     fn target(&self) -> QueryResult<Target> {

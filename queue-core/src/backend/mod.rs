@@ -14,9 +14,13 @@ mod connections;
 mod control;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod created;
+mod dialect;
+mod error_class;
+mod exclusion;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod now;
+mod one_round_trip;
 mod own_transaction;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -24,25 +28,31 @@ mod rights;
 mod schema;
 mod session;
 mod session_holder;
+mod session_setup;
 mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
 mod table_name;
 mod target;
+mod transactions;
 mod trigger;
 
-pub use self::connection::{
-    AfterFinish, AsQueueConnection, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished,
-};
+pub use self::bind::Binds;
+pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
+pub use self::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+pub use self::error_class::{ErrorClass, ErrorClasses};
+pub use self::exclusion::Exclusion;
 pub use self::now::{Now, NowPlus};
+pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
+pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::table_name::TableName;
 pub use self::target::{Schema, Step, Target};
+pub use self::transactions::Transactions;
 
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
-pub(crate) use self::connection::COMMIT_REFUSED;
 pub(crate) use self::connections::Connections;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
@@ -51,3 +61,4 @@ pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{execute, load, load_first};
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{index_of, ordered_index_of, pending_flag_of};
+pub(crate) use self::transactions::COMMIT_REFUSED;

@@ -18,11 +18,20 @@ use self::errors::{
     NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right, undoes_transaction,
 };
 use self::settings::Variable;
-use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished};
+use super::connection::{QueueBackend, QueueConnection};
 use super::control::Control;
+use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::error_class::ErrorClass;
+use super::error_class::ErrorClasses;
+use super::exclusion::Exclusion;
+use super::one_round_trip::OneRoundTrip;
+use super::one_round_trip::Unfinished;
 use super::own_transaction::in_own_transaction;
+use super::session_setup::SessionLimits;
+use super::session_setup::SessionSetup;
 use super::table_name::fingerprint;
 use super::target::Target;
+use super::transactions::Transactions;
 use crate::error::refused;
 use crate::fault::planted;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
@@ -39,9 +48,7 @@ mod settings;
 
 mod trigger;
 
-impl QueueBackend for Mysql {
-    type Connection = MysqlConnection;
-
+impl TimeSql for Mysql {
     // The start of the statement: the settling statement starts when the attempt ends.
     const NOW: &'static str = "UTC_TIMESTAMP(6)";
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
@@ -51,32 +58,47 @@ impl QueueBackend for Mysql {
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
+}
+
+impl TextSql for Mysql {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
     const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
     const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
     const TEXT_FORM: TextForm = TextForm::Hex;
     const FINDS_KEY_BY_TEXT: bool = true;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
+    const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
+    const IDENTITY: (&'static str, &'static str) = ("SHA2(CONVERT(", " USING utf8mb4), 256)");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
+}
+
+impl LockSql for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
-    const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const LOCKS_WHAT_IT_PASSES: bool = true;
     const LEASES_AT_ONCE: bool = false;
     const PREFETCHES_KEYS: bool = true;
     const ROW_VERSION: Option<(&'static str, &'static str)> = None;
+    const SAVEPOINT_FREES_LOCKS: bool = false;
+    const ONE_WRITER: bool = false;
+}
+
+impl IndexSql for Mysql {
+    const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = false;
-    const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
-    const IDENTITY: (&'static str, &'static str) = ("SHA2(CONVERT(", " USING utf8mb4), 256)");
-    const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
+}
+
+impl ChangeSql for Mysql {
     const UPDATE_HAS_LIMIT: bool = true;
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = true;
-    const SAVEPOINT_FREES_LOCKS: bool = false;
-    const ONE_WRITER: bool = false;
+}
+
+impl RoundTrips for Mysql {
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;
     const FINISHES_AT_ONCE: bool = true;
@@ -85,10 +107,14 @@ impl QueueBackend for Mysql {
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((settings::FINGERPRINT, OTHER_SETTINGS));
+}
+
+impl QueueBackend for Mysql {
+    type Connection = MysqlConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
-impl QueueConnection for MysqlConnection {
+impl SessionSetup for MysqlConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // With autocommit=1 a handler that swallows a deadlock would persist its later statements one by one.
         // Strict mode, because otherwise a value that does not fit is stored mutilated.
@@ -151,6 +177,20 @@ impl QueueConnection for MysqlConnection {
         self.batch_execute(&format!("KILL CONNECTION {session}"))
     }
 
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        let account: String = diesel::select(diesel::dsl::sql::<Text>("CURRENT_USER()")).get_result(self)?;
+        let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
+        let quoted = |name: &str| format!("'{}'", name.replace('\'', "''"));
+        Ok(Some(format!("{}@{}", quoted(user), quoted(host))))
+    }
+
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        let version: String = diesel::select(diesel::dsl::sql::<Text>("VERSION()")).get_result(self)?;
+        Ok(skips_locked_rows(&version))
+    }
+}
+
+impl Transactions for MysqlConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // READ COMMITTED is the session's, stated and read back when it was prepared.
         AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
@@ -200,106 +240,6 @@ impl QueueConnection for MysqlConnection {
         self.control("COMMIT")
     }
 
-    fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
-        if Self::classify(&error) == ErrorClass::ConnectionLost {
-            return Unfinished::NotCommitted(error);
-        }
-        let says = |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message() == text);
-        if says(not_one_row) {
-            Unfinished::RowChanged(error)
-        } else if says(NO_SAVEPOINT) {
-            Unfinished::Savepoint(error)
-        } else if Self::says_other_settings(&error) {
-            Unfinished::OtherSettings(error)
-        } else {
-            // No constraint waits for the COMMIT, and a conflict that a cluster finds there is one wherever it is found.
-            Unfinished::NotWritten(error)
-        }
-    }
-
-    fn prepare_finish(
-        &mut self,
-        _name: &str,
-        _statement: &str,
-        _settings: Option<&settings::MysqlSettings>,
-    ) -> QueryResult<()> {
-        // MySQL has no such blocks outside of procedures. A message ends by several statements there.
-        ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
-    }
-
-    fn says_other_settings(error: &Error) -> bool {
-        matches!(error, Error::DatabaseError(_, information) if information.message() == OTHER_SETTINGS)
-    }
-
-    fn rolls_back(error: &Error) -> bool {
-        match error {
-            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => undoes_transaction(information.message()),
-            _ => false,
-        }
-    }
-
-    fn refuses_writes(error: &Error) -> bool {
-        let Error::DatabaseError(_, information) = error else { return false };
-        let message = information.message();
-        message.ends_with("read-only option so it cannot execute this statement")
-            || message == "Cannot execute statement in a READ ONLY transaction"
-    }
-
-    fn denies_right(error: &Error) -> bool {
-        matches!(error, Error::DatabaseError(_, information) if denies_right(information.message()))
-    }
-
-    fn grantee(&mut self) -> QueryResult<Option<String>> {
-        let account: String = diesel::select(diesel::dsl::sql::<Text>("CURRENT_USER()")).get_result(self)?;
-        let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
-        let quoted = |name: &str| format!("'{}'", name.replace('\'', "''"));
-        Ok(Some(format!("{}@{}", quoted(user), quoted(host))))
-    }
-
-    fn classify(error: &Error) -> ErrorClass {
-        match error {
-            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
-                ErrorClass::ConnectionLost
-            }
-            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
-            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
-            _ => ErrorClass::Other,
-        }
-    }
-
-    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
-        let version: String = diesel::select(diesel::dsl::sql::<Text>("VERSION()")).get_result(self)?;
-        Ok(skips_locked_rows(&version))
-    }
-
-    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
-        // Taken twice it would have to be given back twice.
-        let query = format!(
-            "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 1, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
-             AS SIGNED) AS answer"
-        );
-        let (schema, queue) = exclusion_of(target);
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue.clone());
-        let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        Ok(query.get_result::<Answer>(self)?.answer == Some(1))
-    }
-
-    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
-        let (schema, queue) = exclusion_of(target);
-        let query = format!("SELECT CAST(NULLIF(IS_USED_LOCK({EXCLUSION}), CONNECTION_ID()) AS SIGNED) AS answer");
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        Ok(query.get_result::<Answer>(self)?.answer.map(|session| format!("the connection {session}")))
-    }
-
-    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()> {
-        let (schema, queue) = exclusion_of(target);
-        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        query.get_result::<Answer>(self).map(drop)
-    }
-
     fn with_lock_wait<T>(
         &mut self,
         wait: Duration,
@@ -330,6 +270,102 @@ impl QueueConnection for MysqlConnection {
         }
     }
 }
+
+impl OneRoundTrip for MysqlConnection {
+    fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
+        if Self::classify(&error) == ErrorClass::ConnectionLost {
+            return Unfinished::NotCommitted(error);
+        }
+        let says = |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message() == text);
+        if says(not_one_row) {
+            Unfinished::RowChanged(error)
+        } else if says(NO_SAVEPOINT) {
+            Unfinished::Savepoint(error)
+        } else if Self::says_other_settings(&error) {
+            Unfinished::OtherSettings(error)
+        } else {
+            // No constraint waits for the COMMIT, and a conflict that a cluster finds there is one wherever it is found.
+            Unfinished::NotWritten(error)
+        }
+    }
+
+    fn prepare_finish(
+        &mut self,
+        _name: &str,
+        _statement: &str,
+        _settings: Option<&settings::MysqlSettings>,
+    ) -> QueryResult<()> {
+        // MySQL has no such blocks outside of procedures. A message ends by several statements there.
+        ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
+    }
+
+    fn says_other_settings(error: &Error) -> bool {
+        matches!(error, Error::DatabaseError(_, information) if information.message() == OTHER_SETTINGS)
+    }
+}
+
+impl ErrorClasses for MysqlConnection {
+    fn rolls_back(error: &Error) -> bool {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => undoes_transaction(information.message()),
+            _ => false,
+        }
+    }
+
+    fn refuses_writes(error: &Error) -> bool {
+        let Error::DatabaseError(_, information) = error else { return false };
+        let message = information.message();
+        message.ends_with("read-only option so it cannot execute this statement")
+            || message == "Cannot execute statement in a READ ONLY transaction"
+    }
+
+    fn denies_right(error: &Error) -> bool {
+        matches!(error, Error::DatabaseError(_, information) if denies_right(information.message()))
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+}
+
+impl Exclusion for MysqlConnection {
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
+        // Taken twice it would have to be given back twice.
+        let query = format!(
+            "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 1, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
+             AS SIGNED) AS answer"
+        );
+        let (schema, queue) = exclusion_of(target);
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue.clone());
+        let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        Ok(query.get_result::<Answer>(self)?.answer == Some(1))
+    }
+
+    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
+        let (schema, queue) = exclusion_of(target);
+        let query = format!("SELECT CAST(NULLIF(IS_USED_LOCK({EXCLUSION}), CONNECTION_ID()) AS SIGNED) AS answer");
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        Ok(query.get_result::<Answer>(self)?.answer.map(|session| format!("the connection {session}")))
+    }
+
+    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()> {
+        let (schema, queue) = exclusion_of(target);
+        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
+        query.get_result::<Answer>(self).map(drop)
+    }
+}
+
+impl QueueConnection for MysqlConnection {}
 
 /// The name of the lock with which a queue works one message at a time: a name is the server's, so it bears the database. A
 /// session's lock outlives its transactions.

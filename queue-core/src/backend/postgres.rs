@@ -15,12 +15,20 @@ use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 
 use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
 use self::settings::PgSettings;
-use super::connection::{
-    AfterFinish, COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection, SessionLimits, Unfinished,
-};
+use super::connection::{QueueBackend, QueueConnection};
+use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::error_class::ErrorClass;
+use super::error_class::ErrorClasses;
+use super::exclusion::Exclusion;
+use super::one_round_trip::OneRoundTrip;
+use super::one_round_trip::{AfterFinish, Unfinished};
 use super::own_transaction::in_own_transaction;
+use super::session_setup::SessionLimits;
+use super::session_setup::SessionSetup;
 use super::table_name::fingerprint;
 use super::target::Target;
+use super::transactions::COMMIT_REFUSED;
+use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 
@@ -42,9 +50,7 @@ mod settings;
 
 mod trigger;
 
-impl QueueBackend for Pg {
-    type Connection = PgConnection;
-
+impl TimeSql for Pg {
     // `now()` is the transaction's start: a backoff counted from it may be over before the attempt has ended.
     const NOW: &'static str = "pg_catalog.clock_timestamp()";
     const STATEMENT_TIME: &'static str = "pg_catalog.statement_timestamp()";
@@ -62,6 +68,9 @@ impl QueueBackend for Pg {
         "CAST(NULLIF(NULLIF(LEAST(GREATEST(EXTRACT(EPOCH FROM ",
         "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
     ];
+}
+
+impl TextSql for Pg {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
     const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS pg_catalog.text)");
     const KEY_PART_TEXT: (&'static str, &'static str) =
@@ -69,27 +78,39 @@ impl QueueBackend for Pg {
     const TEXT_FORM: TextForm = TextForm::Text;
     const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
+    const EXACTLY: (&'static str, &'static str) = ("", "");
+    const IDENTITY: (&'static str, &'static str) = ("", "");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+}
+
+impl LockSql for Pg {
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
-    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = true;
     const PREFETCHES_KEYS: bool = false;
     const ROW_VERSION: Option<(&'static str, &'static str)> = Some(("ctid", "xmin"));
+    const SAVEPOINT_FREES_LOCKS: bool = true;
+    const ONE_WRITER: bool = false;
+}
+
+impl IndexSql for Pg {
+    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const NULLS_FIRST: &'static str = " NULLS FIRST";
     const PARTIAL_INDEXES: bool = true;
-    const EXACTLY: (&'static str, &'static str) = ("", "");
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
-    const IDENTITY: (&'static str, &'static str) = ("", "");
-    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+}
+
+impl ChangeSql for Pg {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
     const DELETE_NAMES_ALIAS: bool = false;
-    const SAVEPOINT_FREES_LOCKS: bool = true;
-    const ONE_WRITER: bool = false;
+}
+
+impl RoundTrips for Pg {
     const MOST_SAVEPOINTS: u32 = 60;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;
     const FINISHES_AT_ONCE: bool = true;
@@ -98,10 +119,14 @@ impl QueueBackend for Pg {
     const REFUSES_COMMITS: bool = true;
     const NOTIFIES: bool = true;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
+}
+
+impl QueueBackend for Pg {
+    type Connection = PgConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
-impl QueueConnection for PgConnection {
+impl SessionSetup for PgConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         let settings = [
             ("lock_timeout", timeout(limits.lock_timeout)),
@@ -153,6 +178,32 @@ impl QueueConnection for PgConnection {
         diesel::select(pg_terminate_backend(pid)).get_result::<bool>(self).map(drop)
     }
 
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        rights::current_role(self).map(Some)
+    }
+
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        Ok(true)
+    }
+
+    fn listen(&mut self, channel: &str) -> QueryResult<()> {
+        self.batch_execute(&format!("LISTEN {}", notify::quoted(channel)))
+    }
+
+    fn notified(&mut self) -> QueryResult<Vec<String>> {
+        let mut channels = Vec::new();
+        for notification in self.notifications_iter() {
+            let channel = notification?.channel;
+            // There may be thousands of the same.
+            if !channels.contains(&channel) {
+                channels.push(channel);
+            }
+        }
+        Ok(channels)
+    }
+}
+
+impl Transactions for PgConnection {
     fn begin(&mut self) -> QueryResult<()> {
         AnsiTransactionManager::begin_transaction_sql(self, BEGIN)
     }
@@ -182,6 +233,26 @@ impl QueueConnection for PgConnection {
         self.batch_execute("COMMIT AND CHAIN")
     }
 
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        // Stated, because under REPEATABLE READ, which may be the database's default, a row that an attempt has settled
+        // meanwhile is an error.
+        in_own_transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED", |connection, alone| {
+            // Inside the application's own transaction the setting would outlive this call: put the old one back.
+            let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
+            let wait = timeout(wait);
+            diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
+            let changed = change(connection, alone)?;
+            diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;
+            Ok(changed)
+        })
+    }
+}
+
+impl OneRoundTrip for PgConnection {
     fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
         finish::prepare(self, name, statement, settings)
     }
@@ -211,17 +282,15 @@ impl QueueConnection for PgConnection {
         self.batch_execute("ROLLBACK")?;
         if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
     }
+}
 
+impl ErrorClasses for PgConnection {
     fn refuses_writes(error: &Error) -> bool {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
             Error::DatabaseError(_, information) => information.message().ends_with(" during recovery"),
             _ => false,
         }
-    }
-
-    fn grantee(&mut self) -> QueryResult<Option<String>> {
-        rights::current_role(self).map(Some)
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -251,11 +320,9 @@ impl QueueConnection for PgConnection {
     fn lacks_group_cursor(error: &Error) -> bool {
         is_message(error, "cursor \"queueable_group\" does not exist")
     }
+}
 
-    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
-        Ok(true)
-    }
-
+impl Exclusion for PgConnection {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
         #[derive(QueryableByName)]
         struct Answer {
@@ -295,41 +362,9 @@ impl QueueConnection for PgConnection {
     fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
         Ok(())
     }
-
-    fn listen(&mut self, channel: &str) -> QueryResult<()> {
-        self.batch_execute(&format!("LISTEN {}", notify::quoted(channel)))
-    }
-
-    fn notified(&mut self) -> QueryResult<Vec<String>> {
-        let mut channels = Vec::new();
-        for notification in self.notifications_iter() {
-            let channel = notification?.channel;
-            // There may be thousands of the same.
-            if !channels.contains(&channel) {
-                channels.push(channel);
-            }
-        }
-        Ok(channels)
-    }
-
-    fn with_lock_wait<T>(
-        &mut self,
-        wait: Duration,
-        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
-    ) -> QueryResult<T> {
-        // Stated, because under REPEATABLE READ, which may be the database's default, a row that an attempt has settled
-        // meanwhile is an error.
-        in_own_transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED", |connection, alone| {
-            // Inside the application's own transaction the setting would outlive this call: put the old one back.
-            let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
-            let wait = timeout(wait);
-            diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
-            let changed = change(connection, alone)?;
-            diesel::select(set_config("lock_timeout", before.as_str(), true)).execute(connection)?;
-            Ok(changed)
-        })
-    }
 }
+
+impl QueueConnection for PgConnection {}
 
 /// What tells the lock of a queue from others on its table.
 fn exclusion_of(target: &Target) -> u64 {

@@ -3,7 +3,8 @@
 use diesel::connection::TransactionManager;
 use diesel::result::{Error, QueryResult};
 
-use super::connection::{ErrorClass, QueueConnection};
+use super::connection::QueueConnection;
+use super::error_class::ErrorClass;
 use super::schema::finding;
 use super::table_name::TableName;
 use super::target::Target;
@@ -126,7 +127,7 @@ fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> Que
         if let OnFinish::Archive(name) = on_finish {
             let columns: Vec<_> = connection.copied_columns(table)?.iter().map(|name| table.quoted(name)).collect();
             let (columns, archive) = (columns.join(", "), table.beside(name));
-            let own_keys = <C::Backend as super::connection::QueueBackend>::INSERT_OWN_KEYS;
+            let own_keys = <C::Backend as super::dialect::ChangeSql>::INSERT_OWN_KEYS;
             rights.push(Right {
                 name: "INSERT".to_owned(),
                 statement: format!(

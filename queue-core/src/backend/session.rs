@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::connection::{AfterFinish, QueueBackend, QueueConnection, SessionLimits, Unfinished};
+use super::connection::QueueConnection;
 use super::connections::{Connection, Connections};
+use super::dialect::RoundTrips;
+use super::one_round_trip::{AfterFinish, Unfinished};
+use super::session_setup::SessionLimits;
 use crate::error::Error;
 
 /// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the
@@ -120,7 +123,7 @@ impl<C: QueueConnection> Session<C> {
     /// Looks only at the end of a group what its handlers have set, unless a group had to be undone for that: to put it back
     /// after each of them takes as long as a short handler. Where a block ends a message, it looks anyway.
     pub(crate) fn share_settings(&mut self) {
-        self.is_shared = !self.shares_no_more && <C::Backend as QueueBackend>::OTHER_SETTINGS.is_none();
+        self.is_shared = !self.shares_no_more && C::Backend::OTHER_SETTINGS.is_none();
     }
 
     /// Ends that, and says whether settings were shared.
@@ -140,7 +143,7 @@ impl<C: QueueConnection> Session<C> {
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
         if self.is_shared {
             return match then {
-                Some(then) if <C::Backend as QueueBackend>::STATEMENTS_TRAVEL_TOGETHER => {
+                Some(then) if C::Backend::STATEMENTS_TRAVEL_TOGETHER => {
                     self.connection.batch_execute(&format!("{end}; {then}"))
                 }
                 Some(then) => self.connection.control(end).and_then(|()| self.connection.control(then)),
@@ -195,7 +198,7 @@ impl<C: QueueConnection> Session<C> {
         try_reading: impl Fn(&mut C) -> QueryResult<()>,
     ) -> QueryResult<()> {
         self.begins_next = true;
-        if !<C::Backend as QueueBackend>::FINISHES_AT_ONCE || self.finishes.contains_key(&TypeId::of::<T>()) {
+        if !C::Backend::FINISHES_AT_ONCE || self.finishes.contains_key(&TypeId::of::<T>()) {
             if self.continues(Begun::Message)? {
                 return Ok(());
             }
@@ -317,7 +320,7 @@ impl<C: QueueConnection> Session<C> {
 
     /// Commits; where it costs nothing, the next transaction begins with it.
     pub(crate) fn commit(&mut self) -> QueryResult<()> {
-        if <C::Backend as QueueBackend>::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
+        if C::Backend::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
             self.connection.commit_and_begin()?;
             self.has_begun = Some(Begun::Message);
             return Ok(());

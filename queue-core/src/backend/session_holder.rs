@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::connection::{QueueConnection, SessionLimits};
+use super::connection::QueueConnection;
 use super::connections::Connections;
 use super::session::Session;
+use super::session_setup::SessionLimits;
 use crate::error::Error;
 
 /// A worker's session, which is opened when it is needed and replaced when it is in doubt.

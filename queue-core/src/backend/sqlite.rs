@@ -12,9 +12,17 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use super::connection::{ErrorClass, QueueBackend, QueueConnection, SessionLimits};
+use super::connection::{QueueBackend, QueueConnection};
+use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::error_class::ErrorClass;
+use super::error_class::ErrorClasses;
+use super::exclusion::Exclusion;
+use super::one_round_trip::OneRoundTrip;
 use super::own_transaction::in_own_transaction;
+use super::session_setup::SessionLimits;
+use super::session_setup::SessionSetup;
 use super::target::Target;
+use super::transactions::Transactions;
 use crate::error::refused;
 use crate::fault::planted;
 use crate::row::{DueTime, TextForm, TimestampUtc};
@@ -32,9 +40,7 @@ mod trigger;
 /// The one width in which times are written: they are compared as text.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
 
-impl QueueBackend for Sqlite {
-    type Connection = SqliteConnection;
-
+impl TimeSql for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
     const STATEMENT_TIME: &'static str = Self::NOW;
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
@@ -51,6 +57,9 @@ impl QueueBackend for Sqlite {
         " GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]*' THEN ",
         " END) - 2440587.5) * 86400000.0) AS INTEGER) * 1000)",
     ];
+}
+
+impl TextSql for Sqlite {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
     // A column holds values of any type, which are quoted each in its own way.
     const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
@@ -58,27 +67,39 @@ impl QueueBackend for Sqlite {
     const TEXT_FORM: TextForm = TextForm::HexOfLiteral;
     const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
+    const EXACTLY: (&'static str, &'static str) = ("", "");
+    const IDENTITY: (&'static str, &'static str) = ("", "");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+}
+
+impl LockSql for Sqlite {
     // BEGIN IMMEDIATE holds the only write lock there is.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
-    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = false;
     const PREFETCHES_KEYS: bool = false;
     const ROW_VERSION: Option<(&'static str, &'static str)> = None;
+    const SAVEPOINT_FREES_LOCKS: bool = true;
+    const ONE_WRITER: bool = true;
+}
+
+impl IndexSql for Sqlite {
+    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = true;
-    const EXACTLY: (&'static str, &'static str) = ("", "");
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");
-    const IDENTITY: (&'static str, &'static str) = ("", "");
-    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+}
+
+impl ChangeSql for Sqlite {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = false;
-    const SAVEPOINT_FREES_LOCKS: bool = true;
-    const ONE_WRITER: bool = true;
+}
+
+impl RoundTrips for Sqlite {
     const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = true;
     const FINISHES_AT_ONCE: bool = false;
@@ -87,10 +108,14 @@ impl QueueBackend for Sqlite {
     const REFUSES_COMMITS: bool = false;
     const NOTIFIES: bool = false;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
+}
+
+impl QueueBackend for Sqlite {
+    type Connection = SqliteConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 }
 
-impl QueueConnection for SqliteConnection {
+impl SessionSetup for SqliteConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // The busy timeout first: switching to WAL takes a lock.
         self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_timeout.as_millis()))?;
@@ -125,6 +150,12 @@ impl QueueConnection for SqliteConnection {
         Ok(())
     }
 
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        Ok(false)
+    }
+}
+
+impl Transactions for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
         let begin = if planted("deferred BEGIN") { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -145,6 +176,22 @@ impl QueueConnection for SqliteConnection {
         Err(refused("SQLite commits and begins one by one".to_owned()))
     }
 
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
+        let changed = in_own_transaction(self, "BEGIN IMMEDIATE", change);
+        self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
+        changed
+    }
+}
+
+impl OneRoundTrip for SqliteConnection {}
+
+impl ErrorClasses for SqliteConnection {
     fn refuses_writes(error: &Error) -> bool {
         matches!(error, Error::DatabaseError(_, information) if information.message() == "attempt to write a readonly database")
     }
@@ -159,11 +206,9 @@ impl QueueConnection for SqliteConnection {
             _ => ErrorClass::Other,
         }
     }
+}
 
-    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
-        Ok(false)
-    }
-
+impl Exclusion for SqliteConnection {
     fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
         // BEGIN IMMEDIATE holds the only write lock there is.
         Ok(true)
@@ -172,19 +217,9 @@ impl QueueConnection for SqliteConnection {
     fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
         Ok(())
     }
-
-    fn with_lock_wait<T>(
-        &mut self,
-        wait: Duration,
-        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
-    ) -> QueryResult<T> {
-        let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
-        let changed = in_own_transaction(self, "BEGIN IMMEDIATE", change);
-        self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
-        changed
-    }
 }
+
+impl QueueConnection for SqliteConnection {}
 
 /// Diesel hands over the message only, not the code.
 fn classify_message(message: &str) -> ErrorClass {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use diesel::result::QueryResult;
 
 use super::in_turn::claim_in_turn;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{LockSql, QueueConnection};
 use crate::entity::Entity;
 use crate::row::RowKey;
 use crate::statement::{Claim, Claimed, QueueOn, Scope, claimed_within, is_plain};
@@ -134,7 +134,7 @@ pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[RowKey<Q:
 /// Frees the row that was found by its key and is not claimed: InnoDB keeps its lock where the condition is false. Nobody
 /// could change it as long as the handler of another one runs.
 pub(crate) fn free_what_was_passed<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
-    if <C::Backend as QueueBackend>::LOCKS_WHAT_IT_PASSES {
+    if C::Backend::LOCKS_WHAT_IT_PASSES {
         return connection.commit_and_begin();
     }
     Ok(())

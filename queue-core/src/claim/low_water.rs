@@ -11,7 +11,7 @@ use std::time::{self, Duration};
 
 use diesel::result::QueryResult;
 
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{LockSql, QueueConnection};
 use crate::entity::QueueTable;
 use crate::lock::unpoisoned;
 use crate::row::Instant;
@@ -67,10 +67,7 @@ impl LowWater {
     /// settled rows.
     pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
         let options = Q::Queue::OPTIONS;
-        let applies = !<C::Backend as QueueBackend>::ONE_WRITER
-            && options.order.is_none()
-            && !options.exclusive
-            && !options.conditional;
+        let applies = !C::Backend::ONE_WRITER && options.order.is_none() && !options.exclusive && !options.conditional;
         let now = time::Instant::now();
         let level = Level {
             reached: None,

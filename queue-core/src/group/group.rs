@@ -17,7 +17,7 @@ use super::handle::Entities;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
 use crate::attempt::{AttemptError, Plan, tries_before};
-use crate::backend::{QueueBackend, QueueConnection, Session};
+use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, claim_some};
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;

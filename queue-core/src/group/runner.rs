@@ -15,7 +15,7 @@ use crate::attempt::{
     CONCLUSIONS, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
     tell_failed,
 };
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
+use crate::backend::{QueueConnection, RoundTrips, SessionHolder, Target};
 use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::Finding;

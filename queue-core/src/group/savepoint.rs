@@ -5,7 +5,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
-use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueBackend, QueueConnection};
+use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
 use crate::fault::{fail_point, leaves_out};
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};

@@ -12,7 +12,7 @@ use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
 use super::leased_rows::{LeasedRow, LeasedRows};
 use crate::attempt::{SettleRules, in_transaction, key_prefix};
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::claim::DueRows;
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
@@ -101,12 +101,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Waits for the process's turn to write, where the database has one writer: its lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+        C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
     /// Whether the heartbeat can pass over rows that others hold, and there are such.
     pub(crate) fn passes_over_locked_rows(&self) -> bool {
-        !<C::Backend as QueueBackend>::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
+        !C::Backend::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
     }
 
     /// Whether the next claim begins no transaction.

@@ -16,7 +16,7 @@ use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
     check_table, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
 };
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
+use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
@@ -242,7 +242,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
 
     /// Of the transactions: the handler's own time is kept by its lease.
     fn timeout(&self) -> Duration {
-        <C::Backend as QueueBackend>::DEFAULT_TIMEOUT
+        C::Backend::DEFAULT_TIMEOUT
     }
 
     fn target(&self) -> QueryResult<Target> {
@@ -251,7 +251,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         let skips = connection.skips_locked_rows()?;
-        let can_lock = skips || <C::Backend as QueueBackend>::ONE_WRITER;
+        let can_lock = skips || C::Backend::ONE_WRITER;
         self.skips_locked_rows.store(skips && self.style == ClaimStyle::Auto, Ordering::Relaxed);
         self.can_lock.store(can_lock, Ordering::Relaxed);
         if can_lock {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::attempt::Runner;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{LockSql, QueueConnection};
 use crate::error::Error;
 
 thread_local! {
@@ -37,7 +37,7 @@ pub(crate) fn check_reentrance<C: QueueConnection>(
 ) -> Result<(), Error> {
     TURN.with_borrow(|turn| {
         let waits = turn.as_ref().filter(|(in_database, _)| **in_database == *database).and_then(|(_, queue)| {
-            runners.iter().find(|runner| <C::Backend as QueueBackend>::ONE_WRITER || runner.queue() == *queue)
+            runners.iter().find(|runner| C::Backend::ONE_WRITER || runner.queue() == *queue)
         });
         match waits {
             None => Ok(()),

@@ -6,7 +6,7 @@ use super::shared::{PollerShared, spawn};
 use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::Slot;
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::crash::exclusive_run;
 use crate::row::failure_text;
 
@@ -21,7 +21,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     slot: &Arc<Slot>,
 ) {
     // Where no session can be ended from outside, the handler keeps the only write lock: nobody can do anything.
-    if (<C::Backend as QueueBackend>::ONE_WRITER && !slot.is_leased()) || shared.is_stopping() {
+    if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.is_stopping() {
         return;
     }
     let Some(mut row) = slot.give_up() else { return };

@@ -11,7 +11,7 @@ use super::poll_timer::PollTimer;
 use super::replace_stuck::replace_stuck;
 use super::shared::{PollerShared, ThreadGuard};
 use super::wake::{WakeReasons, WakeSignal};
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder};
+use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::claim::PROBE_INTERVAL;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
@@ -120,7 +120,7 @@ impl<C: QueueConnection> Scout<C> {
     /// stays with the old one, which has no name any more.
     fn follow_file(&self, holder: &mut SessionHolder<C>, file: &mut Option<(u64, u64)>) {
         let shared = &*self.shared;
-        if !<C::Backend as QueueBackend>::ONE_WRITER {
+        if !C::Backend::ONE_WRITER {
             return;
         }
         // Trouble with the session is the next probe's to tell.

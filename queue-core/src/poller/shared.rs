@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::settings::PollerSettings;
 use super::window_gate::WindowGate;
 use crate::attempt::{Runner, Slot, Tally, Turn};
-use crate::backend::{Connections, QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::backend::{Connections, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
 use crate::lock::unpoisoned;
@@ -205,7 +205,7 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Waits for the process's turn to write, where the database has one writer.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        <C::Backend as QueueBackend>::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+        C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

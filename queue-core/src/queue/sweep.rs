@@ -11,7 +11,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use super::change::{held_on_conflict, in_transaction};
 use super::queue::Queue;
 use super::selection::Selection;
-use crate::backend::{QueueBackend, QueueConnection, execute, load};
+use crate::backend::{LockSql, QueueConnection, execute, load};
 use crate::entity::Entity;
 use crate::error::{Error, refused};
 use crate::statement::{
@@ -132,8 +132,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: SweepOn<C, Key = Q::Key>,
     {
-        let passes_over =
-            <C::Backend as QueueBackend>::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
+        let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
         loop {
             at(Moment::Anew);
             // The rows that stay come first in the next chunk: they are passed over by their number.

@@ -12,7 +12,7 @@ use super::probe_on::ProbeOn;
 use super::rows::{ReadFrom, VersionedRow};
 use super::scope::Scope;
 use super::turn::due_time_alone_decides;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{LockSql, QueueConnection};
 use crate::entity::QueueTable;
 use crate::row::{Instant, RowKey};
 
@@ -98,7 +98,7 @@ where
     }
 
     fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::PREFETCHES_KEYS && due_time_alone_decides::<Q>(scope)
+        C::Backend::PREFETCHES_KEYS && due_time_alone_decides::<Q>(scope)
     }
 
     fn prefetch_rows(
@@ -118,7 +118,7 @@ where
     }
 
     fn prefetches_rows(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::ROW_VERSION.is_some()
+        C::Backend::ROW_VERSION.is_some()
             && Q::Queue::OPTIONS.stages.is_none()
             && !Q::Queue::OPTIONS.needs_details()
             && Q::IS_ITS_ROW

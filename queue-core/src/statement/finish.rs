@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use super::change::push_next_occasion;
 use super::condition::{push_column, push_is_due_at};
 use super::literal::has_literals;
-use crate::backend::{QueueBackend, QueueConnection, Sql, Statement};
+use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement};
 use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, StoredIn, TryCount};
 
 /// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
@@ -120,9 +120,9 @@ pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'
 
 /// Whether a success of such an entity may be settled by a text that holds other statements too.
 pub(crate) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
-    <C::Backend as QueueBackend>::FINISHES_AT_ONCE
+    C::Backend::FINISHES_AT_ONCE
         && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
-        && (<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
+        && (C::Backend::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
 }
 
 /// The text of a statement that binds nothing.

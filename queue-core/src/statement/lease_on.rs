@@ -13,7 +13,7 @@ use super::rows::{ClaimedRow, ReadFrom};
 use super::scope::Scope;
 use super::take::{Present, Taken};
 use super::turn::due_time_alone_decides;
-use crate::backend::{QueueBackend, QueueConnection, load_first};
+use crate::backend::{LockSql, QueueConnection, RoundTrips, load_first};
 use crate::entity::QueueTable;
 use crate::error::refused;
 use crate::row::{Instant, RowKey, TimestampUtc};
@@ -74,7 +74,7 @@ where
     }
 
     fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
-        <C::Backend as QueueBackend>::LEASES_AT_ONCE
+        C::Backend::LEASES_AT_ONCE
             && !Q::Queue::OPTIONS.needs_details()
             && due_time_alone_decides::<Q>(scope)
             && !cfg!(queueable_planted)
@@ -87,7 +87,7 @@ where
 
     fn finish_lease() -> QueryResult<Option<(String, String)>> {
         let texts = || Ok((text_of::<C>(&LockLeased::<Q>::new())?, text_of::<C>(&Finish::<Q>::new().leased())?));
-        let by_text = ends_at_once::<Q, C>() && !<C::Backend as QueueBackend>::FINISHES_IN_A_BLOCK;
+        let by_text = ends_at_once::<Q, C>() && !C::Backend::FINISHES_IN_A_BLOCK;
         by_text.then(texts).transpose()
     }
 }

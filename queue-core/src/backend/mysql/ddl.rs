@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use crate::backend::connection::{ErrorClass, QueueConnection};
+use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::schema::LiveColumn;
 use crate::backend::target::Target;
 use crate::error::refused;

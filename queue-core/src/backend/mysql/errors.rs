@@ -1,6 +1,6 @@
 //! What the errors of MySQL, MariaDB and their client libraries mean.
 
-use crate::backend::connection::ErrorClass;
+use crate::backend::error_class::ErrorClass;
 
 /// What the servers say of a text that they do not understand (1064).
 pub(super) const NOT_UNDERSTOOD: &str =

@@ -6,8 +6,8 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use crate::backend::connection::QueueConnection;
 use crate::backend::settings::SessionSettings;
+use crate::backend::transactions::Transactions;
 
 /// The settings as one text, as MariaDB writes it, in a block that ends a message. `SET STATEMENT` and a new release may add
 /// others; these are what a later message would see.

@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::pg::PgConnection;
 use diesel::sql_types::Text;
 
-use crate::backend::connection::{ErrorClass, QueueConnection};
+use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::schema::{Accepted, LiveColumn, Types, needed_columns};
 use crate::backend::target::Target;
 use crate::error::refused;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use diesel::result::Error;
 
-use crate::backend::connection::ErrorClass;
+use crate::backend::error_class::ErrorClass;
 
 /// Whether this is the database's whole message.
 pub(super) fn is_message(error: &Error, text: &str) -> bool {

@@ -9,7 +9,8 @@ use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
 use super::settings::PgSettings;
-use crate::backend::connection::{AfterFinish, ErrorClass, QueueConnection, Unfinished};
+use crate::backend::error_class::{ErrorClass, ErrorClasses};
+use crate::backend::one_round_trip::{AfterFinish, Unfinished};
 
 /// Prepares the statement that settles a row.
 pub(super) fn prepare(

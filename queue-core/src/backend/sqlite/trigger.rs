@@ -6,7 +6,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::connection::QueueBackend;
+use crate::backend::dialect::TimeSql;
 use crate::backend::schema::finding;
 use crate::backend::target::{Step, Target};
 use crate::backend::trigger::{HOLDING, Trigger, bring_up_to_date, compare, is_free, name, of_the_queue};
@@ -14,7 +14,7 @@ use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
-const NOW: &str = <Sqlite as QueueBackend>::NOW;
+const NOW: &str = <Sqlite as TimeSql>::NOW;
 
 /// The steps after the index.
 pub(crate) fn steps(target: &Target) -> Vec<Step> {

@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{DatabaseText, ErrorClass, Loads, QueueBackend, QueueConnection, TableName, load, load_first};
+use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
 use crate::entity::{Entity, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
 use crate::row::{OnFinish, Options, Status, failure_text};
