@@ -11,7 +11,7 @@
 )]
 
 mod attempt;
-pub mod backend;
+mod backend;
 mod claim;
 mod crash;
 mod entity;
@@ -27,12 +27,12 @@ mod queue;
 mod queueable;
 mod redact;
 mod row;
-pub mod statement;
+mod statement;
 
 pub use self::attempt::Tally;
 #[doc(hidden)]
 pub use self::backend::backends;
-pub use self::backend::{Now, NowPlus};
+pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};
 pub use self::crash::CrashAccounting;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
@@ -69,10 +69,37 @@ pub use self::row::{
     ColumnNames, Details, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange,
     Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
 };
+pub use self::statement::QueueOn;
 
 /// What the project's own tests look into.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
     pub use crate::row::{DueTime, ErrorText, Fence, RowKey, TextForm};
+
+    /// What a database answers.
+    pub mod backend {
+        pub use crate::backend::{
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, ErrorClass, ErrorClasses, Exclusion, IndexSql, Loads,
+            LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits,
+            SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions,
+            Unfinished,
+        };
+    }
+
+    /// The statements.
+    pub mod statement {
+        pub use crate::statement::{
+            And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor, ClaimFrom, ClaimKey,
+            ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition, CopyRows, Count, CountAmong,
+            CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys, EnqueueIfNewer,
+            ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType, Head, IfAny, Inspect,
+            InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LeaseDue,
+            LeaseDueRow, LeaseOn, LeasedAtOnce, Load, LockLeased, LockVersion, Next, PassOn, PendingRow,
+            PendingRowType, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom,
+            Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow,
+            Scope, SetAside, SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken,
+            TextsAfter, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
+        };
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use queueable::backend::{QueueConnection, SessionLimits};
+use queueable::internals::backend::{SessionLimits, SessionSetup, Transactions};
 use queueable::{Failure, Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;

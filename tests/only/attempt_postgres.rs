@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use diesel::connection::SimpleConnection;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use queueable::backend::Sql;
-use queueable::statement::{Finish, LockLeased, LockVersion, PrefetchRows};
+use queueable::internals::backend::Sql;
+use queueable::internals::statement::{Finish, LockLeased, LockVersion, PrefetchRows};
 use queueable::{Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;

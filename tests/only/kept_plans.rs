@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Text};
 use queueable::internals::claim_some;
-use queueable::statement::Scope;
+use queueable::internals::statement::Scope;
 
 use crate::db;
 use crate::suite::bank::{Bank, Payment};

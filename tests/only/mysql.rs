@@ -18,8 +18,8 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
-use queueable::backend::Schema;
-use queueable::statement::ProbeOn;
+use queueable::internals::backend::Schema;
+use queueable::internals::statement::ProbeOn;
 use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer, initialize};

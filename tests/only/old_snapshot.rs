@@ -5,8 +5,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use queueable::Instant;
-use queueable::backend::{Sql, Statement};
-use queueable::statement::{Claim, ProbeDue};
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{Claim, ProbeDue};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};

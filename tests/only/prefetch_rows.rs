@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::statement::{ClaimOn, Scope};
+use queueable::internals::statement::{ClaimOn, Scope};
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};

@@ -184,7 +184,7 @@ fn claims_under_leases_keep_few_statements() {
 #[test]
 fn keys_of_all_numbers_are_claimed_by_few_statements() {
     use queueable::internals::claim_some;
-    use queueable::statement::Scope;
+    use queueable::internals::statement::Scope;
     let bank = Bank::new();
     let ids = bank.enqueue(1..=70);
     let mut connection = bank.connect();

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use diesel::prelude::*;
-use queueable::backend::QueueConnection;
 use queueable::{HandlerResult, Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::modes::Grouped;
+use queueable::internals::backend::SessionSetup;
 
 type Call = Box<dyn Fn(i64, &mut Message<'_, Conn>) -> HandlerResult + Send + Sync>;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::internals::RowKey;
-use queueable::statement::{ClaimOn, Scope};
+use queueable::internals::statement::{ClaimOn, Scope};
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, LOCK_WAITS};

@@ -5,13 +5,13 @@ use std::time::Duration;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::backend::QueueConnection;
-use queueable::statement::ClaimOn;
+use queueable::internals::statement::ClaimOn;
 use queueable::{Explanation, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 use crate::suite::warnings::{await_warning, keep_warnings};
+use queueable::internals::backend::SessionSetup;
 
 /// Payments that are worked one after the other.
 #[derive(Debug, Queryable, Selectable, Queueable)]

@@ -71,7 +71,7 @@ fn book(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerR
 /// Serves the rows with two pollers of four workers each, until every row has ended.
 fn race<Q, H>(bank: &Bank, style: ClaimStyle, handler: impl Fn() -> H) -> [Tally; 2]
 where
-    Q: queueable::statement::QueueOn<Conn> + Queueable<Mode = queueable::LeaseMode> + Send,
+    Q: queueable::QueueOn<Conn> + Queueable<Mode = queueable::LeaseMode> + Send,
     H: LeaseHandler<Q, Conn> + 'static,
 {
     let poller = || {

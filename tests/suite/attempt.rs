@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use diesel::prelude::*;
-use queueable::backend::QueueConnection;
 use queueable::{Failure, HandlerResult, Message, Outcome, QueueState, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, ledger, payment_queue, payments};
+use queueable::internals::backend::SessionSetup;
 
 /// Books the payment, then fails.
 fn book_and_fail(payment: &Payment, message: &mut Message<'_, Conn>) -> HandlerResult {

@@ -1,8 +1,8 @@
 //! The index serves the claim: among 100,000 finished rows the 1,000 pending ones are found without a scan and a sort.
 
 use diesel::connection::SimpleConnection;
-use queueable::backend::{Sql, Statement};
-use queueable::statement::{Claim, ProbeDue};
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{Claim, ProbeDue};
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment};

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use diesel::prelude::*;
-use queueable::backend::{QueueBackend, QueueConnection};
-use queueable::statement::QueueOn;
+use queueable::QueueOn;
 use queueable::{Failure, HandlerFor, HandlerResult, Message, Outcome, Queueable, Status, Tally};
 
 use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, payments};
+use queueable::internals::backend::{RoundTrips, SessionSetup};
 
 /// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
 macro_rules! entity {
@@ -137,7 +137,7 @@ fn a_group_is_as_large_as_it_may_be_but_has_no_more_savepoints_than_the_database
         watching.sees(large.id);
         book(&large.payment(), message)
     });
-    let most = [200, <<Conn as diesel::Connection>::Backend as QueueBackend>::MOST_SAVEPOINTS].into_iter().min();
+    let most = [200, <<Conn as diesel::Connection>::Backend as RoundTrips>::MOST_SAVEPOINTS].into_iter().min();
     assert_eq!(watch.sizes().into_iter().max(), most.and_then(|most| usize::try_from(most).ok()));
     assert_eq!(bank.booked().len(), 500);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::prelude::*;
-use queueable::statement::QueueOn;
+use queueable::QueueOn;
 use queueable::{Failure, Group, Handler, HandlerFor, HandlerResult, Message, Outcome, Queueable, Status};
 
 use super::group::{booked, entity, run};

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use queueable::backend::QueueConnection;
 use queueable::{Failure, Lease, LeaseHandler, Message, Outcome, Poller, QueueState, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, ledger, payment_queue, payments};
 use crate::suite::lease::{Charge, Gate, apply, poller};
+use queueable::internals::backend::SessionSetup;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{TimeDelta, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
-use queueable::statement::ProbeOn;
+use queueable::internals::statement::ProbeOn;
 use queueable::{
     ClaimStyle, Failure, HandlerResult, Lease, LeaseHandler, Message, Outcome, Poller, Queueable, Status, Tally,
 };

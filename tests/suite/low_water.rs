@@ -8,8 +8,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
+use queueable::internals::statement::Scope;
 use queueable::internals::{LowWater, LowWaterFloor, RowKey};
-use queueable::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, NAME};

@@ -5,14 +5,14 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::backend::{Schema, Sql, Statement};
-use queueable::internals::{ErrorText, Fence};
-use queueable::statement::{
+use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
     CountByStatus, DueKeys, FinishBlock, KeyTexts, Keys, Load, Next, Present, ProbeDue, ProbeOn, ReadDetails, Recall,
     RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside, Settle, SettleMany, StateCondition,
     Take, Taken, UndecodableRow, UnknownStages,
 };
+use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};

@@ -9,7 +9,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
-use queueable::statement::QueueOn;
+use queueable::QueueOn;
 use queueable::{Failure, HandlerFor, HandlerResult, Instant, Lease, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{AUTO_KEY, Conn, Database, TEXT, TRIGGERS};

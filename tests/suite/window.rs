@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, DurationRound, TimeDelta, Timelike, Utc};
 use diesel::prelude::*;
-use queueable::statement::QueueOn;
+use queueable::QueueOn;
 use queueable::{Error, Explanation, Lease, Message, Outcome, Poller, Queueable, Status, Tally, Window};
 
 use crate::db::Conn;

@@ -47,15 +47,7 @@ where
             unwritten::<Q, C>(written).unwrap_or(CrashCheck::Suspect)
         }
         CrashAction::SetAside(text, suspect) => {
-            let change = Change {
-                status: Some(Status::Failed),
-                next: Some(Next::Never),
-                // The crashed attempts are in the text: nothing of them was recorded.
-                try_count: Some(i32::try_from(tries_before(fence)).unwrap_or(i32::MAX)),
-                attempted: true,
-                error: ErrorText::Set(text),
-                ..Change::default()
-            };
+            let change = failed_by_crashes(fence, text);
             let written = write::<Q, C>(connection, key, fence, &change);
             if written.is_ok() {
                 tell_failed::<Q>(key, &change);
@@ -80,6 +72,19 @@ where
         recorder.begin(plan.key_prefix, [(key, fence)]);
     }
     checked
+}
+
+/// The state of a row whose handler has ended the process too often.
+fn failed_by_crashes(fence: Fence, text: String) -> Change {
+    Change {
+        status: Some(Status::Failed),
+        next: Some(Next::Never),
+        // The crashed attempts are in the text: nothing of them was recorded.
+        try_count: Some(i32::try_from(tries_before(fence)).unwrap_or(i32::MAX)),
+        attempted: true,
+        error: ErrorText::Set(text),
+        ..Change::default()
+    }
 }
 
 /// What a claim comes to whose row could not be written. `None`: it could.

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt::{Attempted, End, attempt};
 use super::attempt_error::AttemptError;
@@ -229,8 +229,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             Turn::Trouble
         })?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
-            self.prefetched_keys.forget();
-            self.prefetched_rows.forget();
+            self.forget_prefetched();
         }
         Ok(picked)
     }
@@ -244,45 +243,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         claimed: &dyn Fn() -> bool,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Option<Turn> {
-        let plan = self.plan(slot, holder.stays(), rows);
-        let Attempted { end, session_is_sound } = match holder.session_as_it_is() {
-            Ok(session) => {
-                let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
-                // Of a session in doubt the lock ends with it.
-                Attempted { end, session_is_sound: session_is_sound && Q::end_exclusion(session).is_ok() }
-            }
+        let Attempted { end, session_is_sound } = match self.attempt_on_session(holder, slot, claimed, rows) {
+            Ok(attempted) => attempted,
             Err(error) => {
                 log.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Some(Turn::Trouble);
             }
         };
-        if !session_is_sound {
-            holder.close();
-        }
-        if plan.prefetched_rows.is_some() {
-            self.prefetched_rows.ends();
-        }
         Some(match end {
-            End::Idle => {
-                self.prefetched_rows.forget();
-                if let (Some(keys), true) = (&rows.only, session_is_sound) {
-                    // They are held, or not due any more.
-                    self.due_rows.refused_rows.end(keys);
-                    return None;
-                }
-                if session_is_sound && self.due_rows.refused_rows.release_found() {
-                    return None;
-                }
-                Turn::Idle
-            }
-            End::NotClaimed(error) => {
-                if let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, &error) {
-                    claimed();
-                    return Some(turn);
-                }
-                log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
-                Turn::Trouble
-            }
+            End::Idle => return self.idle_turn(rows, session_is_sound),
+            End::NotClaimed(error) => self.unclaimed_turn(holder, log, claimed, &error),
             End::Settled(key, settled) => {
                 rows.claim_floor.keep();
                 self.due_rows.is_written(&key);
@@ -296,19 +266,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             }
             End::InOtherHands(key) => {
                 // Its handler has ended its transaction. It is passed over until that handler has returned.
-                self.prefetched_keys.forget();
-                self.prefetched_rows.forget();
+                self.forget_prefetched();
                 self.due_rows.row_backoff.skip_for_a_while(&key);
                 Turn::Interrupted
             }
             End::Returned(row, times) => {
-                self.prefetched_keys.forget();
-                self.prefetched_rows.forget();
+                self.forget_prefetched();
                 leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times)
             }
             End::Suspect => {
-                self.prefetched_keys.forget();
-                self.prefetched_rows.forget();
+                self.forget_prefetched();
                 Turn::Suspect
             }
             End::GivenUp => Turn::GivenUp,
@@ -317,6 +284,65 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 self.conclude(holder, log, *row, remainder)
             }
         })
+    }
+
+    /// Attempts one of these rows on the worker's session, and closes the session if it is in doubt afterwards. An error: there
+    /// is no session.
+    fn attempt_on_session(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        claimed: &dyn Fn() -> bool,
+        rows: &PickedRows<'_, Q::Key>,
+    ) -> Result<Attempted<Q::Key>, Error> {
+        let plan = self.plan(slot, holder.stays(), rows);
+        let session = holder.session_as_it_is()?;
+        let Attempted { end, session_is_sound } = attempt::<Q, C>(session, &plan, claimed);
+        // Of a session in doubt the lock ends with it.
+        let session_is_sound = session_is_sound && Q::end_exclusion(session).is_ok();
+        if !session_is_sound {
+            holder.close();
+        }
+        if plan.prefetched_rows.is_some() {
+            self.prefetched_rows.ends();
+        }
+        Ok(Attempted { end, session_is_sound })
+    }
+
+    /// The turn of an attempt that found no row. `None`: the next pick may find others.
+    fn idle_turn(&self, rows: &PickedRows<'_, Q::Key>, session_is_sound: bool) -> Option<Turn> {
+        self.prefetched_rows.forget();
+        if let (Some(keys), true) = (&rows.only, session_is_sound) {
+            // They are held, or not due any more.
+            self.due_rows.refused_rows.end(keys);
+            return None;
+        }
+        if session_is_sound && self.due_rows.refused_rows.release_found() {
+            return None;
+        }
+        Some(Turn::Idle)
+    }
+
+    /// The turn of an attempt whose claim met an error. A row that cannot be read is set aside.
+    fn unclaimed_turn(
+        &self,
+        holder: &mut SessionHolder<C>,
+        log: &RateLimitedLog,
+        claimed: &dyn Fn() -> bool,
+        error: &DieselError,
+    ) -> Turn {
+        if let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, error) {
+            claimed();
+            return turn;
+        }
+        log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+        Turn::Trouble
+    }
+
+    /// Forgets what was prefetched: what is to run next may not be among it.
+    fn forget_prefetched(&self) {
+        self.prefetched_keys.forget();
+        self.prefetched_rows.forget();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{SubsecRound, TimeDelta};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
 use crate::entity::jittered;
 use crate::row::{Instant as Due, RowKey};
@@ -53,36 +53,10 @@ type KeyText = Arc<str>;
 pub(super) struct RefusedState<K> {
     rows: HashMap<KeyText, RefusedRow<K>>,
     by_due_time: BTreeSet<(Due, KeyText)>,
-    /// When they are tried again.
-    retries: BTreeSet<(Instant, KeyText)>,
-    /// The row that is being tried again, and since when.
-    retried: Option<(KeyText, Instant)>,
-    next_retry: Instant,
-    /// Rows that were due at the last survey, and are not refused as far as is known.
-    found: VecDeque<RowKey<K>>,
-    /// Those of them that workers try, and since when.
-    tried: HashMap<KeyText, Instant>,
-    /// When the next of them may be tried, unless there is nothing else to do, which was so until about this time.
-    next_found: Instant,
-    free_until: Instant,
-    /// Where claims begin. `None`: with the row that is due longest.
-    floor: Option<Due>,
-    /// How far the next leap goes.
-    leap: TimeDelta,
-    /// The database's time at the last survey, and when that was.
-    present: Option<(Due, Instant)>,
-    /// Whether nothing is claimed but what surveys have found.
-    only_found: bool,
-    /// The refused rows that are not below the floor.
-    excepted: Vec<RowKey<K>>,
-    /// Whether the floor has moved since the last claim.
-    has_moved: bool,
-    is_surveying: bool,
-    next_survey: Instant,
-    /// Whether the last survey has read all that was due.
-    is_complete: bool,
-    /// Whether all of it is refused.
-    is_all_refused: bool,
+    retries: Retries,
+    found: FoundRows<K>,
+    start: ClaimStart<K>,
+    survey: Survey,
 }
 
 struct RefusedRow<K> {
@@ -90,6 +64,53 @@ struct RefusedRow<K> {
     due: Option<Due>,
     times: u32,
     until: Instant,
+}
+
+/// When refused rows are tried again, one at a time.
+struct Retries {
+    by_time: BTreeSet<(Instant, KeyText)>,
+    /// The row that is being tried again, and since when.
+    running: Option<(KeyText, Instant)>,
+    /// When the next one may be.
+    next: Instant,
+}
+
+/// Rows that were due at the last survey, and are not refused as far as is known.
+struct FoundRows<K> {
+    /// Those that nobody has tried yet.
+    waiting: VecDeque<RowKey<K>>,
+    /// Those that workers try, and since when.
+    tried: HashMap<KeyText, Instant>,
+    /// When the next of them may be tried, unless there is nothing else to do.
+    next: Instant,
+    /// Until about when there was nothing else to do.
+    free_until: Instant,
+}
+
+/// Where claims begin.
+struct ClaimStart<K> {
+    /// At this due time. `None`: with the row that is due longest.
+    floor: Option<Due>,
+    /// How far the next leap goes.
+    leap: TimeDelta,
+    /// Whether nothing is claimed but what surveys have found.
+    only_found: bool,
+    /// The refused rows that are not below the floor.
+    excepted: Vec<RowKey<K>>,
+    /// Whether the floor has moved since the last claim.
+    has_moved: bool,
+}
+
+/// What the last survey said, and when the next one is made.
+struct Survey {
+    is_running: bool,
+    next: Instant,
+    /// The database's time at the last survey, and when that was.
+    present: Option<(Due, Instant)>,
+    /// Whether it has read all that was due.
+    is_complete: bool,
+    /// Whether all of it is refused.
+    is_all_refused: bool,
 }
 
 /// What is known of a row after a refusal.
@@ -141,23 +162,10 @@ impl<K: Clone> RefusedState<K> {
         RefusedState {
             rows: HashMap::new(),
             by_due_time: BTreeSet::new(),
-            retries: BTreeSet::new(),
-            retried: None,
-            next_retry: now,
-            found: VecDeque::new(),
-            tried: HashMap::new(),
-            next_found: now,
-            free_until: now,
-            floor: None,
-            leap: LEAP,
-            present: None,
-            only_found: false,
-            excepted: Vec::new(),
-            has_moved: false,
-            is_surveying: false,
-            next_survey: now,
-            is_complete: false,
-            is_all_refused: false,
+            retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
+            found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), next: now, free_until: now },
+            start: ClaimStart { floor: None, leap: LEAP, only_found: false, excepted: Vec::new(), has_moved: false },
+            survey: Survey { is_running: false, next: now, present: None, is_complete: false, is_all_refused: false },
         }
     }
 
@@ -170,14 +178,8 @@ impl<K: Clone> RefusedState<K> {
         now: Instant,
     ) -> Refusal {
         let text = key.text().clone();
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == text) {
-            self.next_retry = now + now.saturating_duration_since(since) * SHARE;
-        }
-        if let Some(since) = self.tried.remove(&text)
-            && now >= self.free_until
-        {
-            self.next_found = now + now.saturating_duration_since(since) * SHARE;
-        }
+        self.retries.end(&text, now);
+        self.found.is_refused(&text, now);
         let before = self.rows.remove(&text);
         let is_first = before.is_none();
         if is_first && self.rows.len() >= REMEMBERED {
@@ -188,48 +190,41 @@ impl<K: Clone> RefusedState<K> {
             self.forget_times(&text, &before);
         }
         let until = now + pause_after(times);
-        self.retries.insert((until, text.clone()));
+        self.retries.by_time.insert((until, text.clone()));
         if let Some(due) = due {
             self.by_due_time.insert((due, text.clone()));
         }
         self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
-        if is_first && !self.is_below_floor(due) {
-            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.floor, turns) {
+        if is_first && !self.start.is_above(due) {
+            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.start.floor, turns) {
                 self.leap_from(due, now);
                 return Refusal { is_first, is_left_alone: true };
             }
-            self.excepted.push(key.clone());
-            if self.excepted.len() > EXCEPTED {
+            self.start.excepted.push(key.clone());
+            if self.start.excepted.len() > EXCEPTED {
                 self.raise_floor(turns, now);
             }
         }
         Refusal { is_first, is_left_alone: true }
     }
 
-    fn is_below_floor(&self, due: Option<Due>) -> bool {
-        self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
-    }
-
     /// Puts the floor some way behind a refused row, but not into the future.
     fn leap_from(&mut self, due: Due, now: Instant) {
-        let present = self.present.and_then(|(present, at)| {
-            let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
-            present.checked_add_signed(since - LATE)
-        });
-        let ahead = due.checked_add_signed(self.leap);
+        let present = self.survey.present_at(now);
+        let ahead = due.checked_add_signed(self.start.leap);
         let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
         // SQLite keeps milliseconds. A floor between two of them would be another one there than here.
         let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
         self.put_floor(floor.max(Some(due)));
-        self.leap = (self.leap * 2).min(LONGEST_LEAP);
+        self.start.leap = (self.start.leap * 2).min(LONGEST_LEAP);
     }
 
     /// Puts the floor at the refused row that was due last. What may be left below it, the next survey finds.
     fn raise_floor(&mut self, turns: Turns, now: Instant) {
         let last = self.by_due_time.last().map(|(due, _)| *due);
         self.put_floor(last.filter(|_| turns == Turns::ByDueTime));
-        if self.only_found {
-            self.next_survey = now;
+        if self.start.only_found {
+            self.survey.next = now;
         }
     }
 
@@ -247,29 +242,27 @@ impl<K: Clone> RefusedState<K> {
             let timeless = self.rows.values().filter(|row| row.due.is_none());
             excepted.extend(timeless.take(EXCEPTED + 1).map(|row| row.key.clone()));
         }
-        self.only_found = excepted.len() > EXCEPTED;
-        self.has_moved = true;
-        (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
+        self.start.put(floor, excepted);
     }
 
     pub(super) fn end(&mut self, text: &KeyText) {
-        self.tried.remove(text);
+        self.found.tried.remove(text);
         let Some(row) = self.rows.remove(text) else {
-            self.leap = (self.leap / 2).max(LEAP);
+            self.start.leap = (self.start.leap / 2).max(LEAP);
             return;
         };
         self.forget_times(text, &row);
-        self.excepted.retain(|key| key.text() != text);
-        if let Some((_, since)) = self.retried.take_if(|(retried, _)| *retried == *text) {
-            self.next_retry = Instant::now() + since.elapsed() * SHARE;
-        }
+        self.start.excepted.retain(|key| key.text() != text);
+        self.retries.end(text, Instant::now());
         if self.rows.is_empty() {
-            *self = RefusedState { is_surveying: self.is_surveying, ..RefusedState::new(Instant::now()) };
+            let is_running = self.survey.is_running;
+            *self = RefusedState::new(Instant::now());
+            self.survey.is_running = is_running;
         }
     }
 
     fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
-        self.retries.remove(&(row.until, text.clone()));
+        self.retries.by_time.remove(&(row.until, text.clone()));
         if let Some(due) = row.due {
             self.by_due_time.remove(&(due, text.clone()));
         }
@@ -284,110 +277,89 @@ impl<K: Clone> RefusedState<K> {
         if let Some(key) = self.retry(now) {
             return Step::Claim(Lookout::Only(vec![key]));
         }
-        let mut found = Vec::new();
-        while now >= self.next_found
-            && found.len() < limit as usize
-            && let Some(key) = self.found.pop_front()
-        {
-            if !self.rows.contains_key(key.text()) {
-                self.tried.insert(key.text().clone(), now);
-                found.push(key);
-            }
-        }
+        let found = self.found.take(limit as usize, now, |key| self.rows.contains_key(key));
         if !found.is_empty() {
             return Step::Claim(Lookout::Only(padded(found)));
         }
         if let Some(number) = self.begin_survey(false, now) {
             return Step::Survey(number);
         }
-        Step::Claim(match self.only_found {
-            true => Lookout::Nothing,
-            false => Lookout::From {
-                floor: self.floor,
-                except: padded(self.excepted.clone()),
-                is_new: std::mem::take(&mut self.has_moved),
-            },
-        })
+        Step::Claim(self.start.lookout())
     }
 
     /// Nothing else is to be done: the rows that a survey has found need not wait. Says whether there are any.
     pub(super) fn release_found(&mut self, now: Instant) -> bool {
-        let is_waiting = now < self.next_found && !self.found.is_empty();
-        (self.next_found, self.free_until) = (self.next_found.min(now), now + FREE);
+        let is_waiting = now < self.found.next && !self.found.waiting.is_empty();
+        (self.found.next, self.found.free_until) = (self.found.next.min(now), now + FREE);
         is_waiting
     }
 
     /// The row whose pause is over, if one may be tried again now.
     fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
-        // Whoever has it may have been interrupted, and says nothing.
-        self.retried.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
-        if self.retried.is_some() || now < self.next_retry || self.retries.first()?.0 > now {
-            return None;
-        }
-        let (_, text) = self.retries.pop_first()?;
+        let text = self.retries.take(now)?;
         let row = self.rows.get_mut(&text)?;
         row.until = now + FIRST;
-        self.retries.insert((row.until, text.clone()));
-        self.retried = Some((text, now));
+        self.retries.by_time.insert((row.until, text.clone()));
+        self.retries.running = Some((text, now));
         Some(row.key.clone())
     }
 
     /// How many keys a survey is to read, if its time has come or it is asked for, and nobody else is at it.
     pub(super) fn begin_survey(&mut self, at_once: bool, now: Instant) -> Option<u32> {
-        if self.is_surveying || (!at_once && now < self.next_survey) {
+        if self.survey.is_running || (!at_once && now < self.survey.next) {
             return None;
         }
-        self.is_surveying = true;
+        self.survey.is_running = true;
         // Each number is a statement.
         u32::try_from((self.rows.len() + SURVEYED).next_power_of_two()).ok()
     }
 
     /// Takes the keys that a survey has read.
     pub(super) fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant, turns: Turns) {
-        self.is_complete = keys.len() < number as usize;
-        self.present = Some((present, begun));
-        self.tried.clear();
+        self.survey.is_complete = keys.len() < number as usize;
+        self.survey.present = Some((present, begun));
+        self.found.tried.clear();
         let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
         let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let refused_rows = is_refused.len() - sound_rows;
-        self.is_all_refused = self.is_complete && sound_rows == 0;
+        self.survey.is_all_refused = self.survey.is_complete && sound_rows == 0;
         let now = Instant::now();
-        self.next_survey = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
+        self.survey.next = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
         let keys = keys.into_iter().zip(is_refused);
         if turns != Turns::ByDueTime {
             self.put_floor(None);
-            self.found = keys.filter_map(sound).collect();
+            self.found.waiting = keys.filter_map(sound).collect();
             return;
         }
-        if self.is_complete && sound_rows <= FEW {
+        if self.survey.is_complete && sound_rows <= FEW {
             // Whatever is due below it is known.
             self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
-            self.found = keys.filter_map(sound).collect();
+            self.found.waiting = keys.filter_map(sound).collect();
             return;
         }
         self.put_floor(last);
         // A refused row that was not read is due later than all of these.
         let is_beyond = refused_rows < self.rows.len();
-        let taken = if self.only_found || is_beyond { usize::MAX } else { behind_them };
-        self.found = keys.take(taken).filter_map(sound).collect();
-        if self.only_found && !self.is_complete {
+        let taken = if self.start.only_found || is_beyond { usize::MAX } else { behind_them };
+        self.found.waiting = keys.take(taken).filter_map(sound).collect();
+        if self.start.only_found && !self.survey.is_complete {
             // The rest is read as soon as these are worked.
-            self.next_survey = now + now.saturating_duration_since(begun) * SHARE;
+            self.survey.next = now + now.saturating_duration_since(begun) * SHARE;
         }
     }
 
     /// How long it is until more is known: by a survey, or by trying a refused row again.
     pub(super) fn until_known(&self, now: Instant) -> Duration {
-        let retry = self.retries.first().map(|(until, _)| (*until).max(self.next_retry));
-        let next = retry.map_or(self.next_survey, |retry| retry.min(self.next_survey));
+        let retry = self.retries.by_time.first().map(|(until, _)| (*until).max(self.retries.next));
+        let next = retry.map_or(self.survey.next, |retry| retry.min(self.survey.next));
         next.saturating_duration_since(now)
     }
 
     pub(super) fn end_survey(&mut self) {
-        self.is_surveying = false;
+        self.survey.is_running = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -401,23 +373,104 @@ impl<K: Clone> RefusedState<K> {
 
     /// Whether a survey has found rows that nobody has tried yet.
     pub(super) fn has_found(&self) -> bool {
-        !self.found.is_empty()
+        !self.found.waiting.is_empty()
     }
 
     /// Whether all that was due at the last survey is refused.
     pub(super) fn is_all_refused(&self) -> bool {
-        self.is_all_refused
+        self.survey.is_all_refused
     }
 
     /// Where claims begin, unless they only take what surveys have found.
     pub(super) fn claims_from(&self) -> Option<Option<Due>> {
-        (!self.only_found).then_some(self.floor)
+        (!self.start.only_found).then_some(self.start.floor)
     }
 
     /// How long this row is left alone yet.
     pub(super) fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
         let until = self.rows.get(text)?.until;
         (until > now).then(|| until.saturating_duration_since(now))
+    }
+}
+
+impl Retries {
+    /// The row was written, or refused once more. If it was being tried again, the next one waits, the longer the longer that
+    /// took.
+    fn end(&mut self, text: &KeyText, now: Instant) {
+        if let Some((_, since)) = self.running.take_if(|(retried, _)| retried == text) {
+            self.next = now + now.saturating_duration_since(since) * SHARE;
+        }
+    }
+
+    /// Takes the row whose pause is over, if one may be tried again now.
+    fn take(&mut self, now: Instant) -> Option<KeyText> {
+        // Whoever has it may have been interrupted, and says nothing.
+        self.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
+        if self.running.is_some() || now < self.next || self.by_time.first()?.0 > now {
+            return None;
+        }
+        self.by_time.pop_first().map(|(_, text)| text)
+    }
+}
+
+impl<K> FoundRows<K> {
+    /// The row is refused. If it was one of these, the next one waits, the longer the longer that took.
+    fn is_refused(&mut self, text: &KeyText, now: Instant) {
+        if let Some(since) = self.tried.remove(text)
+            && now >= self.free_until
+        {
+            self.next = now + now.saturating_duration_since(since) * SHARE;
+        }
+    }
+
+    /// Takes the next of them, if they may be tried now, but none that are refused by now.
+    fn take(&mut self, limit: usize, now: Instant, is_refused: impl Fn(&KeyText) -> bool) -> Vec<RowKey<K>> {
+        let mut taken = Vec::new();
+        while now >= self.next
+            && taken.len() < limit
+            && let Some(key) = self.waiting.pop_front()
+        {
+            if !is_refused(key.text()) {
+                self.tried.insert(key.text().clone(), now);
+                taken.push(key);
+            }
+        }
+        taken
+    }
+}
+
+impl<K: Clone> ClaimStart<K> {
+    /// Whether claims begin behind a row that was due then.
+    fn is_above(&self, due: Option<Due>) -> bool {
+        self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
+    }
+
+    /// Has claims begin at a floor behind which these rows are refused, unless they are too many.
+    fn put(&mut self, floor: Option<Due>, excepted: Vec<RowKey<K>>) {
+        self.only_found = excepted.len() > EXCEPTED;
+        self.has_moved = true;
+        (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
+    }
+
+    /// Which rows a claim is for that begins here.
+    fn lookout(&mut self) -> Lookout<K> {
+        match self.only_found {
+            true => Lookout::Nothing,
+            false => Lookout::From {
+                floor: self.floor,
+                except: padded(self.excepted.clone()),
+                is_new: std::mem::take(&mut self.has_moved),
+            },
+        }
+    }
+}
+
+impl Survey {
+    /// The database's time, and a little earlier, by that of the last survey.
+    fn present_at(&self, now: Instant) -> Option<DateTime<Utc>> {
+        let (present, at) = self.present?;
+        let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
+        present.checked_add_signed(since - LATE)
     }
 }
 

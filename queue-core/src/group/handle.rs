@@ -2,8 +2,9 @@
 //! under one savepoint.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
-use super::end::{GroupEnd, GroupRow, UndoReason};
+use super::end::{GroupEnd, GroupRow, Reservation, UndoReason};
 use super::reserve::reserve;
 use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use super::work::{Handled, OpenGroup, conflict, undone};
@@ -26,6 +27,24 @@ impl<Q> Drop for Entities<Q> {
     fn drop(&mut self) {
         self.0.by_ref().for_each(drop_safely);
     }
+}
+
+/// What a handler made of the offer to handle a group at once.
+struct Offered<K> {
+    answer: thread::Result<Option<Vec<HandlerResult>>>,
+    has_used_connection: bool,
+    /// Whether the rows could be reserved, if that was tried.
+    reserved: Option<Result<Reservation, GroupEnd<K>>>,
+}
+
+/// What a handler's answer for a whole group comes to.
+enum GroupAnswer {
+    /// It wants the messages one by one, and has written nothing.
+    Untouched,
+    /// It has handled all messages, with these outcomes.
+    Handled(Vec<Outcome>),
+    /// It has not handled them all, and may have written something.
+    NotHandled,
 }
 
 /// Why a group is undone whose handlers may have found what one of them has set.
@@ -142,6 +161,27 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             return Ok(false);
         }
         self.begun = rows.len();
+        let offered = self.offer(entities, rows);
+        match self.classify(offered, rows)? {
+            GroupAnswer::Untouched => {
+                self.begun = 0;
+                return Ok(false);
+            }
+            GroupAnswer::Handled(outcomes) => {
+                if self.release_at_once(rows, outcomes)? {
+                    return Ok(true);
+                }
+            }
+            GroupAnswer::NotHandled => {}
+        }
+        self.undo_offer(rows)?;
+        Ok(false)
+    }
+
+    /// Calls the handler with all messages. Where rows are settled one after the other, they are reserved as soon as it asks
+    /// for the connection, and only then: one that wants its messages one by one asks for none, and a reservation writes
+    /// every row.
+    fn offer(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Offered<Q::Key> {
         let messages = rows
             .iter()
             .map(|GroupRow { state, details, tries, idempotency_key, .. }| GroupedMessage {
@@ -152,14 +192,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             })
             .collect();
         let (handler, timeout) = (self.plan.handler, self.plan.timeout);
-        let (mut is_used, mut reserved) = (false, None);
-        let settles_in_turn = self.settles_in_turn;
-        let mut before = |connection: &mut C| {
-            is_used = true;
-            reserved = settles_in_turn.then(|| reserve::<Q, C>(connection, rows, timeout));
+        let (mut has_used_connection, mut reserved) = (false, None);
+        let reserves = self.settles_in_turn;
+        let mut before_connection = |connection: &mut C| {
+            has_used_connection = true;
+            reserved = reserves.then(|| reserve::<Q, C>(connection, rows, timeout));
         };
-        let mut group = Group { connection: self.session.lend(), before: Some(&mut before), messages };
+        let mut group = Group { connection: self.session.lend(), before: Some(&mut before_connection), messages };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
+        Offered { answer, has_used_connection, reserved }
+    }
+
+    /// What the answer comes to. An error is the end of the group: its rows could not be reserved, its transaction was taken
+    /// away or ended, or a message met a conflict.
+    fn classify(
+        &mut self,
+        offered: Offered<Q::Key>,
+        rows: &[GroupRow<Q::Key>],
+    ) -> Result<GroupAnswer, GroupEnd<Q::Key>> {
+        let Offered { answer, has_used_connection, reserved } = offered;
         match reserved {
             Some(Ok(reservation)) => self.reservation = Some(reservation),
             // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
@@ -185,47 +236,60 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             self.remark = Some(what.to_owned());
             return Err(GroupEnd::Undone(UndoReason::Alone(what.to_owned())));
         }
-        let outcomes = match answer {
-            Ok(None) if !is_used => {
-                self.begun = 0;
-                return Ok(false);
-            }
-            Ok(None) => None,
-            Ok(Some(results)) if results.len() == rows.len() => match self.outcomes(rows, results) {
-                Err(cause) => return Err(self.undo_all(rows, UndoReason::Conflict(cause))),
-                Ok(outcomes) => outcomes,
-            },
-            Ok(Some(results)) => {
-                let (found, expected) = (results.len(), rows.len());
-                self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
-                results.into_iter().for_each(drop_safely);
-                None
-            }
+        match answer {
+            Ok(None) if !has_used_connection => Ok(GroupAnswer::Untouched),
+            Ok(None) => Ok(GroupAnswer::NotHandled),
+            Ok(Some(results)) => self.classify_results(results, rows),
             Err(panic) => {
                 self.session_is_sound = false;
                 self.remark = Some(format!("in handle_group: {}", Panicked::new(panic)));
-                None
-            }
-        };
-        if let Some(outcomes) = outcomes {
-            match self.execute(RELEASE) {
-                Ok(()) => {
-                    rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
-                    return Ok(true);
-                }
-                Err(error) if is_interruption::<C>(&error) => {
-                    return Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())));
-                }
-                Err(_) => {}
+                Ok(GroupAnswer::NotHandled)
             }
         }
-        // After `None` too: what it has written nevertheless would pass for the first message's.
+    }
+
+    /// What the results come to: there must be one for each message, and all must be outcomes.
+    fn classify_results(
+        &mut self,
+        results: Vec<HandlerResult>,
+        rows: &[GroupRow<Q::Key>],
+    ) -> Result<GroupAnswer, GroupEnd<Q::Key>> {
+        let (found, expected) = (results.len(), rows.len());
+        if found != expected {
+            self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
+            results.into_iter().for_each(drop_safely);
+            return Ok(GroupAnswer::NotHandled);
+        }
+        match self.outcomes(rows, results) {
+            Ok(Some(outcomes)) => Ok(GroupAnswer::Handled(outcomes)),
+            Ok(None) => Ok(GroupAnswer::NotHandled),
+            Err(cause) => Err(self.undo_all(rows, UndoReason::Conflict(cause))),
+        }
+    }
+
+    /// Releases the savepoint under which the handler has handled all messages. Returns whether that could be done.
+    fn release_at_once(&mut self, rows: &[GroupRow<Q::Key>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<Q::Key>> {
+        match self.execute(RELEASE) {
+            Ok(()) => {
+                rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
+                Ok(true)
+            }
+            Err(error) if is_interruption::<C>(&error) => {
+                Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())))
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Undoes what a handler has written that has not handled all messages. After `None` too: what it has written
+    /// nevertheless would pass for the first message's.
+    fn undo_offer(&mut self, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
         match self.execute(ROLLBACK_TO) {
             Ok(()) => {
                 self.begun = 0;
                 // A reservation that was made since the savepoint is undone too.
-                self.reservation = self.reservation.take().filter(|_| !settles_in_turn);
-                Ok(false)
+                self.reservation = self.reservation.take().filter(|_| !self.settles_in_turn);
+                Ok(())
             }
             Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),
         }

@@ -12,8 +12,8 @@ use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
 use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{
-    AttemptBody, AttemptError, Conclusion, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out, in_transaction,
-    is_refusal, record, settle_claimed, tell_failed, try_writing,
+    AttemptBody, AttemptError, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out,
+    in_transaction, is_refusal, record, settle_claimed, tell_failed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::entity::{Retry, RetryPolicy, jittered};
@@ -48,6 +48,14 @@ enum Written {
     Refused(String),
     /// It took too long, and others have recorded that.
     GivenUp,
+}
+
+/// Whether a transaction for the answer has the row.
+enum Hold {
+    /// The row is locked, and as it was claimed.
+    Held { is_under_savepoint: bool },
+    /// It is not, and the transaction is over.
+    Hindered(Written),
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
@@ -266,17 +274,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let session = holder.session()?;
         // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
         session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
-        let is_under_savepoint = match self.hold_at_once(session, held)? {
-            Some(true) => true,
-            Some(false) => return Ok(Written::Overtaken),
-            None => {
-                session.begin()?;
-                if let Some(written) = self.hindrance(session, held)? {
-                    C::TransactionManager::rollback_transaction(&mut **session)?;
-                    return Ok(written);
-                }
-                false
-            }
+        let is_under_savepoint = match self.hold(session, held)? {
+            Hold::Held { is_under_savepoint } => is_under_savepoint,
+            Hold::Hindered(written) => return Ok(written),
         };
         fail_point("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.timeout());
@@ -286,23 +286,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(written);
         }
-        let plan = Plan {
-            handler: answer,
-            rules: &self.rules,
-            timeout: self.timeout(),
-            slot,
-            key_prefix: &self.key_prefix,
-            scope: Scope::ALL,
-            claim_floor: None,
-            prefetched_keys: None,
-            prefetched_rows: None,
-            kept_rows: None,
-            rows_in_hand: None,
-        };
-        let LeasedRow { key, fence, before, tries, details, .. } = &**held;
-        let (fence, before, tries) = (*fence, *before, *tries);
-        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
-        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(message), None);
+        let (result, session_is_sound) = self.settle_held(session, slot, held, is_under_savepoint, message, answer);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             holder.close();
@@ -318,20 +302,69 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::Failed(settled, *change))
             }
             Err(Remainder::Leave) => Ok(Written::Revoked),
-            Err(Remainder::FindOut(in_doubt)) => {
-                let session = holder.session()?;
-                Ok(match find_out::<Q, C>(session, &held.key, held.fence, &in_doubt)? {
-                    Conclusion::Settled(settled) => {
-                        in_doubt.change.iter().for_each(|change| tell_failed::<Q>(&held.key, change));
-                        Written::Settled(settled)
-                    }
-                    Conclusion::Overtaken => Written::Overtaken,
-                    Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => {
-                        Written::NotYet(in_doubt.cause)
-                    }
-                })
-            }
+            Err(Remainder::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, *in_doubt)?),
         }
+    }
+
+    /// Begins a transaction and locks the row, if it is still ours.
+    fn hold(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Hold> {
+        match self.hold_at_once(session, held)? {
+            Some(true) => return Ok(Hold::Held { is_under_savepoint: true }),
+            Some(false) => return Ok(Hold::Hindered(Written::Overtaken)),
+            None => {}
+        }
+        session.begin()?;
+        if let Some(written) = self.hindrance(session, held)? {
+            C::TransactionManager::rollback_transaction(&mut **session)?;
+            return Ok(Hold::Hindered(written));
+        }
+        Ok(Hold::Held { is_under_savepoint: false })
+    }
+
+    /// Applies the answer to the locked row, settles it and commits. Returns also whether the session is sound.
+    fn settle_held(
+        &self,
+        session: &mut Session<C>,
+        slot: &Slot,
+        held: &LeasedRow<Q::Key>,
+        is_under_savepoint: bool,
+        message: &(Q, QueueState),
+        answer: &dyn AttemptBody<Q, C>,
+    ) -> (Result<Settlement, Remainder>, bool) {
+        let plan = Plan {
+            handler: answer,
+            rules: &self.rules,
+            timeout: self.timeout(),
+            slot,
+            key_prefix: &self.key_prefix,
+            scope: Scope::ALL,
+            claim_floor: None,
+            prefetched_keys: None,
+            prefetched_rows: None,
+            kept_rows: None,
+            rows_in_hand: None,
+        };
+        let LeasedRow { key, fence, before, tries, details, .. } = held;
+        let (fence, before, tries) = (*fence, *before, *tries);
+        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
+        settle_claimed(session, &plan, row, Ok(message), None)
+    }
+
+    /// What was written by a transaction whose answer to COMMIT was lost.
+    fn written_in_doubt(
+        &self,
+        session: &mut Session<C>,
+        held: &LeasedRow<Q::Key>,
+        in_doubt: InDoubt,
+    ) -> QueryResult<Written> {
+        Ok(match find_out::<Q, C>(session, &held.key, held.fence, &in_doubt)? {
+            Conclusion::Settled(settled) => {
+                in_doubt.change.iter().for_each(|change| tell_failed::<Q>(&held.key, change));
+                Written::Settled(settled)
+            }
+            Conclusion::Overtaken => Written::Overtaken,
+            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => Written::NotYet(in_doubt.cause),
+        })
     }
 
     /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:

@@ -329,73 +329,114 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
+        let (shared, columns) = self.prepare(purpose)?;
+        let wake_signal = WakeSignal::new();
+        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns);
+        start_watchers(&shared, &wake_signal, purpose, &mut handle)?;
+        start_workers(&shared, &wake_signal, &mut handle)?;
+        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.entity()).collect();
+        let (workers, database) = (shared.settings.workers, &*shared.database);
+        tracing::info!(?entities, workers, database, "the poller has started");
+        Ok(handle)
+    }
+
+    /// Checks the settings, the entities, the live tables and the server, and opens the records of crashes. No thread runs yet.
+    fn prepare(self, purpose: Purpose) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
         let Poller { connections, settings, served, shares } = self;
-        if served.is_empty() {
-            let (setting, found) = ("the number of entities served", "0".to_owned());
-            return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
-        }
-        settings.check()?;
-        let mut runners = served.into_iter().map(|serve| serve(&settings)).collect::<Result<Vec<_>, _>>()?;
-        if settings.low_water_at_once {
-            runners.iter_mut().for_each(|runner| runner.use_low_water_at_once());
-        }
-        if settings.prefetch_at_once {
-            runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
-        }
+        let runners = build_runners(served, &settings)?;
         check_entities(&runners)?;
         let shares = workers_of(&runners, settings.workers, &shares)?;
         check_pool(&settings, &runners, connections.max_size())?;
         let window_gates = window_gates(&runners, &settings)?;
-        let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
-        let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
-        let limits = SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true };
+        let limits = session_limits(&runners, &settings);
         let database = check_tables(&connections, &settings, limits, &runners)?;
         let columns = ColumnsInUse::enter(&database, &runners)?;
         if purpose == Purpose::UntilIdle {
             check_reentrance(&database, &runners)?;
         }
-        let queues = runners.iter().filter_map(|runner| runner.recorded_as()).map(str::to_owned).collect();
-        let log = RateLimitedLog::new(settings.redact.clone());
-        let directory = settings.crash_directory.as_deref();
         // Before the first claim: this process may be the one that starts in a crashed one's place.
-        let crashes = Crashes::open(settings.crash_accounting, directory, &database, queues, log)?;
-        let shared = Arc::new(PollerShared::new(
-            connections,
-            database.clone(),
-            settings,
-            limits,
-            runners,
-            shares,
-            window_gates,
-            crashes,
-        ));
-        let wake_signal = WakeSignal::new();
-        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns);
-        let scout =
-            Scout::new(shared.clone(), wake_signal.clone(), Listener::new(&shared)?, purpose == Purpose::UntilIdle);
-        // Each thread drops its end when it has its session, or has said that it could not have one: later the application may
-        // have taken every other connection. Without the scout and the heartbeat no worker is of any use.
-        let (has_tried, have_tried) = mpsc::channel::<()>();
-        let scouts = has_tried.clone();
-        handle.add_thread(spawn(&shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
-        if let Some(heartbeat) = Heartbeat::new(&shared) {
-            let heartbeats = has_tried.clone();
-            handle.add_thread(spawn(&shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
-        }
-        drop(has_tried);
-        while have_tried.recv().is_ok() {}
-        let (has_tried, have_tried) = mpsc::channel::<()>();
-        for number in 0..shared.settings.workers {
-            let worker = Worker::new(shared.clone(), wake_signal.clone());
-            let has_tried = Some(has_tried.clone());
-            handle.add_thread(spawn(&shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
-        }
-        drop(has_tried);
-        while have_tried.recv().is_ok() {}
-        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.entity()).collect();
-        tracing::info!(?entities, workers = shared.settings.workers, database, "the poller has started");
-        Ok(handle)
+        let crashes = open_crashes(&runners, &settings, &database)?;
+        let shared = PollerShared::new(connections, database, settings, limits, runners, shares, window_gates, crashes);
+        Ok((Arc::new(shared), columns))
     }
+}
+
+/// Builds a runner for each entity that is served.
+fn build_runners<C: QueueConnection>(
+    served: Vec<ServeLater<C>>,
+    settings: &PollerSettings,
+) -> Result<Vec<Box<dyn Runner<C>>>, Error> {
+    if served.is_empty() {
+        let (setting, found) = ("the number of entities served", "0".to_owned());
+        return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
+    }
+    settings.check()?;
+    let mut runners = served.into_iter().map(|serve| serve(settings)).collect::<Result<Vec<_>, _>>()?;
+    if settings.low_water_at_once {
+        runners.iter_mut().for_each(|runner| runner.use_low_water_at_once());
+    }
+    if settings.prefetch_at_once {
+        runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
+    }
+    Ok(runners)
+}
+
+/// The limits of the workers' sessions: those of the runner whose handlers may take longest.
+fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &PollerSettings) -> SessionLimits {
+    let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
+    let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
+    SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true }
+}
+
+/// Opens the records of crashes in the queues that are recorded.
+fn open_crashes<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    settings: &PollerSettings,
+    database: &str,
+) -> Result<Crashes, Error> {
+    let queues = runners.iter().filter_map(|runner| runner.recorded_as()).map(str::to_owned).collect();
+    let log = RateLimitedLog::new(settings.redact.clone());
+    Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
+}
+
+/// Starts the scout and the heartbeat, and waits until they have tried to open their sessions: without them no worker is of
+/// any use, and later the application may have taken every other connection.
+fn start_watchers<C: QueueConnection>(
+    shared: &Arc<PollerShared<C>>,
+    wake_signal: &Arc<WakeSignal>,
+    purpose: Purpose,
+    handle: &mut PollerHandle,
+) -> Result<(), Error> {
+    let until_idle = purpose == Purpose::UntilIdle;
+    let scout = Scout::new(shared.clone(), wake_signal.clone(), Listener::new(shared)?, until_idle);
+    // Each thread drops its end when it has its session, or has said that it could not have one.
+    let (has_tried, have_tried) = mpsc::channel::<()>();
+    let scouts = has_tried.clone();
+    handle.add_thread(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
+    if let Some(heartbeat) = Heartbeat::new(shared) {
+        let heartbeats = has_tried.clone();
+        handle.add_thread(spawn(shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
+    }
+    drop(has_tried);
+    while have_tried.recv().is_ok() {}
+    Ok(())
+}
+
+/// Starts the workers, and waits until each has tried to open its session.
+fn start_workers<C: QueueConnection>(
+    shared: &Arc<PollerShared<C>>,
+    wake_signal: &Arc<WakeSignal>,
+    handle: &mut PollerHandle,
+) -> Result<(), Error> {
+    let (has_tried, have_tried) = mpsc::channel::<()>();
+    for number in 0..shared.settings.workers {
+        let worker = Worker::new(shared.clone(), wake_signal.clone());
+        let has_tried = Some(has_tried.clone());
+        handle.add_thread(spawn(shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
+    }
+    drop(has_tried);
+    while have_tried.recv().is_ok() {}
+    Ok(())
 }
 
 impl<C: QueueConnection> fmt::Debug for Poller<C> {

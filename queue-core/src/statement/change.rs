@@ -12,6 +12,8 @@ use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
+///
+/// It has many fields because each is what becomes of one column, or a condition of one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// The status.
@@ -89,126 +91,175 @@ impl Change {
         T: QueueTable,
         DB: QueueBackend,
     {
-        self.push_columns(T::COLUMNS, &T::OPTIONS, out)
+        let mut columns = SetColumns { separator: " SET ", names: T::COLUMNS, options: &T::OPTIONS, out };
+        self.push_status(&mut columns)?;
+        self.push_stage(&mut columns)?;
+        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        self.push_scheduled_time(&mut columns)?;
+        self.push_next_attempt_time(&mut columns)?;
+        self.push_tries(&mut columns)?;
+        self.push_attempt_times(&mut columns)?;
+        self.push_error(&mut columns)
     }
 
-    fn push_columns<'b, DB: QueueBackend>(
-        &'b self,
-        names: ColumnNames,
-        options: &Options,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        let timestamps = options.timestamps;
-        let mut separator = " SET ";
-        let mut column = |out: &mut AstPass<'_, 'b, DB>, name| {
-            out.push_sql(std::mem::replace(&mut separator, ", "));
+    fn push_status<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(status) = &self.status else { return Ok(()) };
+        columns.begin(columns.names.status)?;
+        DB::bind_text(&mut columns.out, status.as_str())
+    }
+
+    fn push_stage<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, columns.options.stages) {
+            columns.begin(stages.column)?;
+            DB::bind_text(&mut columns.out, stage)?;
+        }
+        Ok(())
+    }
+
+    /// Writes for which time on its schedule the row runs next.
+    fn push_scheduled_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let (Some(next), Some(periodic)) = (&self.next, columns.options.periodic) else { return Ok(()) };
+        columns.begin(periodic.scheduled_time)?;
+        match next {
+            Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut columns.out, time),
+            _ => push_begun_schedule(periodic, columns.names, &mut columns.out),
+        }
+    }
+
+    /// Writes when the row is due next, unless it is to stay stopped.
+    fn push_next_attempt_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(next) = &self.next else { return Ok(()) };
+        let name = columns.names.next_attempt_time;
+        columns.begin(name)?;
+        let out = &mut columns.out;
+        let unless_stopped = self.unless_stopped && *next != Next::Never;
+        if unless_stopped {
+            out.push_sql("CASE WHEN ");
             out.push_identifier(name)?;
-            out.push_sql(" = ");
-            QueryResult::Ok(())
-        };
-        if let Some(status) = &self.status {
-            column(&mut out, names.status)?;
-            DB::bind_text(&mut out, status.as_str())?;
+            out.push_sql(" IS NULL THEN NULL ELSE ");
         }
-        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, options.stages) {
-            column(&mut out, stages.column)?;
-            DB::bind_text(&mut out, stage)?;
+        match next {
+            Next::Never => out.push_sql("NULL"),
+            Next::In(delay) if planted("the worker's clock") => {
+                let due = chrono::Utc::now() + *delay;
+                out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
+            }
+            // A lease has one length, so that its statement is prepared once.
+            Next::In(lease) if self.began.is_some() => push_now_plus(out, *lease),
+            Next::In(delay) => {
+                out.unsafe_to_cache_prepared();
+                push_now_plus(out, *delay);
+            }
+            Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
+            Next::At(time) | Next::Scheduled(time) => DB::bind_time(out, time)?,
         }
-        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
-        if let (Some(next), Some(periodic)) = (&self.next, options.periodic) {
-            column(&mut out, periodic.scheduled_time)?;
-            match next {
-                Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut out, time)?,
-                _ => push_begun_schedule(periodic, names, &mut out)?,
-            }
+        if unless_stopped {
+            out.push_sql(" END");
         }
-        if let Some(next) = &self.next {
-            column(&mut out, names.next_attempt_time)?;
-            let unless_stopped = self.unless_stopped && *next != Next::Never;
-            if unless_stopped {
-                out.push_sql("CASE WHEN ");
-                out.push_identifier(names.next_attempt_time)?;
-                out.push_sql(" IS NULL THEN NULL ELSE ");
-            }
-            match next {
-                Next::Never => out.push_sql("NULL"),
-                Next::In(delay) if planted("the worker's clock") => {
-                    let due = chrono::Utc::now() + *delay;
-                    out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
-                }
-                // A lease has one length, so that its statement is prepared once.
-                Next::In(lease) if self.began.is_some() => push_now_plus(&mut out, *lease),
-                Next::In(delay) => {
-                    out.unsafe_to_cache_prepared();
-                    push_now_plus(&mut out, *delay);
-                }
-                Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
-                Next::At(time) | Next::Scheduled(time) => DB::bind_time(&mut out, time)?,
-            }
-            if unless_stopped {
-                out.push_sql(" END");
-            }
-        }
+        Ok(())
+    }
+
+    /// Writes the number of recorded attempts and that of the occasion.
+    fn push_tries<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let name = columns.names.try_count;
         if let Some(try_count) = &self.try_count {
-            column(&mut out, names.try_count)?;
-            DB::bind_integer(&mut out, try_count)?;
+            columns.begin(name)?;
+            DB::bind_integer(&mut columns.out, try_count)?;
         }
         if self.another_try {
-            column(&mut out, names.try_count)?;
-            out.push_identifier(names.try_count)?;
-            out.push_sql(" + 1");
+            columns.begin(name)?;
+            columns.out.push_identifier(name)?;
+            columns.out.push_sql(" + 1");
         }
-        if let Some(occasion) = options.occasion.filter(|_| self.next_occasion) {
-            column(&mut out, occasion)?;
-            push_next_occasion(occasion, &mut out)?;
+        if let Some(occasion) = columns.options.occasion.filter(|_| self.next_occasion) {
+            columns.begin(occasion)?;
+            push_next_occasion(occasion, &mut columns.out)?;
         }
+        Ok(())
+    }
+
+    /// Writes the times of the attempt that ends or begins, and that of this write.
+    fn push_attempt_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         if self.attempted {
-            column(&mut out, names.last_attempt_time)?;
-            out.push_sql(DB::NOW);
-            // An attempt whose process died is not measured: nobody knows when it ended. The times of one before it are not
-            // its own.
-            let measured = timestamps.begin.is_none() || self.begin.is_some();
-            if let Some(name) = timestamps.begin {
-                column(&mut out, name)?;
-                match &self.begin {
-                    Some(begin) => DB::bind_time(&mut out, begin)?,
-                    None => out.push_sql("NULL"),
-                }
-            }
-            if let Some(name) = timestamps.end {
-                column(&mut out, name)?;
-                out.push_sql(if measured { DB::NOW } else { "NULL" });
-            }
+            columns.begin(columns.names.last_attempt_time)?;
+            columns.out.push_sql(DB::NOW);
+            self.push_measured_times(columns)?;
         }
-        if let Some(updated) = timestamps.updated {
-            column(&mut out, updated)?;
-            out.push_sql(DB::NOW);
+        if let Some(updated) = columns.options.timestamps.updated {
+            columns.begin(updated)?;
+            columns.out.push_sql(DB::NOW);
         }
         if let Some(began) = &self.began {
-            column(&mut out, names.last_attempt_time)?;
-            DB::bind_time(&mut out, began)?;
+            columns.begin(columns.names.last_attempt_time)?;
+            DB::bind_time(&mut columns.out, began)?;
         }
+        Ok(())
+    }
+
+    /// Writes when the attempt that ends now began and ended, where the entity keeps that.
+    fn push_measured_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let timestamps = columns.options.timestamps;
+        // An attempt whose process died is not measured: nobody knows when it ended. The times of one before it are not
+        // its own.
+        let measured = timestamps.begin.is_none() || self.begin.is_some();
+        if let Some(name) = timestamps.begin {
+            columns.begin(name)?;
+            match &self.begin {
+                Some(begin) => DB::bind_time(&mut columns.out, begin)?,
+                None => columns.out.push_sql("NULL"),
+            }
+        }
+        if let Some(name) = timestamps.end {
+            columns.begin(name)?;
+            columns.out.push_sql(if measured { DB::NOW } else { "NULL" });
+        }
+        Ok(())
+    }
+
+    /// Writes the text of the last failure.
+    fn push_error<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+        let (name, next_attempt_time) = (columns.names.last_attempt_error_message, columns.names.next_attempt_time);
         match &self.error {
-            ErrorText::Keep => {}
+            ErrorText::Keep => Ok(()),
+            // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so that
+            // MySQL, which reads what it has just assigned, sees it too.
+            ErrorText::Clear if self.unless_stopped && self.next != Some(Next::Never) => {
+                columns.begin(name)?;
+                columns.out.push_sql("CASE WHEN ");
+                columns.out.push_identifier(next_attempt_time)?;
+                columns.out.push_sql(" IS NULL THEN ");
+                columns.out.push_identifier(name)?;
+                columns.out.push_sql(" END");
+                Ok(())
+            }
             ErrorText::Clear => {
-                column(&mut out, names.last_attempt_error_message)?;
-                // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so
-                // that MySQL, which reads what it has just assigned, sees it too.
-                if self.unless_stopped && self.next != Some(Next::Never) {
-                    out.push_sql("CASE WHEN ");
-                    out.push_identifier(names.next_attempt_time)?;
-                    out.push_sql(" IS NULL THEN ");
-                    out.push_identifier(names.last_attempt_error_message)?;
-                    out.push_sql(" END");
-                } else {
-                    out.push_sql("NULL");
-                }
+                columns.begin(name)?;
+                columns.out.push_sql("NULL");
+                Ok(())
             }
             ErrorText::Set(text) => {
-                column(&mut out, names.last_attempt_error_message)?;
-                DB::bind_text(&mut out, text)?;
+                columns.begin(name)?;
+                DB::bind_text(&mut columns.out, text)
             }
         }
+    }
+}
+
+/// The columns of a table as ` SET column = value, ..` writes them, one after the other.
+struct SetColumns<'a, 'b, DB: QueueBackend> {
+    /// What stands before the next column.
+    separator: &'static str,
+    names: ColumnNames,
+    options: &'static Options,
+    out: AstPass<'a, 'b, DB>,
+}
+
+impl<DB: QueueBackend> SetColumns<'_, '_, DB> {
+    /// Writes the column's name. Its value follows.
+    fn begin(&mut self, name: &str) -> QueryResult<()> {
+        self.out.push_sql(std::mem::replace(&mut self.separator, ", "));
+        self.out.push_identifier(name)?;
+        self.out.push_sql(" = ");
         Ok(())
     }
 }

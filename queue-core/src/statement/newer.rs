@@ -40,84 +40,134 @@ where
     V: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let (names, options) = (<Q::Queue as QueueTable>::COLUMNS, <Q::Queue as QueueTable>::OPTIONS);
-        let version = <<Q::Queue as HasVersion>::Column as Column>::NAME;
-        let push_version = |out: &mut AstPass<'_, 'b, DB>| {
-            <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-            out.push_sql(".");
-            out.push_identifier(version)
-        };
         out.push_sql("UPDATE ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" SET ");
-        out.push_identifier(version)?;
+        out.push_identifier(version_column::<Q>())?;
         out.push_sql(" = ");
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(", ");
         // What reads other columns stands before them, because MySQL assigns from left to right and reads what it has assigned.
-        if let Some(periodic) = options.periodic {
-            out.push_identifier(periodic.scheduled_time)?;
-            out.push_sql(" = ");
-            push_begun_schedule(periodic, names, &mut out)?;
-            out.push_sql(", ");
-        }
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = CASE WHEN ");
-        for (number, state) in STOPPED.into_iter().enumerate() {
-            out.push_sql(if number == 0 { "" } else { " AND " });
-            state.push::<Q::Queue, DB>(&mut out)?;
-        }
-        out.push_sql(" THEN NULL");
-        if options.exclusive {
-            push_when_leased::<Q::Queue, DB>(&mut out)?;
-            out.push_identifier(names.next_attempt_time)?;
-        }
-        out.push_sql(" ELSE ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" END, ");
-        out.push_identifier(names.status)?;
-        out.push_sql(" = ");
-        if options.exclusive {
-            out.push_sql("CASE");
-            push_when_leased::<Q::Queue, DB>(&mut out)?;
-            out.push_identifier(names.status)?;
-            out.push_sql(" ELSE ");
-        }
-        out.push_sql("'");
-        out.push_sql(Status::NotAttempted.as_str());
-        out.push_sql(if options.exclusive { "' END, " } else { "', " });
-        if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
-            out.push_identifier(stages.column)?;
-            out.push_sql(" = ");
-            DB::bind_text(&mut out, first)?;
-            out.push_sql(", ");
-        }
-        // The tries are part of the fence: a worker that holds the row has lost it.
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" = 0");
-        if let Some(occasion) = options.occasion {
-            out.push_sql(", ");
-            out.push_identifier(occasion)?;
-            out.push_sql(" = ");
-            push_next_occasion(occasion, &mut out)?;
-        }
-        if let Some(updated) = options.timestamps.updated {
-            out.push_sql(", ");
-            out.push_identifier(updated)?;
-            out.push_sql(" = ");
-            out.push_sql(DB::NOW);
-        }
+        push_schedule::<Q::Queue, DB>(&mut out)?;
+        push_next_attempt_time::<Q::Queue, DB>(&mut out)?;
+        push_status::<Q::Queue, DB>(&mut out)?;
+        push_fresh_start::<Q::Queue, DB>(&mut out)?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         out.push_sql(" AND (");
-        push_version(&mut out)?;
+        push_version::<Q, DB>(&mut out)?;
         out.push_sql(" IS NULL OR ");
-        push_version(&mut out)?;
+        push_version::<Q, DB>(&mut out)?;
         out.push_sql(" < ");
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(") AND ");
         StateCondition::NotIn(&[Status::Skipped]).push::<Q::Queue, DB>(&mut out)
     }
+}
+
+fn version_column<Q: Entity<Queue: HasVersion>>() -> &'static str {
+    <<Q::Queue as HasVersion>::Column as Column>::NAME
+}
+
+/// Writes the version that is stored, with its table's name.
+fn push_version<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    Q: StoredIn<DB>,
+    Q::Queue: HasVersion,
+    DB: QueueBackend,
+{
+    <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+    out.push_sql(".");
+    out.push_identifier(version_column::<Q>())
+}
+
+/// Writes the scheduled time, where rows have schedules.
+fn push_schedule<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    let Some(periodic) = T::OPTIONS.periodic else { return Ok(()) };
+    out.push_identifier(periodic.scheduled_time)?;
+    out.push_sql(" = ");
+    push_begun_schedule(periodic, T::COLUMNS, out)?;
+    out.push_sql(", ");
+    Ok(())
+}
+
+/// Writes that the row is due now, unless it is stopped or leased.
+fn push_next_attempt_time<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    out.push_identifier(T::COLUMNS.next_attempt_time)?;
+    out.push_sql(" = CASE WHEN ");
+    for (number, state) in STOPPED.into_iter().enumerate() {
+        out.push_sql(if number == 0 { "" } else { " AND " });
+        state.push::<T, DB>(out)?;
+    }
+    out.push_sql(" THEN NULL");
+    if T::OPTIONS.exclusive {
+        push_when_leased::<T, DB>(out)?;
+        out.push_identifier(T::COLUMNS.next_attempt_time)?;
+    }
+    out.push_sql(" ELSE ");
+    out.push_sql(DB::NOW);
+    out.push_sql(" END, ");
+    Ok(())
+}
+
+/// Writes that the row has not been attempted, unless it is leased.
+fn push_status<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    let exclusive = T::OPTIONS.exclusive;
+    out.push_identifier(T::COLUMNS.status)?;
+    out.push_sql(" = ");
+    if exclusive {
+        out.push_sql("CASE");
+        push_when_leased::<T, DB>(out)?;
+        out.push_identifier(T::COLUMNS.status)?;
+        out.push_sql(" ELSE ");
+    }
+    out.push_sql("'");
+    out.push_sql(Status::NotAttempted.as_str());
+    out.push_sql(if exclusive { "' END, " } else { "', " });
+    Ok(())
+}
+
+/// Writes the columns that begin anew: the stage, the tries and the occasion, and the time of this write.
+fn push_fresh_start<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    let options = T::OPTIONS;
+    if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
+        out.push_identifier(stages.column)?;
+        out.push_sql(" = ");
+        DB::bind_text(out, first)?;
+        out.push_sql(", ");
+    }
+    // The tries are part of the fence: a worker that holds the row has lost it.
+    out.push_identifier(T::COLUMNS.try_count)?;
+    out.push_sql(" = 0");
+    if let Some(occasion) = options.occasion {
+        out.push_sql(", ");
+        out.push_identifier(occasion)?;
+        out.push_sql(" = ");
+        push_next_occasion(occasion, out)?;
+    }
+    if let Some(updated) = options.timestamps.updated {
+        out.push_sql(", ");
+        out.push_identifier(updated)?;
+        out.push_sql(" = ");
+        out.push_sql(DB::NOW);
+    }
+    Ok(())
 }
 
 /// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. Where one message is worked at a time, it keeps the

@@ -125,7 +125,7 @@ fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
 fn claim_if(model: &Model<'_>) -> Option<TokenStream> {
     let condition = model.attributes.kinds.claim_if.as_ref()?;
     Some(quote! {
-        fn claim_condition<__DB: ::queueable::backend::QueueBackend>() -> ::core::option::Option<::queueable::ClaimCondition<__DB>> {
+        fn claim_condition<__DB: ::queueable::QueueBackend>() -> ::core::option::Option<::queueable::ClaimCondition<__DB>> {
             ::queueable::claim_condition!(__DB, #condition)
         }
     })

@@ -3,9 +3,9 @@
 use chrono::DateTime;
 use queueable::Instant;
 use queueable::Status;
-use queueable::backend::{Schema, Sql, Statement};
+use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, ProbeOn, Settle};
 use queueable::internals::{ErrorText, Fence};
-use queueable::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, ProbeOn, Settle};
 
 use super::kinds::Whole;
 use super::texts::Line;

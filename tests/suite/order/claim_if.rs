@@ -10,8 +10,8 @@ use diesel::expression::BoxableExpression;
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
-use queueable::backend::QueueConnection;
-use queueable::statement::{ProbeOn, QueueOn, Scope};
+use queueable::QueueOn;
+use queueable::internals::statement::{ProbeOn, Scope};
 use queueable::{
     ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
     Tally,
@@ -20,6 +20,7 @@ use queueable::{
 use super::{Backend, Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, payments};
+use queueable::internals::backend::Transactions;
 
 entity!(Approved, approved_queue, claim_if = "payments::company_id.eq(1)");
 entity!(ApprovedCalled, approved_called_queue, claim_if = "payments::company_id.eq(1)", lease = "60s");

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::backend::QueueConnection;
-use queueable::statement::{ClaimOn, QueueOn, Scope};
+use queueable::QueueOn;
+use queueable::internals::statement::{ClaimOn, Scope};
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
+use queueable::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
 entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);

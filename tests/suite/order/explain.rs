@@ -2,8 +2,8 @@
 
 use diesel::prelude::*;
 use queueable::StoredIn;
-use queueable::backend::{Sql, Statement};
-use queueable::statement::{Claim, Head, ProbeDue, Take};
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{Claim, Head, ProbeDue, Take};
 
 use super::{Backend, bank_of, entity, sql};
 use crate::db::{self, Conn};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel_migrations::MigrationHarness;
-use queueable::backend::{QueueConnection, SessionLimits};
+use queueable::internals::backend::{SessionLimits, SessionSetup};
 use queueable::{Migrations, StoredIn};
 
 use crate::db::Conn;

@@ -12,8 +12,7 @@ use std::time::Duration;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::backend::QueueConnection;
-use queueable::statement::{ClaimOn, Scope};
+use queueable::internals::statement::{ClaimOn, Scope};
 use queueable::{CrashAccounting, Lease, Message, Outcome, Queueable};
 use tempfile::TempDir;
 
@@ -21,6 +20,7 @@ use super::{bank_of, entity, sql};
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, payments};
 use crate::suite::main_job::program::Program;
+use queueable::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
 // After a crash under strict accounts a row waits for its timeout.

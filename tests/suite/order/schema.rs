@@ -4,8 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::backend::Schema;
-use queueable::statement::{ProbeOn, QueueOn};
+use queueable::QueueOn;
+use queueable::internals::backend::Schema;
+use queueable::internals::statement::ProbeOn;
 use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use super::{bank_of, entity, sql};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use queueable::Instant;
-use queueable::backend::{Schema, Sql, Statement};
-use queueable::statement::{AnotherIsLeased, Claim, Condition, Head, ProbeDue, QueueOn, SetPriority, Take};
+use queueable::QueueOn;
+use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::statement::{AnotherIsLeased, Claim, Condition, Head, ProbeDue, SetPriority, Take};
 
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};

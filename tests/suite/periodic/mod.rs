@@ -137,9 +137,9 @@ impl Desk {
 
     fn poller_of<T, G, L>(&self, mode: Mode, work: fn(i64) -> HandlerResult) -> Poller<Conn>
     where
-        T: queueable::statement::QueueOn<Conn, Mode = queueable::TransactionMode> + Report + Send,
-        G: queueable::statement::QueueOn<Conn, Mode = queueable::GroupMode> + Report + Send,
-        L: queueable::statement::QueueOn<Conn, Mode = queueable::LeaseMode> + Report + Send,
+        T: queueable::QueueOn<Conn, Mode = queueable::TransactionMode> + Report + Send,
+        G: queueable::QueueOn<Conn, Mode = queueable::GroupMode> + Report + Send,
+        L: queueable::QueueOn<Conn, Mode = queueable::LeaseMode> + Report + Send,
     {
         let pool = self.database.pool(3);
         let runs = self.runs.clone();

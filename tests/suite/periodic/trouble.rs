@@ -1,6 +1,6 @@
 //! Failures, crashes and nonsense: one row's trouble is its own, and its schedule goes on.
 
-use queueable::statement::Scope;
+use queueable::internals::statement::Scope;
 use queueable::{Failure, Status};
 
 use super::*;

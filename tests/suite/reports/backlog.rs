@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel::prelude::*;
-use queueable::backend::{Sql, Statement};
-use queueable::statement::{Condition, CountPending, StateCondition};
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{Condition, CountPending, StateCondition};
 use queueable::{Backlog, NoFilter, Queueable, Status};
 
 use super::{Invoice, NUMBERS, Order, Parcel, Shop, orders};

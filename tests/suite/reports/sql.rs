@@ -1,8 +1,8 @@
 //! The SQL of the reports on each backend.
 
 use diesel::prelude::*;
-use queueable::backend::{Sql, Statement};
-use queueable::statement::{
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{
     And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, IsSame,
     StateCondition, TextsAfter, WithTexts,
 };

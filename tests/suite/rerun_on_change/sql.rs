@@ -2,9 +2,9 @@
 
 use chrono::DateTime;
 use diesel::{Queryable, Selectable};
-use queueable::backend::{Schema, Sql, Statement};
+use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ProbeOn, ReadDetails, Remove, Settle, SettleMany};
 use queueable::internals::{ErrorText, Fence};
-use queueable::statement::{Change, EnqueueIfNewer, Next, ProbeOn, ReadDetails, Remove, Settle, SettleMany};
 use queueable::{Instant, Queueable, Status};
 
 use super::documents;

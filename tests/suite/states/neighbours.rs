@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
-use queueable::statement::QueueOn;
+use queueable::QueueOn;
 use queueable::{
     Failure, Group, Handler, HandlerFor, HandlerResult, Message, Outcome, QueueState, Queueable, Status, Tally,
 };

@@ -49,18 +49,18 @@ fn claims_begin_behind_the_refused_rows_however_many_they_are() {
 fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_part_of_the_time() {
     let now = Instant::now();
     let mut state = state(0..51, now);
-    assert_eq!(state.floor, Some(at(50)));
+    assert_eq!(state.start.floor, Some(at(50)));
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
         state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
-        assert_eq!(state.floor, Some(at(floor)));
+        assert_eq!(state.start.floor, Some(at(floor)));
     }
     // A sound row behind the floor.
     state.end(&KeyText::from("70"));
-    assert_eq!(state.leap, LEAP * 8);
-    assert!(!state.is_all_refused);
+    assert_eq!(state.start.leap, LEAP * 8);
+    assert!(!state.survey.is_all_refused);
     // What was leapt over is found.
     state.arrive(rows(0..1024), 1024, at(20_000), now, Turns::ByDueTime);
-    assert_eq!(state.floor, Some(at(58)));
+    assert_eq!(state.start.floor, Some(at(58)));
     assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
     let took = Duration::from_millis(10);
     state.refuse(&row(53), Some(at(53)), 0, Turns::ByDueTime, now + took);
@@ -83,7 +83,7 @@ fn a_leap_ends_at_the_present() {
     let now = now + Duration::from_micros(500);
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
         state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
-        assert_eq!(state.floor, Some(at(floor)));
+        assert_eq!(state.start.floor, Some(at(floor)));
     }
 }
 
@@ -130,9 +130,9 @@ fn a_row_that_was_written_is_forgotten() {
     let now = Instant::now();
     let mut state = state([1, 2], now);
     state.end(&KeyText::from("1"));
-    assert!(state.rows.contains_key("2") && state.excepted == rows([2]));
+    assert!(state.rows.contains_key("2") && state.start.excepted == rows([2]));
     state.end(&KeyText::from("2"));
-    assert!(state.retries.is_empty() && state.by_due_time.is_empty() && state.excepted.is_empty());
+    assert!(state.retries.by_time.is_empty() && state.by_due_time.is_empty() && state.start.excepted.is_empty());
 }
 
 #[test]
