@@ -19,36 +19,45 @@ pub trait Statement<DB: Backend> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 }
 
-/// A statement as Diesel runs it. `Rows` is the SQL type of its rows, and `()` where it returns none.
-pub struct Sql<'a, DB: Backend, Rows = ()> {
+/// A statement as Diesel runs it. `Rows` is the SQL type of its rows, and `()` where it returns none. `Id` is what a session
+/// finds the prepared statement by.
+pub struct Sql<'a, DB: Backend, Rows = (), Id = ByText> {
     statement: &'a dyn Statement<DB>,
-    rows: PhantomData<fn() -> Rows>,
+    types: PhantomData<fn() -> (Rows, Id)>,
 }
+
+/// A session finds the prepared statement by its text, which is written for every run.
+pub struct ByText;
 
 impl<'a, DB: Backend> Sql<'a, DB> {
     /// A statement that returns no rows.
     pub fn new(statement: &'a dyn Statement<DB>) -> Self {
-        Sql::returning(statement)
-    }
-
-    /// A statement that returns rows of this type.
-    pub fn returning<Rows>(statement: &'a dyn Statement<DB>) -> Sql<'a, DB, Rows> {
-        Sql { statement, rows: PhantomData }
+        Sql::typed(statement)
     }
 }
 
-impl<DB: Backend, Rows> QueryFragment<DB> for Sql<'_, DB, Rows> {
+impl<'a, DB: Backend, Rows, Id> Sql<'a, DB, Rows, Id> {
+    fn typed(statement: &'a dyn Statement<DB>) -> Self {
+        Sql { statement, types: PhantomData }
+    }
+}
+
+impl<DB: Backend, Rows, Id> QueryFragment<DB> for Sql<'_, DB, Rows, Id> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.statement.walk_ast(out)
     }
 }
 
-impl<DB: Backend, Rows> Query for Sql<'_, DB, Rows> {
+impl<DB: Backend, Rows, Id> Query for Sql<'_, DB, Rows, Id> {
     type SqlType = Rows;
 }
 
-// A session finds a prepared statement by its text.
-impl<DB: Backend, Rows> QueryId for Sql<'_, DB, Rows> {
+impl<DB: Backend, Rows, Id: QueryId> QueryId for Sql<'_, DB, Rows, Id> {
+    type QueryId = Id::QueryId;
+    const HAS_STATIC_QUERY_ID: bool = Id::HAS_STATIC_QUERY_ID;
+}
+
+impl QueryId for ByText {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
@@ -58,10 +67,18 @@ pub(crate) fn execute<C: Connection>(connection: &mut C, statement: &dyn Stateme
     connection.execute_returning_count(&Sql::new(statement))
 }
 
+/// The same for a statement that runs for every message: a session finds it by the type `Id`.
+pub(crate) fn execute_by_id<Id: QueryId, C: Connection>(
+    connection: &mut C,
+    statement: &dyn Statement<C::Backend>,
+) -> QueryResult<usize> {
+    connection.execute_returning_count(&Sql::<_, (), Id>::typed(statement))
+}
+
 /// A connection that reads rows of the SQL type `Rows` as values of type `U`.
 pub trait Loads<Rows, U>: Connection {
-    /// Runs a statement and reads its rows.
-    fn load(&mut self, statement: &dyn Statement<Self::Backend>) -> QueryResult<Vec<U>>;
+    /// Runs a statement and reads its rows. A session finds it by the type `Id`.
+    fn load<Id: QueryId>(&mut self, statement: &dyn Statement<Self::Backend>) -> QueryResult<Vec<U>>;
 }
 
 impl<C, Rows, U> Loads<Rows, U> for C
@@ -70,8 +87,8 @@ where
     C::Backend: QueryMetadata<Rows>,
     U: FromSqlRow<Rows, C::Backend>,
 {
-    fn load(&mut self, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>> {
-        LoadConnection::load(self, Sql::returning::<Rows>(statement))?
+    fn load<Id: QueryId>(&mut self, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>> {
+        LoadConnection::load(self, Sql::<_, Rows, Id>::typed(statement))?
             .map(|row| U::build_from_row(&row?).map_err(Error::DeserializationError))
             .collect()
     }
@@ -82,7 +99,7 @@ pub(crate) fn load<Rows, U, C>(connection: &mut C, statement: &dyn Statement<C::
 where
     C: Loads<Rows, U>,
 {
-    connection.load(statement)
+    connection.load::<ByText>(statement)
 }
 
 /// Reads the first row of a statement.
@@ -93,5 +110,5 @@ pub(crate) fn load_first<Rows, U, C>(
 where
     C: Loads<Rows, U>,
 {
-    Ok(connection.load(statement)?.into_iter().next())
+    Ok(connection.load::<ByText>(statement)?.into_iter().next())
 }

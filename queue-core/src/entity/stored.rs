@@ -1,6 +1,6 @@
 //! Which entities a database can store: what the statements ask of an entity, said once.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::{Expression, Selectable};
 
@@ -33,6 +33,9 @@ where
 
 /// The same of an entity whose fields are selected there.
 pub trait SelectedIn<DB: QueueBackend>: StoredIn<DB> + Selectable<DB> {
+    /// Whether the text of what is selected is always the same.
+    const SELECTION_IS_STATIC: bool;
+
     /// Writes what is selected. It is a method, because a supertrait that bounds `SelectExpression` keeps the compiler from
     /// seeing `Selectable` in generic code over one connection.
     fn push_selection<'b>(selection: &'b Self::SelectExpression, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
@@ -40,9 +43,11 @@ pub trait SelectedIn<DB: QueueBackend>: StoredIn<DB> + Selectable<DB> {
 
 impl<Q, DB> SelectedIn<DB> for Q
 where
-    Q: StoredIn<DB> + Selectable<DB, SelectExpression: QueryFragment<DB>>,
+    Q: StoredIn<DB> + Selectable<DB, SelectExpression: QueryFragment<DB> + QueryId>,
     DB: QueueBackend,
 {
+    const SELECTION_IS_STATIC: bool = Q::SelectExpression::HAS_STATIC_QUERY_ID;
+
     fn push_selection<'b>(selection: &'b Q::SelectExpression, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         selection.walk_ast(out)
     }

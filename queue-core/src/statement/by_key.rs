@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::claim::Claim;
@@ -92,6 +92,13 @@ where
         }
         push_oldest::<Q::Queue, DB>(&mut out, None, &self.limit)
     }
+}
+
+impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for ClaimKey<Q, DB> {
+    type QueryId = PhantomData<fn() -> ClaimKey<Q, DB>>;
+
+    // The condition on the key is of one shape for all keys.
+    const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
 impl<Q, DB> Statement<DB> for ClaimKey<Q, DB>

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_column;
@@ -64,6 +64,14 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         Claim { stages: stages.map(<[_]>::to_vec), ..self }
     }
+}
+
+impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for Claim<Q, DB> {
+    type QueryId = PhantomData<fn() -> Claim<Q, DB>>;
+
+    // A condition is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    const HAS_STATIC_QUERY_ID: bool =
+        Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
 /// The claim of several rows of `Q`, but not of some that are known by their keys. It is a statement of its own, because

@@ -1,8 +1,10 @@
 //! Claims the row that is due longest, but none below the low-water mark.
 
+use std::marker::PhantomData;
+
 use diesel::Selectable;
 use diesel::backend::Backend;
-use diesel::query_builder::AstPass;
+use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::QueryResult;
 
 use super::claim::Claim;
@@ -26,6 +28,12 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
     pub fn from(self, floor: Instant) -> ClaimFrom<Q, DB> {
         ClaimFrom { claim: self, floor }
     }
+}
+
+impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for ClaimFrom<Q, DB> {
+    type QueryId = PhantomData<fn() -> ClaimFrom<Q, DB>>;
+
+    const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
 impl<Q, DB> Statement<DB> for ClaimFrom<Q, DB>

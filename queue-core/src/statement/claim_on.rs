@@ -4,6 +4,7 @@ use diesel::result::QueryResult;
 
 use super::by_key::{ClaimKey, ClaimKeys, DueKeys};
 use super::claim::{Claim, Claimed};
+use super::claim_from::ClaimFrom;
 use super::details::claimed_within;
 use super::finish::{ends_at_once, text_of};
 use super::key_text::row_key;
@@ -70,8 +71,8 @@ where
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
         let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
         let rows = match scope.floor() {
-            None => Q::load_claimed(connection, &plain)?,
-            Some(floor) => Q::load_claimed(connection, &plain.from(floor))?,
+            None => Q::load_claimed_by_id::<Claim<Q, C::Backend>, C>(connection, &plain)?,
+            Some(floor) => Q::load_claimed_by_id::<ClaimFrom<Q, C::Backend>, C>(connection, &plain.from(floor))?,
         };
         Ok(claimed_within(connection, scope, rows)?.pop())
     }
@@ -88,7 +89,10 @@ where
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<Vec<Claimed<Q>>> {
         let rows = match keys {
-            [key] => Q::load_claimed(connection, &ClaimKey::<Q, C::Backend>::new(key))?,
+            [key] => {
+                let claim = ClaimKey::<Q, C::Backend>::new(key);
+                Q::load_claimed_by_id::<ClaimKey<Q, C::Backend>, C>(connection, &claim)?
+            }
             keys => {
                 let claim = ClaimKeys::<Q, C::Backend>::new(RowKey::values(keys)).at_most(limit);
                 Q::load_claimed(connection, &claim)?

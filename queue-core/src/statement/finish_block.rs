@@ -1,6 +1,8 @@
 //! Settles a success, and commits it, in one prepared statement: a block of several. MariaDB has such blocks.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use std::marker::PhantomData;
+
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_fence;
@@ -25,6 +27,12 @@ impl<Q: Entity> FinishBlock<Q> {
     pub fn new(key: &Q::Key, fence: Fence, tries: i32) -> Self {
         FinishBlock { is_key: Q::is_key(key.clone()), fence, tries }
     }
+}
+
+// A message whose fence has a lease, or no due time, does not end so: the text is always the same.
+impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
+    type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
+    const HAS_STATIC_QUERY_ID: bool = true;
 }
 
 impl<Q, DB> Statement<DB> for FinishBlock<Q>

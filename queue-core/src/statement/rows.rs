@@ -4,10 +4,13 @@ use diesel::Selectable;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::{Expression, QueryMetadata};
+use diesel::query_builder::QueryId;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use crate::backend::{Captured, CapturedKey, DatabaseText, QueueBackend, QueueConnection, Statement, load};
+use crate::backend::{
+    ByText, Captured, CapturedKey, DatabaseText, Loads, QueueBackend, QueueConnection, Statement, load,
+};
 use crate::entity::{Entity, QueueStateColumns, SelectedIn};
 use crate::row::{DueTime, Instant, QueueState, Status, TimestampUtc};
 
@@ -126,6 +129,15 @@ pub trait ReadFrom<DB: QueueBackend>: SelectedIn<DB> + 'static {
     /// Reads claimed rows.
     fn load_claimed<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Self>>>
     where
+        C: QueueConnection<Backend = DB>,
+    {
+        Self::load_claimed_by_id::<ByText, C>(connection, claim)
+    }
+
+    /// The same by a statement that a session finds by the type `Id`.
+    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Self>>>
+    where
+        Id: QueryId,
         C: QueueConnection<Backend = DB>;
 
     /// Reads rows with their versions.
@@ -168,11 +180,12 @@ where
         load::<KeyTextRowType<Q>, _, _>(connection, keys)
     }
 
-    fn load_claimed<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Q>>>
+    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Q>>>
     where
+        Id: QueryId,
         C: QueueConnection<Backend = DB>,
     {
-        load::<ClaimedRowType<Q, DB>, _, _>(connection, claim)
+        Loads::<ClaimedRowType<Q, DB>, _>::load::<Id>(connection, claim)
     }
 
     fn load_versioned<C>(connection: &mut C, rows: &dyn Statement<DB>) -> QueryResult<Vec<VersionedRow<Q>>>

@@ -9,7 +9,7 @@ use super::on_finish;
 use super::pass_on::PassOn;
 use super::rows::ReadFrom;
 use super::undecodable::{SetAside, UndecodableRow};
-use crate::backend::{QueueConnection, Unfinished, execute};
+use crate::backend::{QueueConnection, Unfinished, execute, execute_by_id};
 use crate::entity::QueueTable;
 use crate::error::refused;
 use crate::row::{Fence, OnFinish};
@@ -95,7 +95,7 @@ where
     }
 
     fn finish_in_a_block(connection: &mut C, key: &Q::Key, fence: Fence, tries: i32) -> Result<(), Unfinished> {
-        let finished = execute(connection, &FinishBlock::<Q>::new(key, fence, tries));
+        let finished = execute_by_id::<FinishBlock<Q>, C>(connection, &FinishBlock::<Q>::new(key, fence, tries));
         finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<Q>::NOT_ONE_ROW))
     }
 }
