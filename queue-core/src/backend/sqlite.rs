@@ -1,9 +1,11 @@
 //! SQLite's answers.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use chrono::format::{Item, StrftimeItems};
 use chrono::{Datelike, NaiveDateTime};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
@@ -37,8 +39,9 @@ mod settings;
 
 mod trigger;
 
-/// The one width in which times are written: they are compared as text.
-const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S%.3f";
+/// The one width in which times are written: they are compared as text. Parsed once: every message writes some.
+static TIME_FORMAT: LazyLock<Vec<Item<'static>>> =
+    LazyLock::new(|| StrftimeItems::new("%Y-%m-%d %H:%M:%S%.3f").collect());
 
 impl TimeSql for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
@@ -280,7 +283,7 @@ impl FromSql<TimestampUtc, Sqlite> for DueTime {
     fn from_sql(mut value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         let text = value.read_text().to_owned();
         let time = <crate::row::Instant as FromSql<TimestampUtc, Sqlite>>::from_sql(value)?;
-        Ok(DueTime { is_exact: time.format(TIME_FORMAT).to_string() == text, ..DueTime::exact(time) })
+        Ok(DueTime { is_exact: time.format_with_items(TIME_FORMAT.iter()).to_string() == text, ..DueTime::exact(time) })
     }
 }
 
@@ -293,7 +296,7 @@ impl ToSql<TimestampUtc, Sqlite> for crate::row::Instant {
             )
             .into());
         }
-        out.set_value(self.format(TIME_FORMAT).to_string());
+        out.set_value(self.format_with_items(TIME_FORMAT.iter()).to_string());
         Ok(IsNull::No)
     }
 }
