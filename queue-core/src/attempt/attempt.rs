@@ -12,25 +12,29 @@ use diesel::result::Error as DieselError;
 use super::attempt_error::AttemptError;
 use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
-use super::crash_mark::CrashCheck;
-use super::end::is_failure;
+use super::crash_mark::NotHandled;
 use super::plan::{
-    Attempt, BoxedError, HeldRow, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
+    Attempt, BoxedError, Decision, Effects, HeldRow, Interruption, LockedRow, Plan, Remainder, UnsettledRow,
+    is_interruption,
 };
 use super::returned::{claimed_as, has_returned};
+use super::runner::WorkerCalls;
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
-use crate::claim::RowInHand;
+use crate::claim::{ReadRow, RowInHand};
 use crate::entity::Entity;
 use crate::fault::{fail_point, planted};
-use crate::handler::{Failure, Message, Outcome, Panicked};
-use crate::row::{ErrorText, Instant, QueueState, RowKey, Settlement, idempotency_key};
-use crate::statement::{Change, Claimed, QueueOn};
+use crate::handler::{Failure, HandlerResult, Message, Panicked};
+use crate::row::{Instant, QueueState, RowKey, Settlement, idempotency_key};
+use crate::statement::{Claimed, QueueOn};
 
-/// How an attempt ended, and whether its session may be used on.
-pub(crate) struct Attempted<K> {
-    pub(crate) end: End<K>,
+/// How an attempt ended, and what it leaves to the next one.
+pub(crate) struct Attempted<Q: Entity> {
+    pub(crate) end: End<Q::Key>,
+    /// Whether the session may be used on.
     pub(crate) session_is_sound: bool,
+    /// The row that was locked with the end of this one, in the transaction that began with it.
+    pub(crate) next: Option<ReadRow<Q>>,
 }
 
 pub(crate) enum End<K> {
@@ -54,96 +58,133 @@ pub(crate) enum End<K> {
     Unsettled(Box<UnsettledRow<K>>, Remainder),
 }
 
-/// Attempts the message that is due longest. `claimed` is called once a row is locked, and says whether to go on.
+impl<Q: Entity> Attempted<Q> {
+    /// An attempt after which the session is closed.
+    fn lost(end: End<Q::Key>) -> Self {
+        Attempted { end, session_is_sound: false, next: None }
+    }
+
+    /// An attempt that leaves its row as it was.
+    fn undone<C: QueueConnection>(session: &mut Session<C>, end: End<Q::Key>) -> Self {
+        let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
+        Attempted { end, session_is_sound, next: None }
+    }
+}
+
+/// Attempts the row that is `locked` already, or else the message that is due longest.
 pub(crate) fn attempt<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
-    claimed: impl FnOnce() -> bool,
-) -> Attempted<Q::Key>
+    locked: Option<ReadRow<Q>>,
+    worker: &dyn WorkerCalls,
+) -> Attempted<Q>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let (Claimed { key, mut fence, message, details }, is_under_savepoint) =
-        match begin_and_claim::<Q, C>(session, plan) {
-            Ok(Some(claimed)) => claimed,
-            Ok(None) => return Attempted { end: End::Idle, session_is_sound: true },
-            Err(error) => return Attempted { end: End::NotClaimed(error), session_is_sound: false },
-        };
-    let tries = tries_before(fence) + 1;
-    let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
+    let (claimed, is_under_savepoint) = match begin_and_claim::<Q, C>(session, plan, locked) {
+        Ok(Some(claimed)) => claimed,
+        Ok(None) => return Attempted { end: End::Idle, session_is_sound: true, next: None },
+        Err(error) => return Attempted::lost(End::NotClaimed(error)),
+    };
+    let (key, tries) = (&claimed.key, tries_before(claimed.fence) + 1);
     let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
+    worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
-    if !claimed() {
-        plan.slot.leave();
-        return Attempted { end: End::Idle, session_is_sound: false };
+    let attempted = match worker.goes_on() {
+        true => attempt_claimed(session, plan, claimed, is_under_savepoint),
+        false => Attempted::lost(End::Idle),
+    };
+    match plan.slot.leave() {
+        true => Attempted { end: End::GivenUp, ..attempted },
+        false => attempted,
     }
-    let in_hand = match plan.rows_in_hand.map(|rows| rows.take(&key)) {
-        Some(None) => {
-            plan.slot.leave();
-            let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
-            return Attempted { end: End::InOtherHands(key), session_is_sound };
-        }
+}
+
+/// Attempts a row that is claimed and whose slot is entered, unless something is known that speaks against it.
+fn attempt_claimed<Q, C>(
+    session: &mut Session<C>,
+    plan: &Plan<'_, Q, C>,
+    Claimed { key, mut fence, message, details }: Claimed<Q>,
+    is_under_savepoint: bool,
+) -> Attempted<Q>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
+    let in_hand = match plan.claim.rows_in_hand.map(|rows| rows.take(&key)) {
+        Some(None) => return Attempted::undone(session, End::InOtherHands(key)),
         in_hand => in_hand.flatten(),
     };
     let claimed_as = claimed_as(plan, &key, &message);
     match has_returned::<Q, C>(session, &key, fence, claimed_as) {
         Ok(None) => {}
         Ok(Some(times)) => {
-            plan.slot.leave();
-            let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
             let row = UnsettledRow { key, fence, due, details };
-            return Attempted { end: End::Returned(Box::new(row), times), session_is_sound };
+            return Attempted::undone(session, End::Returned(Box::new(row), times));
         }
-        Err(error) => {
-            plan.slot.leave();
-            return Attempted { end: End::NotClaimed(error), session_is_sound: false };
-        }
+        Err(error) => return Attempted::lost(End::NotClaimed(error)),
     }
     let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
-        CrashCheck::Handle(message, kept) => (message, kept),
-        unhandled_check => {
-            plan.slot.leave();
-            return unhandled(unhandled_check, UnsettledRow { key, fence, due, details });
-        }
+        Ok(to_handle) => to_handle,
+        Err(not_handled) => return not_attempted(not_handled, UnsettledRow { key, fence, due, details }),
     };
     let unsettled = UnsettledRow { key, fence, due, details };
     plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone() }));
     let UnsettledRow { key, details, .. } = &unsettled;
+    let tries = tries_before(fence) + 1;
     let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint };
-    let (result, session_is_sound) = settle_claimed(session, plan, row, message, in_hand);
-    let given_up = plan.slot.leave();
+    let SettledRow { result, session_is_sound, next } = settle_claimed(session, plan, row, message, in_hand);
     let end = match result {
-        _ if given_up => End::GivenUp,
         Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
             0 => End::Settled(unsettled.key, settled),
             times => End::SettledInVain(unsettled.key, settled, due, times),
         },
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
     };
-    Attempted { end, session_is_sound }
+    Attempted { end, session_is_sound, next }
 }
 
-/// Handles, settles and commits a message whose row is locked and whose slot is entered. Returns what was settled, or what
-/// is left to do, and whether the session may be used on.
+/// The end of an attempt whose row is not handled, for what is known of its crashes.
+fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>) -> Attempted<Q> {
+    let (end, session_is_sound) = match why {
+        NotHandled::Suspect => (End::Suspect, true),
+        NotHandled::SetAside => (End::Settled(row.key, Settlement::Failed), true),
+        NotHandled::Lost(error) => (End::NotClaimed(error), false),
+        NotHandled::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder), false),
+    };
+    Attempted { end, session_is_sound, next: None }
+}
+
+/// What became of a row that was handled.
+pub(crate) struct SettledRow<Q: Entity> {
+    /// What was settled, or what is left to do.
+    pub(crate) result: Result<Settlement, Remainder>,
+    /// Whether the session may be used on.
+    pub(crate) session_is_sound: bool,
+    /// The row that was locked with the end of this one.
+    pub(crate) next: Option<ReadRow<Q>>,
+}
+
+/// Handles, settles and commits a message whose row is locked and whose slot is entered.
 pub(crate) fn settle_claimed<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
     row: LockedRow<'_, Q::Key>,
     message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
     in_hand: Option<RowInHand<'_>>,
-) -> (Result<Settlement, Remainder>, bool)
+) -> SettledRow<Q>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mut attempt = Attempt { session, plan, row, session_is_sound: true, finish: None, in_hand };
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true, in_hand, next: None };
     let result = attempt.run(message);
-    let session_is_sound = attempt.session_is_sound;
-    drop(attempt);
+    let Attempt { session, session_is_sound, next, .. } = attempt;
     let session_is_sound = session_is_sound
         && match &result {
             Ok(_) => true,
@@ -151,49 +192,19 @@ where
             Err(Remainder::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
             Err(_) => false,
         };
-    (result, session_is_sound)
-}
-
-/// What an attempt came to whose row was not handled, for what is known of its crashes.
-fn unhandled<Q: Entity>(check: CrashCheck<Q>, row: UnsettledRow<Q::Key>) -> Attempted<Q::Key> {
-    let (end, session_is_sound) = match check {
-        CrashCheck::Handle(..) | CrashCheck::Suspect => (End::Suspect, true),
-        CrashCheck::SetAside => (End::Settled(row.key, Settlement::Failed), true),
-        CrashCheck::Lost(error) => (End::NotClaimed(error), false),
-        CrashCheck::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder), false),
-    };
-    Attempted { end, session_is_sound }
+    SettledRow { result, session_is_sound, next }
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settlement, Remainder> {
-        let (mut settled, mut change) = self.handle_and_decide(message)?;
+        let decision = self.handle_and_decide(message)?;
         // Once it is settled, the row may be due for anybody.
         self.in_hand = None;
-        if let Some(ending) = self.finish.take() {
-            match self.finish_at_once(&ending, settled, &change)? {
-                Ok(settled) => return Ok(settled),
-                Err(failure) => {
-                    (settled, change) = self.plan.rules.after_failure(self.row.tries, &failure, self.row.details);
-                }
-            }
+        match self.one_trip_ending(&decision) {
+            Some(ending) => self.end_at_once(&ending, decision),
+            None => self.end_in_steps(decision),
         }
-        if planted("effects are committed first") {
-            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
-        }
-        if change.error == ErrorText::Keep {
-            change.error = self.row.kept.clone();
-        }
-        if is_failure(settled) {
-            fail_point("recording");
-        }
-        self.settle(settled, &change)?;
-        fail_point("settled");
-        if is_failure(settled) {
-            fail_point("recorded");
-        }
-        self.commit(settled, &change)
     }
 
     /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
@@ -201,24 +212,19 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     fn handle_and_decide(
         &mut self,
         message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
-    ) -> Result<(Settlement, Change), Remainder> {
-        let decided = catch_unwind(AssertUnwindSafe(|| {
-            let answer = match message {
-                Ok(message) => {
-                    let (entity, state) = message.borrow();
-                    if let Some(decided) = self.instead_of_handling(state) {
-                        return Ok(decided);
-                    }
-                    self.handle(entity, state)?
+    ) -> Result<Decision, Remainder> {
+        let decided = catch_unwind(AssertUnwindSafe(|| match message {
+            Ok(message) => {
+                let (entity, state) = message.borrow();
+                match self.instead_of_handling(state) {
+                    Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
+                    None => self.handle(entity, state),
                 }
-                Err(error) => Err(Failure::retry(AttemptError::Undecodable(error))),
-            };
-            Ok(match answer {
-                Ok(outcome) => {
-                    self.plan.rules.after_outcome(self.row.before, self.row.tries, outcome, self.row.details)
-                }
-                Err(failure) => self.plan.rules.after_failure(self.row.tries, &failure, self.row.details),
-            })
+            }
+            Err(error) => {
+                let failure = Failure::retry(AttemptError::Undecodable(error));
+                Ok(self.decide(Err(failure), Effects::None))
+            }
         }));
         decided.unwrap_or_else(|panic| {
             self.session_is_sound = false;
@@ -227,16 +233,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
-    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
+    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, crate::statement::Change)> {
         let (rules, row) = (self.plan.rules, &self.row);
         (!rules.leased)
             .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
             .flatten()
     }
 
-    /// Runs the handler in its savepoint. The answer's effects stand; a failure's effects are undone and the row is
-    /// still locked.
-    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Remainder> {
+    /// Runs the handler in its savepoint, which is still there afterwards.
+    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Decision, Remainder> {
         if !self.row.is_under_savepoint {
             self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
@@ -254,48 +259,33 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }
-        match answer.map(|answer| self.plan.rules.accept(answer)) {
-            Ok(Ok(outcome)) => self.release(outcome),
-            Ok(Err(failure)) => self.undo(failure),
-            Err(_) if planted("a panic is a success") => self.release(Outcome::Done),
+        let answer = match answer {
+            Ok(answer) => self.plan.rules.accept(answer),
+            Err(_) if planted("a panic is a success") => Ok(crate::handler::Outcome::Done),
             Err(panic) => {
                 self.session_is_sound = false;
-                self.undo(Failure::retry(Panicked::new(panic)))
+                Err(Failure::retry(Panicked::new(panic)))
             }
-        }
-    }
-
-    /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
-    fn release(&mut self, outcome: Outcome) -> Result<Result<Outcome, Failure>, Remainder> {
-        fail_point("releasing");
-        if let Some(finish) = self.one_trip_ending(outcome) {
-            self.finish = Some(finish);
-            return Ok(Ok(outcome));
-        }
-        let Err(error) = self.control("RELEASE SAVEPOINT queueable_handler") else {
-            fail_point("released");
-            return Ok(Ok(outcome));
         };
-        if is_interruption::<C>(&error) {
-            return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
+        match &answer {
+            Ok(_) => Ok(self.decide(answer, Effects::Stand)),
+            Err(failure) => match failure.database_error().filter(|error| is_interruption::<C>(error)) {
+                Some(error) => {
+                    let text = self.plan.rules.texts.of(&*failure.error);
+                    Err(Remainder::Postpone(Interruption::with_text::<C>(error, text)))
+                }
+                None => Ok(self.decide(answer, Effects::Undone)),
+            },
         }
-        self.not_released(error).map(Err)
     }
 
-    /// Undoes what the handler wrote and keeps the lock.
-    fn undo(&mut self, mut failure: Failure) -> Result<Result<Outcome, Failure>, Remainder> {
-        if let Some(error) = failure.database_error().filter(|error| is_interruption::<C>(error)) {
-            let text = self.plan.rules.texts.of(&*failure.error);
-            return Err(Remainder::Postpone(Interruption::with_text::<C>(error, text)));
-        }
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
-            Ok(()) => Ok(Err(failure)),
-            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
-            Err(_) => {
-                let text = self.plan.rules.texts.of(&*failure.error);
-                failure.error = AttemptError::FailedAndEnded(text).into();
-                Err(self.record(&failure))
-            }
-        }
+    /// Decides what becomes of the row, and of what its handler wrote.
+    pub(crate) fn decide(&self, answer: HandlerResult, effects: Effects) -> Decision {
+        let (rules, row) = (self.plan.rules, &self.row);
+        let (settled, change) = match answer {
+            Ok(outcome) => rules.after_outcome(row.before, row.tries, outcome, row.details),
+            Err(failure) => rules.after_failure(row.tries, &failure, row.details),
+        };
+        Decision { settled, change, effects }
     }
 }

@@ -15,21 +15,25 @@ use crate::statement::{ClaimFloor, Claimed, QueueOn};
 pub(crate) fn begin_and_claim<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
+    locked: Option<ReadRow<Q>>,
 ) -> QueryResult<Option<(Claimed<Q>, bool)>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    if let (Some(rows), Some(row)) = (plan.prefetched_rows, session.take_locked::<ReadRow<Q>>()) {
+    let claim = &plan.claim;
+    if let (Some(rows), Some(row)) = (claim.prefetched_rows, locked)
+        && session.goes_on_with_locked()?
+    {
         return take_up(session, plan, rows, row).map(Some);
     }
     session.begin_message::<Q::Queue>(Q::finish, Q::lock_version, |connection| {
         // What was read is the user's, and may panic when it is dropped.
         Q::prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
     })?;
-    if let Some(rows) = plan.prefetched_rows
+    if let Some(rows) = claim.prefetched_rows
         && !(session.takes_note_of_miss() && rows.gives_way())
-        && !plan.claim_floor.is_some_and(LowWaterFloor::probes_below)
+        && !claim.floor.is_some_and(LowWaterFloor::probes_below)
         && let Some((lock, row)) = next_row(session, plan)
     {
         let is_locked = session.lock_next(&lock, "queueable_handler")?;
@@ -38,16 +42,16 @@ where
             return take_up(session, plan, rows, row).map(Some);
         }
     }
-    let claimed = match plan.prefetched_keys {
-        Some(prefetched_keys) => prefetched_keys.claim::<Q, C>(session, plan.scope)?,
-        None => claim_one::<Q, C>(session, plan.scope)?,
+    let claimed = match claim.prefetched_keys {
+        Some(prefetched_keys) => prefetched_keys.claim::<Q, C>(session, claim.scope)?,
+        None => claim_one::<Q, C>(session, claim.scope)?,
     };
-    match (&claimed, plan.prefetched_rows) {
+    match (&claimed, claim.prefetched_rows) {
         (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
         (Some(row), Some(rows)) => {
             rows.begins(&row.key);
             if session.lock_of::<Q::Queue>().is_some() {
-                rows.replenish::<C>(session, plan.scope)?;
+                rows.replenish::<C>(session, claim.scope)?;
             }
         }
         (Some(_), None) => {}
@@ -67,11 +71,11 @@ where
     Q: QueueOn<C>,
 {
     rows.begins(row.key());
-    plan.claim_floor.inspect(|claim_floor| claim_floor.has_claimed(row.due(), row.due()));
-    match plan.claim_floor {
+    plan.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
+    match plan.claim.floor {
         // This is not the claim that is to probe below the mark, and prefetching from there would be as slow.
-        Some(claim_floor) if claim_floor.probes_below() => claim_floor.pass_on(),
-        _ => rows.replenish::<C>(session, plan.scope)?,
+        Some(floor) if floor.probes_below() => floor.pass_on(),
+        _ => rows.replenish::<C>(session, plan.claim.scope)?,
     }
     Ok((row.into_claimed(), true))
 }
@@ -83,6 +87,6 @@ where
     Q: QueueOn<C>,
 {
     let lock = session.lock_of::<Q::Queue>()?;
-    let row = plan.prefetched_rows?.take(plan.scope.except)?;
+    let row = plan.claim.prefetched_rows?.take(plan.claim.scope.except)?;
     Some((format!("{lock}({})", row.lock()), row))
 }

@@ -3,7 +3,7 @@
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::crash_mark::{CrashCheck, as_it_was, mark_and_commit, write};
+use super::crash_mark::{NotHandled, ToHandle, as_it_was, mark_and_commit, write};
 use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
 use super::tell_failed::tell_failed;
@@ -20,7 +20,7 @@ pub(crate) fn check_crashes<Q, C>(
     claimed: &mut Fence,
     message: DecodedMessage<Q>,
     details: &Details,
-) -> CrashCheck<Q>
+) -> Result<ToHandle<Q>, NotHandled>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -29,22 +29,22 @@ where
     // The one before this has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
-    let Ok((entity, state)) = message else { return CrashCheck::Handle(message, ErrorText::Keep) };
+    let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
     let text = state.last_attempt_error_message.as_deref();
     let checked = match recorder.decide(plan.key_prefix, key, fence, text) {
         CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
-            CrashCheck::Handle(Ok((entity, state)), text)
+            Ok((Ok((entity, state)), text))
         }
         CrashAction::ComeBackAlone => match C::TransactionManager::rollback_transaction(connection) {
-            Ok(()) => CrashCheck::Suspect,
-            Err(error) => CrashCheck::Lost(error),
+            Ok(()) => Err(NotHandled::Suspect),
+            Err(error) => Err(NotHandled::Lost(error)),
         },
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
             let written = write::<Q, C>(connection, key, fence, &change);
             recorder.written(suspect, written.is_ok());
-            unwritten::<Q, C>(written).unwrap_or(CrashCheck::Suspect)
+            Err(unwritten::<C>(written).unwrap_or(NotHandled::Suspect))
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
@@ -55,20 +55,20 @@ where
             if let Some(suspect) = suspect {
                 recorder.written(suspect, written.is_ok());
             }
-            match unwritten::<Q, C>(written) {
-                None => CrashCheck::SetAside,
+            Err(match unwritten::<C>(written) {
+                None => NotHandled::SetAside,
                 // The text again in plainer words, or the row is passed over.
-                Some(CrashCheck::Unsettled(_)) => {
-                    CrashCheck::Unsettled(Remainder::Record(Settlement::Failed, Box::new(change)))
+                Some(NotHandled::Unsettled(_)) => {
+                    NotHandled::Unsettled(Remainder::Record(Settlement::Failed, Box::new(change)))
                 }
                 Some(lost) => lost,
-            }
+            })
         }
         CrashAction::MarkAndHandle(mark) => {
             mark_and_commit(connection, plan, key, claimed, mark, (entity, state, details))
         }
     };
-    if matches!(checked, CrashCheck::Handle(..)) {
+    if checked.is_ok() {
         recorder.begin(plan.key_prefix, [(key, fence)]);
     }
     checked
@@ -88,13 +88,9 @@ fn failed_by_crashes(fence: Fence, text: String) -> Change {
 }
 
 /// What a claim comes to whose row could not be written. `None`: it could.
-fn unwritten<Q, C>(written: QueryResult<()>) -> Option<CrashCheck<Q>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn unwritten<C: QueueConnection>(written: QueryResult<()>) -> Option<NotHandled> {
     written.err().map(|error| match C::classify(&error) {
-        ErrorClass::Other => CrashCheck::Unsettled(Remainder::Leave),
-        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => CrashCheck::Lost(error),
+        ErrorClass::Other => NotHandled::Unsettled(Remainder::Leave),
+        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => NotHandled::Lost(error),
     })
 }

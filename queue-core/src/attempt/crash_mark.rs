@@ -23,7 +23,7 @@ pub(crate) fn mark_and_commit<Q, C>(
     claimed: &mut Fence,
     text: String,
     (_, state, details): (Q, QueueState, &Details),
-) -> CrashCheck<Q>
+) -> Result<ToHandle<Q>, NotHandled>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -35,13 +35,13 @@ where
     let fence = *claimed;
     match write::<Q, C>(connection, key, fence, &change) {
         Ok(()) => *claimed = fence.at_any_time(),
-        Err(error) if C::classify(&error) != ErrorClass::Other => return CrashCheck::Lost(error),
-        Err(error) => return CrashCheck::Unsettled(unmarkable(plan, fence, error, details)),
+        Err(error) if C::classify(&error) != ErrorClass::Other => return Err(NotHandled::Lost(error)),
+        Err(error) => return Err(NotHandled::Unsettled(unmarkable(plan, fence, error, details))),
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     plan.slot.recorder().set_mark(CrashMark { text: text.clone(), before });
     let retaken =
-        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.scope.stages)? {
+        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.claim.scope.stages)? {
             true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
             false => Ok(None),
         });
@@ -50,11 +50,11 @@ where
         Ok(Some(Claimed { message, fence: marked, .. })) => {
             claimed.due = marked.due;
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
-            CrashCheck::Handle(message.map(|(entity, _)| (entity, state)), kept)
+            Ok((message.map(|(entity, _)| (entity, state)), kept))
         }
         // Somebody has stopped it, sent it again or removed it, or its condition holds no longer: it is theirs.
-        Ok(None) => CrashCheck::Unsettled(Remainder::Leave),
-        Err(error) => CrashCheck::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error))),
+        Ok(None) => Err(NotHandled::Unsettled(Remainder::Leave)),
+        Err(error) => Err(NotHandled::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error)))),
     }
 }
 
@@ -106,10 +106,11 @@ fn marked_so<Q: Entity>(retaken: Option<Claimed<Q>>, mark: &str) -> Option<Claim
     })
 }
 
-/// What came of it.
-pub(crate) enum CrashCheck<Q> {
-    /// The row is handled, in the transaction that is open. The text stays if the outcome says nothing else.
-    Handle(DecodedMessage<Q>, ErrorText),
+/// A row to handle in the transaction that is open, and the error text that stays if the outcome says nothing else.
+pub(crate) type ToHandle<Q> = (DecodedMessage<Q>, ErrorText);
+
+/// Why a claimed row is not handled.
+pub(crate) enum NotHandled {
     /// The claim is given up. The row is due, and is to be claimed by somebody who is alone.
     Suspect,
     /// The row was set aside.

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
-use super::plan::{Attempt, Ending, InDoubt, Interruption, Remainder, is_interruption};
+use super::plan::{Attempt, Decision, Effects, InDoubt, Interruption, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use super::tell_failed::tell_failed;
@@ -15,16 +15,174 @@ use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
 use crate::fault::{fail_point, leaves_out, planted};
-use crate::handler::{Failure, Outcome};
-use crate::row::{Details, Fence, Settlement, Status};
+use crate::handler::Failure;
+use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
 
 /// Why a message is handled once more whose handler was the first to set something on its session.
 const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
 
+/// By what a message ends in one round trip.
+pub(crate) enum Ending {
+    /// The name of the statement that settles it, and its arguments.
+    Text(String),
+    /// A block of statements.
+    Block,
+}
+
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+    /// By what this message ends, if it can end in one round trip: if nothing but its five columns is to be written, and its key
+    /// is beyond doubt as a text where it has to be one.
+    pub(crate) fn one_trip_ending(&mut self, decision: &Decision) -> Option<Ending> {
+        let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
+        if (decision.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
+            || cfg!(queueable_planted)
+            || !self.session.is_in_our_transaction_alone()
+        {
+            return None;
+        }
+        if C::Backend::FINISHES_IN_A_BLOCK {
+            let ends_so = began.is_none() && due.is_some() && self.session.finish_of::<Q::Queue>().is_some();
+            return ends_so.then_some(Ending::Block);
+        }
+        let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
+        let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
+        Some(Ending::Text(match began {
+            None => format!("{}({arguments}, {})", self.session.finish_of::<Q::Queue>()?, time_literal(due?)),
+            Some(began) => {
+                let number = self.session.lease_finish_of::<Q::Queue>()?;
+                format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
+            }
+        }))
+    }
+
+    /// Releases, settles and commits in one round trip.
+    pub(crate) fn end_at_once(&mut self, ending: &Ending, decision: Decision) -> Result<Settlement, Remainder> {
+        fail_point("releasing");
+        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        fail_point("released");
+        fail_point("settled");
+        fail_point("committing");
+        let finished = match ending {
+            Ending::Text(settle) => self.finish_and_lock_next(settle),
+            Ending::Block => {
+                let tries = stored(self.row.tries);
+                let finished = Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
+                finished.map(|()| {
+                    self.session.has_own_settings();
+                    self.session.next_has_begun();
+                })
+            }
+        };
+        let error = match finished {
+            Ok(()) => {
+                fail_point("committed");
+                tracing::debug!(outcome = ?decision.settled, "settled");
+                return Ok(decision.settled);
+            }
+            Err(error) => error,
+        };
+        match error {
+            Unfinished::Savepoint(error) => {
+                let decision = self.not_released(error)?;
+                self.settle_and_commit(decision)
+            }
+            Unfinished::OtherSettings(_) => self.end_in_steps(decision),
+            Unfinished::RowChanged(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
+            Unfinished::SettingsNotPutBack(error) => {
+                let text = format!("{SET_SOMETHING}: {error}");
+                Err(Remainder::Postpone(Interruption::with_text::<C>(&error, text)))
+            }
+            Unfinished::NotWritten(error) => Err(self.lost(error, AttemptError::NotWritten)),
+            Unfinished::NotCommitted(error) => Err(self.not_committed(error, decision.settled, &decision.change)),
+        }
+    }
+
+    /// Ends the handler's savepoint, settles and commits, one after the other.
+    pub(crate) fn end_in_steps(&mut self, decision: Decision) -> Result<Settlement, Remainder> {
+        let decision = match decision.effects {
+            Effects::None => decision,
+            Effects::Stand => self.release(decision)?,
+            Effects::Undone => self.undo(decision)?,
+        };
+        self.settle_and_commit(decision)
+    }
+
+    /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
+    fn release(&mut self, decision: Decision) -> Result<Decision, Remainder> {
+        fail_point("releasing");
+        match self.control("RELEASE SAVEPOINT queueable_handler") {
+            Ok(()) => {
+                fail_point("released");
+                Ok(decision)
+            }
+            Err(error) => self.not_released(error),
+        }
+    }
+
+    /// Undoes what the handler wrote and keeps the lock.
+    fn undo(&mut self, mut decision: Decision) -> Result<Decision, Remainder> {
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(decision),
+            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
+            Err(_) => {
+                let text = decision.change.error.text().unwrap_or_default().to_owned();
+                let text = self.plan.rules.texts.of(&AttemptError::FailedAndEnded(text));
+                decision.change.error = ErrorText::Set(text);
+                Err(Remainder::Record(decision.settled, Box::new(decision.change)))
+            }
+        }
+    }
+
+    /// What the attempt comes to when the sentinel cannot be released: a failure, while the row is still locked.
+    fn not_released(&mut self, error: DieselError) -> Result<Decision, Remainder> {
+        if is_interruption::<C>(&error) {
+            return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
+        }
+        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+            Ok(()) => Ok(self.decide(Err(Failure::retry(AttemptError::SwallowedError(error))), Effects::None)),
+            Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
+        }
+    }
+
+    /// Writes the row's new state and commits.
+    fn settle_and_commit(&mut self, Decision { settled, mut change, .. }: Decision) -> Result<Settlement, Remainder> {
+        if planted("effects are committed first") {
+            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
+        }
+        if change.error == ErrorText::Keep {
+            change.error = self.row.kept.clone();
+        }
+        if is_failure(settled) {
+            fail_point("recording");
+        }
+        self.settle(settled, &change)?;
+        fail_point("settled");
+        if is_failure(settled) {
+            fail_point("recorded");
+        }
+        self.commit(settled, &change)
+    }
+
+    /// Ends the message, and locks the next one by the same text if one was prefetched.
+    fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
+        // A row that is locked now would take the place of the one claim that is to probe below the mark.
+        let probes_below = self.plan.claim.floor.is_some_and(LowWaterFloor::has_to_probe_below);
+        let next = if probes_below { None } else { next_row(self.session, self.plan) };
+        let Some((lock, row)) = next else {
+            return self.session.finish("queueable_handler", settle, None).map(drop);
+        };
+        let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
+        self.plan.claim.prefetched_rows.inspect(|rows| rows.answered(is_locked));
+        if is_locked {
+            fail_point("next-locked");
+            self.next = Some(row);
+        }
+        Ok(())
+    }
+
     /// Writes the row's new state: fenced, and exactly one row.
-    pub(crate) fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
+    fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
         let written = match settled {
             Settlement::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
             _ => Q::settle(self.session, self.row.key, self.row.fence, change),
@@ -42,7 +200,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// Commits, unless the transaction was taken away, and looks at the answer.
-    pub(crate) fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
+    fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("committing");
         // A lease's row is claimed by a transaction that ends before the handler begins.
@@ -62,111 +220,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         Err(self.not_committed(error, settled, change))
     }
 
-    /// How this message is settled, if it can end in one round trip: if nothing but its five columns is to be written, and its
-    /// key is beyond doubt as a text where it has to be one.
-    pub(crate) fn one_trip_ending(&mut self, outcome: Outcome) -> Option<Ending> {
-        let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
-        if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
-            return None;
-        }
-        if C::Backend::FINISHES_IN_A_BLOCK {
-            let ends_so = began.is_none() && due.is_some() && self.session.finish_of::<Q::Queue>().is_some();
-            return ends_so.then_some(Ending::Block);
-        }
-        let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
-        let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
-        Some(Ending::Text(match began {
-            None => format!("{}({arguments}, {})", self.session.finish_of::<Q::Queue>()?, time_literal(due?)),
-            Some(began) => {
-                let number = self.session.lease_finish_of::<Q::Queue>()?;
-                format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
-            }
-        }))
-    }
-
-    /// Releases, settles and commits in one round trip. `Ok(Err(_))`: the sentinel could not be released, and this failure is
-    /// to be settled, under the lock.
-    pub(crate) fn finish_at_once(
-        &mut self,
-        ending: &Ending,
-        settled: Settlement,
-        change: &Change,
-    ) -> Result<Result<Settlement, Failure>, Remainder> {
-        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
-        fail_point("released");
-        fail_point("settled");
-        fail_point("committing");
-        let finished = match ending {
-            Ending::Text(settle) => self.finish_and_lock_next(settle),
-            Ending::Block => {
-                let tries = stored(self.row.tries);
-                let finished = Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
-                finished.map(|()| {
-                    self.session.has_own_settings();
-                    self.session.next_has_begun();
-                })
-            }
-        };
-        let error = match finished {
-            Ok(()) => {
-                fail_point("committed");
-                tracing::debug!(outcome = ?settled, "settled");
-                return Ok(Ok(settled));
-            }
-            Err(error) => error,
-        };
-        Err(match error {
-            Unfinished::Savepoint(error) if is_interruption::<C>(&error) => {
-                Remainder::Postpone(Interruption::of::<C>(&error))
-            }
-            Unfinished::Savepoint(error) => return self.not_released(error).map(Err),
-            Unfinished::RowChanged(_) => self.record(&Failure::retry(AttemptError::RowChanged)),
-            Unfinished::OtherSettings(_) => return self.finish_in_steps(settled, change),
-            Unfinished::SettingsNotPutBack(error) => {
-                let text = format!("{SET_SOMETHING}: {error}");
-                Remainder::Postpone(Interruption::with_text::<C>(&error, text))
-            }
-            Unfinished::NotWritten(error) => self.lost(error, AttemptError::NotWritten),
-            Unfinished::NotCommitted(error) => self.not_committed(error, settled, change),
-        })
-    }
-
-    /// The same in several statements, after the handler's settings are put back.
-    fn finish_in_steps(
-        &mut self,
-        settled: Settlement,
-        change: &Change,
-    ) -> Result<Result<Settlement, Failure>, Remainder> {
-        match self.control("RELEASE SAVEPOINT queueable_handler") {
-            Ok(()) => {}
-            Err(error) if is_interruption::<C>(&error) => {
-                return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
-            }
-            Err(error) => return self.not_released(error).map(Err),
-        }
-        self.settle(settled, change)?;
-        self.commit(settled, change).map(Ok)
-    }
-
-    /// Ends the message, and locks the next one by the same text if one was prefetched.
-    fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
-        // A row that is locked now would take the place of the one claim that is to probe below the mark.
-        let probes_below = self.plan.claim_floor.is_some_and(LowWaterFloor::has_to_probe_below);
-        let next = if probes_below { None } else { next_row(self.session, self.plan) };
-        let Some((lock, row)) = next else {
-            return self.session.finish("queueable_handler", settle, None).map(drop);
-        };
-        let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
-        self.plan.prefetched_rows.inspect(|rows| rows.answered(is_locked));
-        if is_locked {
-            fail_point("next-locked");
-            self.session.keep_locked(row);
-        }
-        Ok(())
-    }
-
     /// The rest after a COMMIT that was refused, or whose answer was lost.
-    pub(crate) fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
+    fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
         if C::leaves_commit_in_doubt(&error) {
             let reached = match settled {
                 Settlement::Deleted => None,
@@ -209,14 +264,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     pub(crate) fn record(&self, failure: &Failure) -> Remainder {
         let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
         Remainder::Record(settled, Box::new(change))
-    }
-
-    /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
-    pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Remainder> {
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
-            Ok(()) => Ok(Failure::retry(AttemptError::SwallowedError(error))),
-            Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
-        }
     }
 }
 

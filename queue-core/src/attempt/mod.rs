@@ -2,6 +2,7 @@
 //!
 //! `attempt.rs` tells the story. `conclude.rs` writes what is left to write when the transaction is gone.
 
+mod after_attempt;
 mod attempt;
 mod attempt_error;
 mod begin;
@@ -25,20 +26,21 @@ mod undecodable;
 
 pub use self::turn::Tally;
 
-pub(crate) use self::attempt::settle_claimed;
+pub(crate) use self::after_attempt::CONCLUSIONS;
+pub(crate) use self::attempt::{SettledRow, settle_claimed};
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::{find_out, record};
 pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
-    AttemptBody, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
+    AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
 };
 pub(crate) use self::preflight::{channel, check_claim, check_stages, check_table, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
-pub(crate) use self::runner::{BoxedRunner, Runner};
+pub(crate) use self::runner::{BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};
 pub(crate) use self::tell_failed::tell_failed;
-pub(crate) use self::transaction_runner::{CONCLUSIONS, TransactionRunner};
+pub(crate) use self::transaction_runner::TransactionRunner;
 pub(crate) use self::turn::Turn;
 pub(crate) use self::undecodable::{set_aside, set_leased_aside};

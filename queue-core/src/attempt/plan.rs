@@ -7,7 +7,7 @@ use diesel::result::Error as DieselError;
 use super::settle_rules::SettleRules;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, RowInHand, RowsInHand};
+use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand};
 use crate::entity::Entity;
 use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
@@ -41,18 +41,37 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) slot: &'a Slot,
     /// What stands before the primary key in an idempotency key.
     pub(crate) key_prefix: &'a str,
+    pub(crate) claim: ClaimPlan<'a, Q>,
+}
+
+/// How the row of an attempt is claimed.
+pub(crate) struct ClaimPlan<'a, Q: Entity> {
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, Q::Key>,
     /// The same claim, as the low-water mark sees it.
-    pub(crate) claim_floor: Option<&'a LowWaterFloor<'a>>,
+    pub(crate) floor: Option<&'a LowWaterFloor<'a>>,
     /// The prefetched keys, where rows are claimed by those.
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
     /// The prefetched rows, where the next one may be locked with the end of a message.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
-    /// The rows that were written lately. A lease has been asked for them already.
+    /// The rows that were written lately.
     pub(crate) kept_rows: Option<&'a KeptRows>,
-    /// The rows that this process's workers have in hand, where the attempt claims its row.
+    /// The rows that this process's workers have in hand.
     pub(crate) rows_in_hand: Option<&'a RowsInHand>,
+}
+
+impl<Q: Entity> ClaimPlan<'_, Q> {
+    /// For a row that a lease's claim has brought, and has been asked about.
+    pub(crate) fn none() -> Self {
+        ClaimPlan {
+            scope: Scope::ALL,
+            floor: None,
+            prefetched_keys: None,
+            prefetched_rows: None,
+            kept_rows: None,
+            rows_in_hand: None,
+        }
+    }
 }
 
 /// The row that an attempt holds.
@@ -138,10 +157,28 @@ pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, Q, C>,
     pub(crate) row: LockedRow<'a, Q::Key>,
     pub(crate) session_is_sound: bool,
-    /// What settles the message, if it is to end in one round trip.
-    pub(crate) finish: Option<Ending>,
     /// Until the handler has returned.
     pub(crate) in_hand: Option<RowInHand<'a>>,
+    /// The row that was locked with the end of this one.
+    pub(crate) next: Option<ReadRow<Q>>,
+}
+
+/// What becomes of a row, and of what its handler wrote.
+pub(crate) struct Decision {
+    pub(crate) settled: Settlement,
+    pub(crate) change: Change,
+    pub(crate) effects: Effects,
+}
+
+/// What becomes of what a handler wrote in its savepoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effects {
+    /// There is nothing: the handler has not run, or all of it is undone.
+    None,
+    /// It is committed with the row's new state.
+    Stand,
+    /// It is to be undone.
+    Undone,
 }
 
 pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -150,12 +187,4 @@ pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
 
 pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other && !planted("an interruption uses a try")
-}
-
-/// By what a message ends in one round trip.
-pub(crate) enum Ending {
-    /// The name of the statement that settles it, and its arguments.
-    Text(String),
-    /// A block of statements.
-    Block,
 }

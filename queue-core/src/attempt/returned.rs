@@ -23,7 +23,7 @@ pub(super) fn claimed_as<'p, Q: Entity, C>(
     key: &RowKey<Q::Key>,
     message: &Result<impl Borrow<(Q, QueueState)>, BoxedError>,
 ) -> Option<(&'p KeptRows, ClaimedAs)> {
-    let (rows, message) = (plan.kept_rows?, message.as_ref().ok()?);
+    let (rows, message) = (plan.claim.kept_rows?, message.as_ref().ok()?);
     Some((rows, rows.claimed_as(key, &message.borrow().1)))
 }
 

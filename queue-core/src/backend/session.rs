@@ -1,6 +1,6 @@
 //! A worker's private connection.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -35,8 +35,6 @@ pub(crate) struct Session<C: QueueConnection> {
     has_begun: Option<Begun>,
     /// Whether the next transaction is to begin with the end of this one.
     begins_next: bool,
-    /// The row that is locked already, with the beginning of the next transaction.
-    locked: Option<Box<dyn Any>>,
     /// The token of the message that was committed last, of those whose text goes on after it.
     commit_token: u64,
     /// Whether the last prefetched row could not be locked.
@@ -85,7 +83,6 @@ impl<C: QueueConnection> Session<C> {
             shares_no_more: false,
             has_begun: None,
             begins_next: true,
-            locked: None,
             commit_token: 0,
             has_missed: false,
             is_impatient: false,
@@ -223,25 +220,16 @@ impl<C: QueueConnection> Session<C> {
         self.connection.begin()
     }
 
-    /// Takes the row that was locked with the end of the last message, if there is one of this kind: its transaction has begun.
-    pub(crate) fn take_locked<R: Any>(&mut self) -> Option<R> {
-        if !self.locked.as_ref().is_some_and(|row| row.is::<R>()) || self.has_begun != Some(Begun::Locked) {
-            return None;
-        }
-        (self.has_begun, self.begins_next) = (None, true);
-        self.locked.take().and_then(|row| row.downcast().ok()).map(|row| *row)
+    /// Goes on in the transaction in which the next row was locked with the end of the last message. `false`: it is over.
+    pub(crate) fn goes_on_with_locked(&mut self) -> QueryResult<bool> {
+        self.begins_next = true;
+        self.continues(Begun::Locked)
     }
 
     /// Whether the last prefetched row could not be locked, once: somebody is at it, and the next claim is to find it as
     /// soon as it is free.
     pub(crate) fn takes_note_of_miss(&mut self) -> bool {
         std::mem::take(&mut self.has_missed)
-    }
-
-    /// Keeps the row that was locked with the end of the last message.
-    pub(crate) fn keep_locked<R: Any>(&mut self, row: R) {
-        self.has_begun = Some(Begun::Locked);
-        self.locked = Some(Box::new(row));
     }
 
     /// Begins a transaction, unless it has begun with the end of the last message.
@@ -304,7 +292,11 @@ impl<C: QueueConnection> Session<C> {
         let is_locked = finished?;
         self.is_lent = false;
         self.has_missed = lock.is_some() && !is_locked;
-        self.has_begun = (!matches!(next, AfterFinish::Nothing)).then_some(Begun::Message);
+        self.has_begun = match next {
+            AfterFinish::Nothing => None,
+            _ if is_locked => Some(Begun::Locked),
+            _ => Some(Begun::Message),
+        };
         Ok(is_locked)
     }
 
@@ -372,7 +364,6 @@ impl<C: QueueConnection> Session<C> {
 
     /// Ends a transaction that has begun and in which no handler has run, and makes the session as patient as it was.
     pub(crate) fn roll_back_idle(&mut self) -> QueryResult<()> {
-        self.locked = None;
         if self.has_begun.take().is_some() {
             C::TransactionManager::rollback_transaction(&mut *self.connection)?;
         }

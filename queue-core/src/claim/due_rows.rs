@@ -43,17 +43,22 @@ pub(crate) struct PickedRows<'a, K> {
 }
 
 impl<K: Clone> DueRows<K> {
-    pub(crate) fn of<Q, C>() -> Self
+    /// The due rows of `Q`. `low_water_at_once`: claims begin at the low-water mark from the first on.
+    pub(crate) fn of<Q, C>(low_water_at_once: bool) -> Self
     where
         C: QueueConnection,
         Q: QueueOn<C> + Entity<Key = K>,
     {
+        let mut low_water = LowWater::of::<Q, C>();
+        if low_water_at_once {
+            low_water.use_at_once();
+        }
         DueRows {
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(),
             kept_rows: KeptRows::new(),
             rows_in_hand: RowsInHand::new(),
-            low_water: LowWater::of::<Q, C>(),
+            low_water,
             turn_holder: TurnHolder::new(),
             stages: None,
         }

@@ -105,10 +105,11 @@ pub(crate) struct ReadRow<Q: Entity> {
 }
 
 impl<Q: Entity> PrefetchedRows<Q> {
-    pub(crate) fn new() -> Self {
+    /// No rows yet. `at_once`: they are read ahead from the first message on, however slowly messages come.
+    pub(crate) fn new(at_once: bool) -> Self {
         let state = State {
             rows: VecDeque::new(),
-            appetite: Appetite::default(),
+            appetite: Appetite { at_once, ..Appetite::default() },
             is_read: false,
             few: 0,
             age: 0,
@@ -122,11 +123,6 @@ impl<Q: Entity> PrefetchedRows<Q> {
             taken: HashMap::new(),
         };
         PrefetchedRows { state: Mutex::new(state) }
-    }
-
-    /// Reads rows ahead from the first message on.
-    pub(crate) fn use_at_once(&mut self) {
-        self.state().appetite.at_once = true;
     }
 
     /// A row is about to be worked.

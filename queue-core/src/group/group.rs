@@ -16,7 +16,7 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoRea
 use super::handle::Entities;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
-use crate::attempt::{AttemptError, Plan, tries_before};
+use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, claim_some};
 use crate::entity::{Entity, QueueTable};
@@ -25,12 +25,12 @@ use crate::handler::{Failure, drop_safely};
 use crate::row::{OnFinish, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
-/// Works up to `size` messages in one transaction. `goes_on` is asked once they are locked and between two messages.
+/// Works up to `size` messages in one transaction. The `worker` is asked once they are locked, and between two messages, whether to go on.
 pub(crate) fn work_group<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
     size: u32,
-    goes_on: &dyn Fn() -> bool,
+    worker: &dyn WorkerCalls,
 ) -> WorkedGroup<Q::Key>
 where
     C: QueueConnection,
@@ -55,12 +55,13 @@ where
     fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     // After the slot was entered, for the reason that one message's attempt gives.
-    if !goes_on() {
+    worker.has_claimed();
+    if !worker.goes_on() {
         plan.slot.leave();
         return ended(GroupEnd::Idle, false);
     }
     let claimed_as = claimed_as(plan, &rows);
-    let returned = plan.kept_rows.is_some_and(|kept| claimed_as.iter().any(|(_, row)| kept.has_returned(*row)));
+    let returned = plan.claim.kept_rows.is_some_and(|kept| claimed_as.iter().any(|(_, row)| kept.has_returned(*row)));
     let suspects = rows.iter().any(|row| !may_share(plan, row));
     if !suspects && !returned {
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
@@ -69,7 +70,7 @@ where
     let mut work = OpenGroup {
         session,
         plan,
-        goes_on,
+        worker,
         started: Instant::now(),
         reservation: None,
         settles_in_turn: false,
@@ -85,7 +86,7 @@ where
     } else {
         work.run(rows)
     };
-    if let (Some(kept), GroupEnd::Settled(settled)) = (plan.kept_rows, &end) {
+    if let (Some(kept), GroupEnd::Settled(settled)) = (plan.claim.kept_rows, &end) {
         // A group that was closed early has given some of its rows back.
         let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
         claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
@@ -105,7 +106,7 @@ where
 
 /// The rows as they were claimed, with the texts of their keys.
 fn claimed_as<Q: Entity, C>(plan: &Plan<'_, Q, C>, rows: &[Claimed<Q>]) -> Vec<(Arc<str>, ClaimedAs)> {
-    let Some(kept) = plan.kept_rows else { return Vec::new() };
+    let Some(kept) = plan.claim.kept_rows else { return Vec::new() };
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
@@ -122,9 +123,9 @@ where
     Q: QueueOn<C>,
 {
     session.begin_group(lock_timeout(session))?;
-    let rows = match plan.prefetched_keys {
-        Some(prefetched_keys) => prefetched_keys.claim_some::<Q, C>(session, size, plan.scope)?,
-        None => claim_some::<Q, C>(session, size, plan.scope)?,
+    let rows = match plan.claim.prefetched_keys {
+        Some(prefetched_keys) => prefetched_keys.claim_some::<Q, C>(session, size, plan.claim.scope)?,
+        None => claim_some::<Q, C>(session, size, plan.claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;

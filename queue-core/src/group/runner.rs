@@ -1,26 +1,20 @@
 //! One entity in group mode inside a poller: it takes turns with groups whose size follows the backlog.
 
-use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
-
-use chrono::{DateTime, Utc};
-use diesel::result::QueryResult;
+use std::time::Instant;
 
 use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    CONCLUSIONS, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, set_aside,
-    tell_failed,
+    CONCLUSIONS, ErasedRow, InDoubt, QueueProbes, Remainder, Runner, RunnerInfo, Slot, Tally, TransactionRunner, Turn,
+    UnsettledRow, WorkerCalls, set_aside, tell_failed,
 };
-use crate::backend::{QueueConnection, RoundTrips, SessionHolder, Target};
+use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::PickedRows;
 use crate::entity::QueueTable;
-use crate::error::Finding;
 use crate::lock::unpoisoned;
-use crate::log::RateLimitedLog;
 use crate::row::{Options, Settlement, failure_text};
 use crate::statement::{Next, QueueOn};
 
@@ -46,14 +40,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     }
 
     /// Attempts one message as in transaction mode.
-    fn turn_alone(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        log: &RateLimitedLog,
-        claimed: &dyn Fn() -> bool,
-    ) -> Turn {
-        let turn = self.runner.turn(holder, slot, log, claimed);
+    fn turn_alone(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
+        let turn = self.runner.turn(holder, slot, worker);
         match turn {
             Turn::Idle => self.learn(GroupResult::Idle),
             Turn::Settled(Settlement::Retried | Settlement::Failed) => self.learn(GroupResult::WithFailure { of: 1 }),
@@ -74,16 +62,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        log: &RateLimitedLog,
-        claimed: &dyn Fn() -> bool,
+        worker: &dyn WorkerCalls,
         size: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Option<Turn> {
         let plan = self.runner.plan(slot, false, rows);
         let grouped = match holder.session_as_it_is() {
-            Ok(session) => work_group::<Q, C>(session, &plan, size, claimed),
+            Ok(session) => work_group::<Q, C>(session, &plan, size, worker),
             Err(error) => {
-                log.warn(Q::ENTITY, &failure_text(&error, 500));
+                self.runner.log.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Some(Turn::Trouble);
             }
         };
@@ -103,7 +90,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             return Some(Turn::GivenUp);
         }
         if let Some(remark) = &grouped.remark {
-            log.warn(Q::ENTITY, remark);
+            self.runner.log.warn(Q::ENTITY, remark);
         }
         if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
             // Its rows run next, one by one.
@@ -116,57 +103,48 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         if let Some(result) = lesson(&grouped, size) {
             self.learn(result);
         }
-        Some(self.conclude(holder, log, grouped.end, grouped.begun))
+        Some(self.conclude(holder, grouped.end, grouped.begun))
     }
 
     /// Does what is left after a group, and counts what became of its rows.
-    fn conclude(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        end: GroupEnd<Q::Key>,
-        begun: usize,
-    ) -> Turn {
+    fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<Q::Key>, begun: usize) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => {
-                if let Some(turn) = set_aside::<Q, C>(holder, log, &self.runner.rules, &error) {
+                if let Some(turn) = set_aside::<Q, C>(holder, &self.runner.log, &self.runner.rules, &error) {
                     return turn;
                 }
-                log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                self.runner.log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
                 return Turn::Trouble;
             }
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
             GroupEnd::Undone(UndoReason::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
-                log.warn(Q::ENTITY, &format!("{what}: {cause}"));
+                self.runner.log.warn(Q::ENTITY, &format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
             GroupEnd::Undone(UndoReason::Alone(cause)) => {
-                let cause = log.redacted(&cause);
+                let cause = self.runner.log.redacted(&cause);
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
             GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
             GroupEnd::EndedByHandler { reservation, before, offender, after } => {
-                self.after_end(holder, log, reservation, before, *offender, after, &mut tally);
+                self.after_end(holder, reservation, before, *offender, after, &mut tally);
             }
             GroupEnd::EndedByUnknown { reservation, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match (
-                    reservation.and_then(|reservation| self.commit_state(holder, log, &reservation, &rows, &left)),
-                    why,
-                ) {
-                    (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, log, &rows, settled),
+                match (reservation.and_then(|reservation| self.commit_state(holder, &reservation, &rows, &left)), why) {
+                    (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, &rows, settled),
                     // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
                     (Some(CommitState::RolledBack) | None, Some(why)) => {
-                        return self.conclude(holder, log, GroupEnd::Undone(why), begun);
+                        return self.conclude(holder, GroupEnd::Undone(why), begun);
                     }
-                    _ => self.record(holder, log, rows, &mut tally),
+                    _ => self.record(holder, rows, &mut tally),
                 }
             }
-            GroupEnd::Unknown(rows, cause) => self.find_out(holder, log, rows, cause, &mut tally),
+            GroupEnd::Unknown(rows, cause) => self.find_out(holder, rows, cause, &mut tally),
         }
         Turn::Group(tally)
     }
@@ -184,7 +162,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn after_end(
         &self,
         holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<Q::Key>>,
         offender: Offender<Q::Key>,
@@ -196,20 +173,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         // A culprit that is not recorded runs again, like those that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(reservation) = reservation else {
-            self.count_if_committed(holder, log, before, why_ended(&remainder), tally);
-            tally.count(self.runner.conclude(holder, log, row.into_unsettled(), remainder));
+            self.count_if_committed(holder, before, why_ended(&remainder), tally);
+            tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder));
             return;
         };
-        let committed = self.commit_state(holder, log, &reservation, &before, &left);
+        let committed = self.commit_state(holder, &reservation, &before, &left);
         let mut fence = row.fence;
         let remainder = match (committed, remainder) {
             (Some(CommitState::Committed(settled)), Remainder::Record(state, change)) => {
-                self.count_committed(tally, log, &before, settled);
+                self.count_committed(tally, &before, settled);
                 fence = reservation.fence(fence);
                 Remainder::RecordReserved(state, change)
             }
             (Some(CommitState::Committed(settled)), remainder) => {
-                self.count_committed(tally, log, &before, settled);
+                self.count_committed(tally, &before, settled);
                 remainder
             }
             (Some(CommitState::RolledBack) | None, remainder) => {
@@ -218,7 +195,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             }
         };
         let row = UnsettledRow { fence, ..row.into_unsettled() };
-        tally.count(self.runner.conclude(holder, log, row, remainder));
+        tally.count(self.runner.conclude(holder, row, remainder));
     }
 
     /// Counts the rows of a transaction that a handler ended: those that were settled in it are so now, if it was committed.
@@ -226,13 +203,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn count_if_committed(
         &self,
         holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
         rows: Vec<DecidedRow<Q::Key>>,
         cause: String,
         tally: &mut Tally,
     ) {
         let (written, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.written);
-        self.find_out(holder, log, written, cause, tally);
+        self.find_out(holder, written, cause, tally);
         others.iter().for_each(|_| tally.count(Turn::Interrupted));
     }
 
@@ -240,7 +216,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn commit_state(
         &self,
         holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
         reservation: &Reservation,
         handled: &[DecidedRow<Q::Key>],
         left: &[&UntouchedRow<Q::Key>],
@@ -253,7 +228,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 Ok(committed) => return Some(committed),
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    log.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
+                    self.runner.log.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
                     holder.close();
                 }
             }
@@ -261,55 +236,36 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         None
     }
 
-    fn count_committed(
-        &self,
-        tally: &mut Tally,
-        log: &RateLimitedLog,
-        rows: &[DecidedRow<Q::Key>],
-        settled: Vec<Option<Settlement>>,
-    ) {
+    fn count_committed(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>], settled: Vec<Option<Settlement>>) {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.due_rows.is_written(&row.key);
             if settled.is_some() {
                 tell_failed::<Q>(&row.key, &row.change);
             } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
-                log.warn(Q::ENTITY, &format!("row {} {what}", row.key));
+                self.runner.log.warn(Q::ENTITY, &format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
     }
 
     /// Records each row in a transaction of its own.
-    fn record(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        rows: Vec<DecidedRow<Q::Key>>,
-        tally: &mut Tally,
-    ) {
+    fn record(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, tally: &mut Tally) {
         for row in rows {
             let remainder = Remainder::Record(row.settled, Box::new(row.change.clone()));
-            tally.count(self.runner.conclude(holder, log, row.unsettled(), remainder));
+            tally.count(self.runner.conclude(holder, row.unsettled(), remainder));
         }
     }
 
     /// Finds out what a COMMIT came to whose answer was lost. Nothing has to be done about it: all rows have reached their
     /// new state, or all are as they were and due, so one of them tells for all.
-    fn find_out(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        rows: Vec<DecidedRow<Q::Key>>,
-        cause: String,
-        tally: &mut Tally,
-    ) {
+    fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, cause: String, tally: &mut Tally) {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
             let remainder =
                 Remainder::FindOut(Box::new(InDoubt { settled: row.settled, reached, cause, change: None }));
-            matches!(self.runner.conclude(holder, log, row.unsettled(), remainder), Turn::Settled(_))
+            matches!(self.runner.conclude(holder, row.unsettled(), remainder), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);
@@ -363,72 +319,36 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
-    fn entity(&self) -> &'static str {
-        self.runner.entity()
+    fn info(&self) -> &RunnerInfo {
+        self.runner.info()
     }
 
-    fn queue(&self) -> TypeId {
-        self.runner.queue()
+    fn probes(&self) -> &dyn QueueProbes<C> {
+        self.runner.probes()
     }
 
-    fn recorded_as(&self) -> Option<&str> {
-        self.runner.recorded_as()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.runner.timeout()
-    }
-
-    fn target(&self) -> QueryResult<Target> {
-        self.runner.target()
-    }
-
-    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        self.runner.check(connection)
-    }
-
-    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.runner.probe_due(connection, thorough)
-    }
-
-    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.runner.probe_low_water(connection)
-    }
-
-    fn turn(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        log: &RateLimitedLog,
-        claimed: &dyn Fn() -> bool,
-    ) -> Turn {
+    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
         let size = self.size().next(Instant::now());
         // Who is alone in the process is so for a suspect, and nobody else runs meanwhile.
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
-            return self.turn_alone(holder, slot, log, claimed);
+            return self.turn_alone(holder, slot, worker);
         }
         loop {
-            let rows = match self.runner.pick_rows(holder, log, size) {
+            let rows = match self.runner.pick_rows(holder, size) {
                 Ok(Some(rows)) => rows,
                 Ok(None) => return Turn::Idle,
                 Err(turn) => return turn,
             };
-            if let Some(turn) = self.attempt_several(holder, slot, log, claimed, size, &rows) {
+            if let Some(turn) = self.attempt_several(holder, slot, worker, size, &rows) {
                 return turn;
             }
         }
     }
 
-    fn give_up(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        log: &RateLimitedLog,
-        row: ErasedRow,
-    ) -> Result<Turn, ErasedRow> {
+    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
         let group = match row.downcast::<HeldGroup<Q>>() {
             Ok(group) => group,
-            Err(row) => return self.runner.give_up(holder, slot, log, row),
+            Err(row) => return self.runner.give_up(holder, slot, row),
         };
         // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
         self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
@@ -436,33 +356,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
         Ok(Turn::Interrupted)
     }
 
-    fn window(&self) -> Option<&'static str> {
-        self.runner.window()
-    }
-
-    fn channel(&self) -> QueryResult<Option<String>> {
-        self.runner.channel()
-    }
-
-    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        self.runner.present(connection)
-    }
-
-    fn use_low_water_at_once(&mut self) {
-        self.runner.use_low_water_at_once();
+    fn has_interrupted(&self) -> bool {
+        self.runner.has_interrupted()
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
         self.runner.serve_stages(stages);
     }
-
-    fn has_interrupted(&self) -> bool {
-        self.runner.has_interrupted()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::row::Status;
     use crate::row::{Fence, RowKey};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
-use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, is_interruption};
+use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
 use crate::fault::leaves_out;
@@ -29,7 +29,7 @@ pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration
 pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, Q, C>,
-    pub(crate) goes_on: &'a dyn Fn() -> bool,
+    pub(crate) worker: &'a dyn WorkerCalls,
     pub(crate) started: Instant,
     pub(crate) reservation: Option<Reservation>,
     /// Whether each success is settled before the next handler runs.
@@ -44,7 +44,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Whether the next message is begun: not when half the timeout has passed, so that it has the other half, and not when
     /// the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.timeout / 2 && (self.goes_on)()
+        self.started.elapsed() < self.plan.timeout / 2 && self.worker.goes_on()
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome) {

@@ -12,17 +12,16 @@ use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
 use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{
-    AttemptBody, AttemptError, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, Slot, Turn, find_out,
-    in_transaction, is_refusal, record, settle_claimed, tell_failed, try_writing,
+    AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
+    Turn, find_out, in_transaction, is_refusal, record, settle_claimed, tell_failed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::Error;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Lease, LeaseEnd, PanicSafeDrop, Panicked};
-use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text, idempotency_key};
-use crate::statement::{Change, Next, QueueOn, Scope, literal, time_literal};
+use crate::statement::{Change, Next, QueueOn, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
@@ -60,22 +59,16 @@ enum Hold {
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Works on a leased message to its end.
-    pub(crate) fn work(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        log: &RateLimitedLog,
-        leased: LeasedMessage<Q>,
-    ) -> Turn {
+    pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<Q>) -> Turn {
         let LeasedMessage { held, message } = leased;
         let _span =
             tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
         if held.clock.ended().is_some() {
             // It has waited for a worker for too long: half its lease is over, and the handler would be told so at once.
-            self.give_back(holder, log, &held);
+            self.give_back(holder, &held);
             return Turn::Interrupted;
         }
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, log, &held, &message)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
             // The handler's panics are caught closer to it; this is ours or the driver's.
             let given_up = slot.leave();
@@ -83,13 +76,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             if given_up {
                 return Turn::GivenUp;
             }
-            self.settle_failure(holder, log, &held, &Failure::retry(Panicked::new(panic)))
+            self.settle_failure(holder, &held, &Failure::retry(Panicked::new(panic)))
         });
         self.leased_rows.remove(&held);
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
+                self.log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
             }
             _ => {}
         }
@@ -97,16 +90,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Settles a leased row without its handler.
-    pub(crate) fn settle_decided(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        decided: &UncalledRow<Q>,
-    ) -> Turn {
+    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<Q>) -> Turn {
         let UncalledRow { held, settled, change } = decided;
         tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
         let mut record = || self.record(holder, held, *settled, change).inspect_err(|_| holder.close());
-        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(log, held, &mut record)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(held, &mut record)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
             // The driver's. The row becomes due when its lease ends.
@@ -120,7 +108,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        log: &RateLimitedLog,
         held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
     ) -> Turn {
@@ -129,7 +116,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             state: message.1.clone(),
             details: held.details.clone(),
             try_number: held.tries,
-            idempotency_key: idempotency_key(&self.key_prefix, &held.key, &held.details),
+            idempotency_key: idempotency_key(&self.info.key_prefix, &held.key, &held.details),
         };
         // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
         holder.roll_back_idle();
@@ -150,17 +137,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Some(LeaseEnd::Shutdown) => return Turn::Interrupted,
             Some(LeaseEnd::TimedOut) => {
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
-                return self.settle_failure(holder, log, held, &failure);
+                return self.settle_failure(holder, held, &failure);
             }
             // Perhaps the row is still ours. Its state will tell.
             Some(LeaseEnd::Unconfirmed) | None => {}
         }
         match answer {
             Ok(answer) => match &*answer {
-                Ok(answer) => self.settle_answer(holder, slot, log, held, message, &**answer),
-                Err(failure) => self.settle_failure(holder, log, held, failure),
+                Ok(answer) => self.settle_answer(holder, slot, held, message, &**answer),
+                Err(failure) => self.settle_failure(holder, held, failure),
             },
-            Err(panicked) => self.settle_failure(holder, log, held, &Failure::retry(panicked)),
+            Err(panicked) => self.settle_failure(holder, held, &Failure::retry(panicked)),
         }
     }
 
@@ -169,15 +156,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        log: &RateLimitedLog,
         held: &Arc<LeasedRow<Q::Key>>,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
     ) -> Turn {
-        self.persist(log, held, &mut || {
+        self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let written = self.apply(holder, slot, held, message, answer);
-            if self.is_exclusive() && holder.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
+            if self.info.is_exclusive && holder.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
                 holder.close();
             }
             drop(writing);
@@ -190,15 +176,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Records a failure, again and again until it is written or the lease ends.
-    fn settle_failure(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        held: &LeasedRow<Q::Key>,
-        failure: &Failure,
-    ) -> Turn {
+    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>, failure: &Failure) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.persist(log, held, &mut || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
+        self.persist(held, &mut || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
     }
 
     fn late_row(&self, held: &Arc<LeasedRow<Q::Key>>, timeout: Duration) -> LateRow<Q> {
@@ -207,7 +187,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
     /// is told by the lease's end.
-    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, row: &LateRow<Q>) -> Turn {
+    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
         let LateRow { held, timeout } = row;
         let (settled, change) =
             self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
@@ -218,7 +198,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Ok(Written::Overtaken) => Turn::Lost,
             Ok(_) => Turn::Interrupted,
             Err(error) => {
-                log.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                self.log.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
                 holder.close();
                 Turn::Interrupted
             }
@@ -226,12 +206,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Writes until something is written, or the row's lease may have ended.
-    fn persist(
-        &self,
-        log: &RateLimitedLog,
-        held: &LeasedRow<Q::Key>,
-        write: &mut dyn FnMut() -> Result<Written, Error>,
-    ) -> Turn {
+    fn persist(&self, held: &LeasedRow<Q::Key>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
         let until = held.clock.holds_until();
         for tries in 1.. {
             let cause = match write() {
@@ -244,14 +219,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::GivenUp) => return Turn::GivenUp,
                 Ok(Written::Refused(cause)) => {
                     let what = "the database refuses to write the end of an attempt on row";
-                    log.warn(Q::ENTITY, &format!("{what} {}: {cause}", held.key));
+                    self.log.warn(Q::ENTITY, &format!("{what} {}: {cause}", held.key));
                     return Turn::Refused;
                 }
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
             };
-            log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
+            self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
             let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
             if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
                 break;
@@ -279,14 +254,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Hold::Hindered(written) => return Ok(written),
         };
         fail_point("lease-locked");
-        slot.enter(Q::ENTITY, session.id(), self.timeout());
-        slot.hold(Box::new(self.late_row(held, self.timeout())));
+        slot.enter(Q::ENTITY, session.id(), self.info.timeout);
+        slot.hold(Box::new(self.late_row(held, self.info.timeout)));
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(written);
         }
-        let (result, session_is_sound) = self.settle_held(session, slot, held, is_under_savepoint, message, answer);
+        let SettledRow { result, session_is_sound, .. } =
+            self.settle_held(session, slot, held, is_under_savepoint, message, answer);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             holder.close();
@@ -330,19 +306,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         is_under_savepoint: bool,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
-    ) -> (Result<Settlement, Remainder>, bool) {
+    ) -> SettledRow<Q> {
         let plan = Plan {
             handler: answer,
             rules: &self.rules,
-            timeout: self.timeout(),
+            timeout: self.info.timeout,
             slot,
-            key_prefix: &self.key_prefix,
-            scope: Scope::ALL,
-            claim_floor: None,
-            prefetched_keys: None,
-            prefetched_rows: None,
-            kept_rows: None,
-            rows_in_hand: None,
+            key_prefix: &self.info.key_prefix,
+            claim: ClaimPlan::none(),
         };
         let LeasedRow { key, fence, before, tries, details, .. } = held;
         let (fence, before, tries) = (*fence, *before, *tries);
@@ -387,7 +358,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is
     /// worked, where that is one at a time.
     fn hindrance(&self, connection: &mut C, held: &LeasedRow<Q::Key>) -> QueryResult<Option<Written>> {
-        if self.is_exclusive() {
+        if self.info.is_exclusive {
             for tries in 1.. {
                 if Q::exclude(connection)? {
                     break;

@@ -7,12 +7,11 @@ use diesel::result::QueryResult;
 
 use super::leased_rows::LeasedRow;
 use super::runner::LeaseRunner;
-use crate::attempt::{Runner, in_transaction};
+use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::error::Error;
 use crate::fault::{fail_point, planted};
 use crate::handler::LeaseEnd;
-use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::statement::{Change, Next, QueueOn};
 
@@ -21,31 +20,26 @@ const TOGETHER: usize = 100;
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Extends the leases that were not confirmed lately.
-    pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog) {
+    pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
         for held in held.chunks(TOGETHER) {
-            if let Err(error) = self.extend(holder, log, held) {
+            if let Err(error) = self.extend(holder, held) {
                 // Half a lease without success, and the handlers are told.
-                log.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                self.log.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
                 holder.close();
                 return;
             }
         }
     }
 
-    fn extend(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        held: &[Arc<LeasedRow<Q::Key>>],
-    ) -> Result<(), Error> {
+    fn extend(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<Q::Key>>]) -> Result<(), Error> {
         fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
         if planted("leases are not extended") {
             held.iter().for_each(|held| held.clock.confirm(Instant::now()));
             return Ok(());
         }
-        if self.is_exclusive() {
+        if self.info.is_exclusive {
             return held.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change));
         }
         let writing = self.turn_to_write();
@@ -80,7 +74,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    log.warn(Q::ENTITY, &format!("the lease of row {} cannot be extended: {error}", held.key));
+                    self.log.warn(Q::ENTITY, &format!("the lease of row {} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
             }

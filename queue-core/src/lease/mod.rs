@@ -7,6 +7,7 @@ mod attempt;
 mod claim;
 mod claim_size;
 mod claim_style;
+mod claim_way;
 mod heartbeat;
 mod leased_rows;
 mod runner;

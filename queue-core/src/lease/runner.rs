@@ -1,8 +1,7 @@
 //! One entity in lease mode: its handler, its settings, and the rows that it has leased.
 
+use std::any::TypeId;
 use std::collections::VecDeque;
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,10 @@ use super::any_handler::AnyLeaseHandler;
 use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
+use super::claim_way::ClaimWay;
 use super::leased_rows::{LeasedRow, LeasedRows};
-use crate::attempt::{SettleRules, in_transaction, key_prefix};
-use crate::backend::{LockSql, QueueConnection, SessionHolder};
+use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, in_transaction, key_prefix};
+use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder};
 use crate::claim::DueRows;
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
@@ -20,7 +20,7 @@ use crate::fault::planted;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
-use crate::row::{FailureTexts, Settlement, failure_text};
+use crate::row::{Settlement, failure_text};
 use crate::statement::{Change, Next, QueueOn, Scope};
 
 /// A leased row, for whoever records that its handler is late.
@@ -36,53 +36,53 @@ pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
 pub(crate) struct LeaseRunner<Q: Entity, C> {
+    pub(crate) info: RunnerInfo,
     pub(crate) handler: Box<dyn AnyLeaseHandler<Q, C>>,
     pub(crate) rules: SettleRules,
-    pub(crate) key_prefix: String,
     pub(crate) leased_rows: LeasedRows<Q::Key>,
     pub(crate) due_rows: DueRows<Q::Key>,
     pub(crate) size: ClaimSize,
-    pub(crate) style: ClaimStyle,
-    pub(crate) skips_locked_rows: AtomicBool,
-    pub(crate) can_lock: AtomicBool,
-    /// Whether the answer of a claim by one statement could not be read: its rows are leased to nobody then. Or it was refused
-    /// again and again.
-    pub(crate) claims_in_steps: AtomicBool,
-    /// How often in a row it was refused, and the same rows could be claimed in steps.
-    pub(crate) refusals: AtomicU32,
+    pub(crate) way: ClaimWay,
     pub(crate) ready: Mutex<VecDeque<(Instant, Ready<Q>)>>,
     pub(crate) writer: Arc<Mutex<()>>,
-    pub(crate) connection: PhantomData<fn(C)>,
+    pub(crate) log: RateLimitedLog,
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     pub(crate) fn new(
         handler: Box<dyn AnyLeaseHandler<Q, C>>,
-        texts: FailureTexts,
+        settings: RunnerSettings,
         claim_batch: Option<u32>,
         style: ClaimStyle,
     ) -> Result<Self, Error> {
+        let options = Q::Queue::OPTIONS;
         Ok(LeaseRunner {
-            handler,
-            rules: SettleRules {
-                settings: Q::SETTINGS,
-                options: Q::Queue::OPTIONS,
-                retry: Q::retry_policy(),
-                texts,
-                leased: true,
+            info: RunnerInfo {
+                entity: Q::ENTITY,
+                queue: TypeId::of::<Q::Queue>(),
+                key_prefix: key_prefix::<Q, C>()?,
+                is_recorded: false,
+                is_exclusive: options.exclusive,
+                // Of the transactions: the handler's own time is kept by its lease.
+                timeout: C::Backend::DEFAULT_TIMEOUT,
+                window: options.window,
+                heartbeat_interval: Some(Q::SETTINGS.lease / HEARTBEATS_PER_LEASE),
             },
-            key_prefix: key_prefix::<Q, C>()?,
+            handler,
             leased_rows: LeasedRows::new(),
-            due_rows: DueRows::of::<Q, C>(),
+            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once),
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
-            style,
-            skips_locked_rows: AtomicBool::new(false),
-            can_lock: AtomicBool::new(false),
-            claims_in_steps: AtomicBool::new(false),
-            refusals: AtomicU32::new(0),
+            way: ClaimWay::new(style),
             ready: Mutex::default(),
             writer: Arc::default(),
-            connection: PhantomData,
+            log: settings.log(),
+            rules: SettleRules {
+                settings: Q::SETTINGS,
+                options,
+                retry: Q::retry_policy(),
+                texts: settings.texts,
+                leased: true,
+            },
         })
     }
 
@@ -106,23 +106,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Whether the heartbeat can pass over rows that others hold, and there are such.
     pub(crate) fn passes_over_locked_rows(&self) -> bool {
-        !C::Backend::ONE_WRITER && self.can_lock.load(Ordering::Relaxed)
+        !C::Backend::ONE_WRITER && self.way.can_lock()
     }
 
     /// Whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
         let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
-        !self.claims_in_steps.load(Ordering::Relaxed)
-            && leases_at_once::<Q, C>(self.skips_locked_rows.load(Ordering::Relaxed), scope)
+        !self.way.is_in_steps() && leases_at_once::<Q, C>(self.way.skips_locked_rows(), scope)
     }
 
     /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
-    pub(crate) fn give_back(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        held: &Arc<LeasedRow<Q::Key>>,
-    ) -> bool {
+    pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<Q::Key>>) -> bool {
         if held.clock.ended() == Some(LeaseEnd::Overtaken) {
             // It is somebody else's to give.
             self.leased_rows.remove(held);
@@ -146,7 +140,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            log.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
+            self.log.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
             holder.close();
         }
         self.leased_rows.remove(held);

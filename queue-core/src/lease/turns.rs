@@ -1,7 +1,5 @@
 //! How a turn is taken in lease mode: claim, begin a call, settle, give back.
 
-use std::any::TypeId;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,42 +7,28 @@ use chrono::{DateTime, Utc};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
-use super::claim_style::ClaimStyle;
 use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
-    AttemptError, Conclusion, ErasedRow, KEPT, Runner, Slot, Turn, UnsettledRow, channel, check_claim, check_stages,
-    check_table, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside, tell_failed,
+    AttemptError, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot, Turn, UnsettledRow,
+    WorkerCalls, channel, check_claim, check_stages, check_table, in_transaction, leave_alone, leave_kept_alone,
+    note_refusal, set_aside, tell_failed,
 };
-use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder, Target};
+use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
-use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
-use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Settlement, failure_text};
 use crate::statement::QueueOn;
 
-/// After how many refusals of a claim by one statement none is sent any more.
-const REFUSALS: u32 = 3;
-
-/// Unless it is forgotten, the claims of an entity are made in steps from now on: a key could not be read, or that panicked.
-struct FallBackToSteps<'a>(&'a AtomicBool);
-
-impl Drop for FallBackToSteps<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Gives back the rows that no worker has begun for so long.
-    fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, since: Duration) {
+    fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
         // What a database in trouble refuses now has to wait: the leases of running calls have not.
         while let Some(held) = self.take_unstarted(since)
-            && self.give_back(holder, log, &held)
+            && self.give_back(holder, &held)
         {}
     }
 
@@ -62,32 +46,23 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Counts the claims by one statement that were refused. On PostgreSQL a rule of the table's may do so to all of them.
-    fn is_refused(&self, is_refused: bool) {
-        if !is_refused {
-            self.refusals.store(0, Ordering::Relaxed);
-        } else if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS {
-            self.claims_in_steps.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
-    fn next(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog) -> Result<Ready<Q>, Turn> {
+    fn next(&self, holder: &mut SessionHolder<C>) -> Result<Ready<Q>, Turn> {
         if let Some((claimed, ready)) = unpoisoned(self.ready.lock()).pop_front() {
             self.size.has_waited(claimed.elapsed());
             return Ok(ready);
         }
-        let limit = if self.is_exclusive() { 1 } else { self.size.next() };
+        let limit = if self.info.is_exclusive { 1 } else { self.size.next() };
         loop {
             let picked =
-                self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| self.has_no_claim(holder, log, &error))?;
+                self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
-            let batch = self.claim(holder, log, limit, &rows)?;
+            let batch = self.claim(holder, limit, &rows)?;
             match &rows.only {
                 // They are held, or not due any more.
                 Some(keys) if batch.is_empty() => self.due_rows.refused_rows.end(keys),
                 None if batch.is_empty() && self.due_rows.refused_rows.release_found() => {}
-                _ => return self.take_up(holder, log, batch, &rows),
+                _ => return self.take_up(holder, batch, &rows),
             }
         }
     }
@@ -96,7 +71,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn claim(
         &self,
         holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
         limit: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Result<ClaimedBatch<Q>, Turn> {
@@ -104,21 +78,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             rules: &self.rules,
             lease: self.length(),
             limit,
-            skips_locked_rows: self.skips_locked_rows.load(Ordering::Relaxed),
-            can_lock: self.can_lock.load(Ordering::Relaxed),
+            skips_locked_rows: self.way.skips_locked_rows(),
+            can_lock: self.way.can_lock(),
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
             kept_rows: &self.due_rows.kept_rows,
         };
         let writing = self.turn_to_write();
-        let reads_all = claim.at_once.then(|| FallBackToSteps(&self.claims_in_steps));
+        let mut watched = claim.at_once.then(|| self.way.watch());
         let claimed = holder.session_as_it_is().and_then(|session| Ok(claim_leases::<Q, C>(session, &claim)?));
-        if let (Some(reads_all), false) =
-            (reads_all, matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_)))))
-        {
-            std::mem::forget(reads_all);
-        }
-        let batch = claimed.map_err(|error| self.has_no_claim(holder, log, &error));
+        let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
+        watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
+        drop(watched);
+        let batch = claimed.map_err(|error| self.has_no_claim(holder, &error));
         drop(writing);
         let batch = batch?;
         // Rows that were picked one by one tell nothing of how many are due, nor does one that is refused and was taken alone.
@@ -126,44 +98,38 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             self.size.has_claimed(limit, batch.rows());
         }
         if claim.at_once {
-            self.is_refused(batch.refuses_one_statement);
+            self.way.was_refused(batch.refuses_one_statement);
         }
         Ok(batch)
     }
 
     /// Nothing was claimed, because the database did not answer as it should.
-    fn has_no_claim(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, error: &Error) -> Turn {
+    fn has_no_claim(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
         holder.close();
         if let Error::Database(error) = error
-            && let Some(turn) = set_aside::<Q, C>(holder, log, &self.rules, error)
+            && let Some(turn) = set_aside::<Q, C>(holder, &self.log, &self.rules, error)
         {
             return turn;
         }
-        log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(error, 500)));
+        self.log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(error, 500)));
         Turn::Trouble
     }
 
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
-    fn refuse(
-        &self,
-        holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
-        row: &UnsettledRow<Q::Key>,
-        error: Option<DieselError>,
-    ) -> Turn {
+    fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<Q::Key>, error: Option<DieselError>) -> Turn {
         let refused_rows = &self.due_rows.refused_rows;
-        let Some(error) = error else { return leave_alone::<Q>(refused_rows, log, row, KEPT, false) };
+        let Some(error) = error else { return leave_alone::<Q>(refused_rows, &self.log, row, KEPT, false) };
         let pause = refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
         let noted = holder.session().and_then(|session| Ok(note_refusal::<Q, C>(session, row, &text, pause)?));
         match noted {
             Ok(Conclusion::Refused { is_noted }) => {
-                leave_alone::<Q>(refused_rows, log, row, text.text().unwrap_or(KEPT), is_noted)
+                leave_alone::<Q>(refused_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
             }
-            Ok(Conclusion::Kept) => leave_alone::<Q>(refused_rows, log, row, KEPT, false),
+            Ok(Conclusion::Kept) => leave_alone::<Q>(refused_rows, &self.log, row, KEPT, false),
             Ok(_) => Turn::Interrupted,
-            Err(error) => self.has_no_claim(holder, log, &error),
+            Err(error) => self.has_no_claim(holder, &error),
         }
     }
 
@@ -186,7 +152,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn take_up(
         &self,
         holder: &mut SessionHolder<C>,
-        log: &RateLimitedLog,
         mut batch: ClaimedBatch<Q>,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Result<Ready<Q>, Turn> {
@@ -199,7 +164,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         fail_point("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
         for (row, error) in batch.unwritable {
-            nothing_left = self.refuse(holder, log, &row, error);
+            nothing_left = self.refuse(holder, &row, error);
         }
         batch.leased.retain(|leased| {
             let returned = self.leave_returned_alone(holder, &leased.held);
@@ -228,87 +193,43 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
-    fn entity(&self) -> &'static str {
-        Q::ENTITY
+    fn info(&self) -> &RunnerInfo {
+        &self.info
     }
 
-    fn queue(&self) -> TypeId {
-        TypeId::of::<Q::Queue>()
+    fn probes(&self) -> &dyn QueueProbes<C> {
+        self
     }
 
-    fn is_exclusive(&self) -> bool {
-        Q::Queue::OPTIONS.exclusive
+    fn leases(&self) -> Option<&dyn HeldLeases<C>> {
+        Some(self)
     }
 
-    /// Of the transactions: the handler's own time is kept by its lease.
-    fn timeout(&self) -> Duration {
-        C::Backend::DEFAULT_TIMEOUT
-    }
-
-    fn target(&self) -> QueryResult<Target> {
-        Q::target()
-    }
-
-    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let skips = connection.skips_locked_rows()?;
-        let can_lock = skips || C::Backend::ONE_WRITER;
-        self.skips_locked_rows.store(skips && self.style == ClaimStyle::Auto, Ordering::Relaxed);
-        self.can_lock.store(can_lock, Ordering::Relaxed);
-        if can_lock {
-            return check_claim::<Q, C>(connection);
-        }
-        let mut findings = check_table::<Q, C>(connection)?;
-        if findings.is_empty() {
-            findings.extend(check_stages::<Q, C>(connection)?);
-        }
-        Ok(findings)
-    }
-
-    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due::<Q, C>(connection, thorough)
-    }
-
-    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water::<Q, C>(connection)
-    }
-
-    fn turn(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        log: &RateLimitedLog,
-        claimed: &dyn Fn() -> bool,
-    ) -> Turn {
-        let ready = match self.next(holder, log) {
+    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
+        let ready = match self.next(holder) {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
-        let goes_on = claimed();
+        worker.has_claimed();
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::LeasedMessage(leased) if goes_on => {
+            Ready::LeasedMessage(leased) if worker.goes_on() => {
                 let _at_work = self.size.begins();
-                self.work(holder, slot, log, leased)
+                self.work(holder, slot, leased)
             }
-            Ready::UncalledRow(decided) if goes_on => self.settle_decided(holder, log, &decided),
+            Ready::UncalledRow(decided) if worker.goes_on() => self.settle_decided(holder, &decided),
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
                 // The heartbeat may have passed already, and may have left.
-                self.give_back(holder, log, &held);
-                self.give_back_unstarted(holder, log, Duration::ZERO);
+                self.give_back(holder, &held);
+                self.give_back_unstarted(holder, Duration::ZERO);
                 Turn::Idle
             }
         }
     }
 
-    fn give_up(
-        &self,
-        holder: &mut SessionHolder<C>,
-        _slot: &Slot,
-        log: &RateLimitedLog,
-        row: ErasedRow,
-    ) -> Result<Turn, ErasedRow> {
+    fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
         let row = row.downcast::<LateRow<Q>>()?;
-        Ok(self.settle_late(holder, log, &row))
+        Ok(self.settle_late(holder, &row))
     }
 
     fn has_interrupted(&self) -> bool {
@@ -319,8 +240,32 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
         !unpoisoned(self.ready.lock()).is_empty()
     }
 
-    fn window(&self) -> Option<&'static str> {
-        Q::Queue::OPTIONS.window
+    fn serve_stages(&mut self, stages: Vec<&'static str>) {
+        self.due_rows.serve_stages(stages);
+    }
+
+    fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {
+        self.writer = writer.clone();
+    }
+}
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q, C> {
+    fn target(&self) -> QueryResult<Target> {
+        Q::target()
+    }
+
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        let skips_locked_rows = connection.skips_locked_rows()?;
+        let can_lock = skips_locked_rows || C::Backend::ONE_WRITER;
+        self.way.learn(skips_locked_rows, can_lock);
+        if can_lock {
+            return check_claim::<Q, C>(connection);
+        }
+        let mut findings = check_table::<Q, C>(connection)?;
+        if findings.is_empty() {
+            findings.extend(check_stages::<Q, C>(connection)?);
+        }
+        Ok(findings)
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {
@@ -331,41 +276,35 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
         Q::present(connection).map(DateTime::from)
     }
 
-    fn use_low_water_at_once(&mut self) {
-        self.due_rows.low_water.use_at_once();
+    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.due_rows.probe_due::<Q, C>(connection, thorough)
     }
 
-    fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.due_rows.serve_stages(stages);
+    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
+        self.due_rows.probe_low_water::<Q, C>(connection)
     }
+}
 
-    fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {
-        self.writer = writer.clone();
-    }
-
-    fn heartbeat_interval(&self) -> Option<Duration> {
-        Some(self.length() / HEARTBEATS_PER_LEASE)
-    }
-
-    fn heartbeat(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog, is_stopping: bool) {
-        self.extend_leases(holder, log);
+impl<Q: QueueOn<C> + Send, C: QueueConnection> HeldLeases<C> for LeaseRunner<Q, C> {
+    fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {
+        self.extend_leases(holder);
         if is_stopping {
-            self.give_back_unstarted(holder, log, Duration::ZERO);
+            self.give_back_unstarted(holder, Duration::ZERO);
         } else if self.size.is_free() {
             // Nobody has asked for them to wait behind slow calls.
-            self.give_back_unstarted(holder, log, self.length() / HEARTBEATS_PER_LEASE);
+            self.give_back_unstarted(holder, self.length() / HEARTBEATS_PER_LEASE);
         }
     }
 
-    fn revoke_leases(&self) {
+    fn revoke(&self) {
         for held in self.leased_rows.all() {
             held.clock.end(LeaseEnd::Shutdown);
         }
     }
 
-    fn give_back_revoked(&self, holder: &mut SessionHolder<C>, log: &RateLimitedLog) {
+    fn give_back_revoked(&self, holder: &mut SessionHolder<C>) {
         for held in self.leased_rows.all() {
-            self.give_back(holder, log, &held);
+            self.give_back(holder, &held);
         }
     }
 }

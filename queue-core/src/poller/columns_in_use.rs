@@ -70,7 +70,7 @@ impl ColumnsInUse {
     pub(crate) fn enter<C: QueueConnection>(database: &str, runners: &[Box<dyn Runner<C>>]) -> Result<Self, Error> {
         let mut entered = Vec::new();
         for runner in runners {
-            entered.push(Columns::of(database, runner.target()?, runner.queue()));
+            entered.push(Columns::of(database, runner.probes().target()?, runner.info().queue));
         }
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, others) = &mut *in_use;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -135,21 +134,20 @@ impl<C: QueueConnection> Controls for Control<C> {
     }
 
     fn tally(&self) -> Tally {
-        self.shared.tally()
+        self.shared.board.tally()
     }
 
     fn stop(&self, grace: Duration) -> Stopped {
-        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.board.stop();
         self.wake_signal.notify(None);
-        self.shared.release_waiting();
         let deadline = Instant::now().checked_add(grace);
-        if self.shared.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: self.shared.is_empty() };
+        if self.shared.board.wait_until_done(deadline) {
+            return Stopped { rolled_back: 0, all_left: self.shared.board.is_empty() };
         }
         let rolled_back = self.shared.revoke_all();
         // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
-        self.shared.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left: self.shared.is_empty() }
+        self.shared.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.shared.board.is_empty() }
     }
 
     fn default_grace(&self) -> Duration {

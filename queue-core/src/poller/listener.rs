@@ -52,7 +52,7 @@ impl Listener {
     pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> QueryResult<Self> {
         let mut channels = Vec::new();
         for (number, runner) in shared.runners.iter().enumerate() {
-            let channel = runner.channel()?;
+            let channel = runner.probes().channel()?;
             channels.extend(channel.map(|name| Channel { runner: number, name, misses: Misses::default() }));
         }
         Ok(Listener { channels, last_received: Instant::now() })
@@ -64,7 +64,7 @@ impl Listener {
         let Some(session) = holder.open_session() else { return false };
         self.channels
             .iter()
-            .any(|channel| session.subscriptions.listen(&channel.name) && !shared.work_of(channel.runner).0)
+            .any(|channel| session.subscriptions.listen(&channel.name) && !shared.board.work_of(channel.runner).0)
     }
 
     /// How long to rest before the next time.
@@ -107,7 +107,7 @@ impl Listener {
             if !is_received && !is_lost {
                 continue;
             }
-            if shared.work_of(channel.runner).0 {
+            if shared.board.work_of(channel.runner).0 {
                 timers[channel.runner].remember(now);
             } else {
                 timers[channel.runner].probe_soon(now);
@@ -138,7 +138,7 @@ impl Listener {
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     let text = format!("cannot listen for new rows, which are polled for: {error}");
-                    shared.log.warn(shared.runners[*runner].entity(), &text);
+                    shared.log.warn(shared.runners[*runner].info().entity, &text);
                 }
             }
         }
@@ -157,7 +157,7 @@ impl Listener {
         if session.subscriptions.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
             let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
                          between, or a trigger switched off?";
-            shared.log.warn(shared.runners[runner].entity(), cause);
+            shared.log.warn(shared.runners[runner].info().entity, cause);
         }
     }
 }

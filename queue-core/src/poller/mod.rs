@@ -13,10 +13,12 @@ mod reentrance;
 mod replace_stuck;
 mod scout;
 mod serve;
+mod sessions;
 mod settings;
 mod shared;
 pub(crate) mod wake;
 mod window_gate;
+mod work_board;
 mod worker;
 
 pub use self::handle::{PollerHandle, Shutdown};

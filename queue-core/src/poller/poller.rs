@@ -16,6 +16,7 @@ use super::preflight::{check_entities, check_pool, check_tables, window_gates, w
 use super::reentrance::check_reentrance;
 use super::scout::Scout;
 use super::serve::HandlerFor;
+use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::shared::{PollerShared, spawn};
 use super::wake::WakeSignal;
@@ -334,8 +335,8 @@ impl<C: QueueConnection> Poller<C> {
         let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns);
         start_watchers(&shared, &wake_signal, purpose, &mut handle)?;
         start_workers(&shared, &wake_signal, &mut handle)?;
-        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.entity()).collect();
-        let (workers, database) = (shared.settings.workers, &*shared.database);
+        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.info().entity).collect();
+        let (workers, database) = (shared.settings.workers, &*shared.sessions.database);
         tracing::info!(?entities, workers, database, "the poller has started");
         Ok(handle)
     }
@@ -356,7 +357,8 @@ impl<C: QueueConnection> Poller<C> {
         }
         // Before the first claim: this process may be the one that starts in a crashed one's place.
         let crashes = open_crashes(&runners, &settings, &database)?;
-        let shared = PollerShared::new(connections, database, settings, limits, runners, shares, window_gates, crashes);
+        let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout);
+        let shared = PollerShared::new(sessions, settings, runners, shares, window_gates, crashes);
         Ok((Arc::new(shared), columns))
     }
 }
@@ -371,19 +373,12 @@ fn build_runners<C: QueueConnection>(
         return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
     }
     settings.check()?;
-    let mut runners = served.into_iter().map(|serve| serve(settings)).collect::<Result<Vec<_>, _>>()?;
-    if settings.low_water_at_once {
-        runners.iter_mut().for_each(|runner| runner.use_low_water_at_once());
-    }
-    if settings.prefetch_at_once {
-        runners.iter_mut().for_each(|runner| runner.prefetch_at_once());
-    }
-    Ok(runners)
+    served.into_iter().map(|serve| serve(settings)).collect()
 }
 
 /// The limits of the workers' sessions: those of the runner whose handlers may take longest.
 fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &PollerSettings) -> SessionLimits {
-    let timeout = runners.iter().map(|runner| runner.timeout()).max().unwrap_or_default();
+    let timeout = runners.iter().map(|runner| runner.info().timeout).max().unwrap_or_default();
     let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
     SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true }
 }
@@ -394,7 +389,7 @@ fn open_crashes<C: QueueConnection>(
     settings: &PollerSettings,
     database: &str,
 ) -> Result<Crashes, Error> {
-    let queues = runners.iter().filter_map(|runner| runner.recorded_as()).map(str::to_owned).collect();
+    let queues = runners.iter().filter_map(|runner| runner.info().recorded_as()).map(str::to_owned).collect();
     let log = RateLimitedLog::new(settings.redact.clone());
     Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
 }

@@ -19,7 +19,7 @@ pub(crate) fn check_pool<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     pool_size: Option<u32>,
 ) -> Result<(), Error> {
-    let has_leases = runners.iter().any(|runner| runner.heartbeat_interval().is_some());
+    let has_leases = runners.iter().any(|runner| runner.info().heartbeat_interval.is_some());
     let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
     if let Some(pool_size) = pool_size
         && usize::try_from(pool_size).is_ok_and(|size| size < needed)
@@ -36,8 +36,8 @@ pub(crate) fn check_pool<C: QueueConnection>(
 
 pub(crate) fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<(), Error> {
     for (i, runner) in runners.iter().enumerate() {
-        if runners[..i].iter().any(|other| other.queue() == runner.queue()) {
-            let (setting, found) = ("an entity that is served twice", runner.entity().to_owned());
+        if runners[..i].iter().any(|other| other.info().queue == runner.info().queue) {
+            let (setting, found) = ("an entity that is served twice", runner.info().entity.to_owned());
             return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
         }
     }
@@ -56,14 +56,14 @@ pub(crate) fn workers_of<C: QueueConnection>(
         if *most == 0 {
             return Err(Error::Setting { setting, found: format!("0 of {entity}"), expected: "at least 1" });
         }
-        if runners.iter().all(|runner| runner.queue() != *queue) {
+        if runners.iter().all(|runner| runner.info().queue != *queue) {
             let expected = "an entity that the poller serves";
             return Err(Error::Setting { setting, found: format!("those of {entity}"), expected });
         }
     }
     let fair = workers.saturating_sub(runners.len() - 1).max(workers.div_ceil(2));
     let most_of = |queue| asked.iter().rev().find(|(asked, ..)| *asked == queue).map_or(fair, |(.., most)| *most);
-    Ok(runners.iter().map(|runner| most_of(runner.queue())).collect())
+    Ok(runners.iter().map(|runner| most_of(runner.info().queue)).collect())
 }
 
 /// Reads the windows of the entities.
@@ -71,8 +71,9 @@ pub(crate) fn window_gates<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     settings: &PollerSettings,
 ) -> Result<Vec<WindowGate>, Error> {
-    let window_gates =
-        runners.iter().map(|runner| WindowGate::new(runner.entity(), runner.window(), settings.window.as_ref()));
+    let window_gates = runners
+        .iter()
+        .map(|runner| WindowGate::new(runner.info().entity, runner.info().window, settings.window.as_ref()));
     let (mut open, mut findings) = (Vec::new(), Vec::new());
     window_gates.for_each(|window_gate| match window_gate {
         Ok(window_gate) => open.push(window_gate),
@@ -113,7 +114,7 @@ fn check_tables_once<C: QueueConnection>(
     let mut session = Session::open(connections, settings.pool_timeout, limits)?;
     let mut findings = Vec::new();
     for runner in runners {
-        findings.extend(runner.check(&mut session)?);
+        findings.extend(runner.probes().check(&mut session)?);
     }
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }

@@ -37,13 +37,13 @@ pub(crate) fn check_reentrance<C: QueueConnection>(
 ) -> Result<(), Error> {
     TURN.with_borrow(|turn| {
         let waits = turn.as_ref().filter(|(in_database, _)| **in_database == *database).and_then(|(_, queue)| {
-            runners.iter().find(|runner| C::Backend::ONE_WRITER || runner.queue() == *queue)
+            runners.iter().find(|runner| C::Backend::ONE_WRITER || runner.info().queue == *queue)
         });
         match waits {
             None => Ok(()),
             Some(runner) => Err(Error::Setting {
                 setting: "run_until_idle",
-                found: format!("called for {} inside a handler whose end it would wait for", runner.entity()),
+                found: format!("called for {} inside a handler whose end it would wait for", runner.info().entity),
                 expected: "a call outside of handlers; what a handler enqueues is worked when its transaction is committed",
             }),
         }

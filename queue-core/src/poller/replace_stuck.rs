@@ -21,21 +21,21 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     slot: &Arc<Slot>,
 ) {
     // Where no session can be ended from outside, the handler keeps the only write lock: nobody can do anything.
-    if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.is_stopping() {
+    if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() {
         return;
     }
     let Some(mut row) = slot.give_up() else { return };
     exclusive_run::is_stuck(slot.gate_number());
     for (number, runner) in shared.runners.iter().enumerate() {
-        match runner.give_up(holder, slot, &shared.log, row) {
+        match runner.give_up(holder, slot, row) {
             Ok(turn) => {
-                shared.give_up_turn(number, turn);
+                shared.board.give_up_turn(number, turn);
                 break;
             }
             Err(of_another_runner) => row = of_another_runner,
         }
     }
-    let (stuck, most) = (shared.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
+    let (stuck, most) = (shared.board.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
         return shared.log.warn("poller", &text);

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -67,21 +66,21 @@ impl<C: QueueConnection> Scout<C> {
         let mut has_tried = Some(has_tried);
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared, &mut has_tried))) {
             shared.log.warn("poller", &format!("the scout panicked, and begins anew: {}", panic_text(panic)));
-            shared.pause(RESTART);
+            shared.board.pause(RESTART);
         }
     }
 
     fn watch(&mut self, shared: &PollerShared<C>, has_tried: &mut Option<Sender<()>>) {
         let now = Instant::now();
         let mut timers: Vec<_> = shared.runners.iter().map(|_| PollTimer::new(now)).collect();
-        let mut holder = shared.scouts_session_holder();
+        let mut holder = shared.sessions.of_scout();
         // What keeps it from opening is told by the first probe.
         let has_tried = has_tried.take();
         let _ = holder.session();
         drop(has_tried);
         let mut next_adoption = now;
         let mut file = None;
-        while !shared.is_stopping() {
+        while !shared.board.is_stopping() {
             if next_adoption <= Instant::now() {
                 shared.crashes.adopt();
                 self.follow_file(&mut holder, &mut file);
@@ -93,8 +92,8 @@ impl<C: QueueConnection> Scout<C> {
                 }
             }
             self.enforce_timeouts(&mut holder);
-            if self.until_idle && shared.is_quiet() {
-                let turns = shared.turns();
+            if self.until_idle && shared.board.is_quiet() {
+                let turns = shared.board.turns();
                 let mut stale = timers.iter_mut().filter(|timer| timer.turns_seen != turns).peekable();
                 if stale.peek().is_some() {
                     // A handler may have made rows of another queue due.
@@ -129,8 +128,8 @@ impl<C: QueueConnection> Scout<C> {
             let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
                         while the queue ran, what was committed to the old one since its copy was made is lost";
             shared.log.warn("poller", text);
-            shared.connections.close_idle();
-            let files = shared.files.fetch_add(1, Ordering::AcqRel) + 1;
+            shared.sessions.close_idle();
+            let files = shared.sessions.file_has_moved();
             holder.move_to_file(files);
         }
     }
@@ -148,10 +147,10 @@ impl<C: QueueConnection> Scout<C> {
     fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         let shared = &*self.shared;
         // Before the probe: what is announced from here on may not be seen by it.
-        self.wake_signal.begins_probe(shared.runners[runner].queue());
+        self.wake_signal.begins_probe(shared.runners[runner].info().queue);
         let is_routine = timer.begins_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
-        let (has_work, empty_turns) = shared.work_of(runner);
+        let (has_work, empty_turns) = shared.board.work_of(runner);
         if has_work {
             // The workers are at it; they say when they find nothing more.
             match self.probe_low_water(holder, runner, timer) {
@@ -163,10 +162,10 @@ impl<C: QueueConnection> Scout<C> {
             }
             return false;
         }
-        timer.turns_seen = shared.turns();
+        timer.turns_seen = shared.board.turns();
         let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
             Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(Seen::Due(shared.runners[runner].probe_due(holder.session()?, self.until_idle)?)),
+            None => Ok(Seen::Due(shared.runners[runner].probes().probe_due(holder.session()?, self.until_idle)?)),
         });
         let seen = match probed {
             Ok(seen) => seen,
@@ -179,7 +178,7 @@ impl<C: QueueConnection> Scout<C> {
         timer.troubles = 0;
         match seen {
             Seen::Due(Some(Duration::ZERO)) => {
-                shared.signal_work(runner);
+                shared.board.signal_work(runner);
                 timer.found(Instant::now());
                 if is_routine && empty_turns <= 1 {
                     self.listener.has_missed(runner, holder, shared);
@@ -210,7 +209,7 @@ impl<C: QueueConnection> Scout<C> {
             return Ok(());
         }
         let asked = self.ask_whether_open(holder, runner);
-        let probed = asked.and_then(|_| Ok(self.shared.runners[runner].probe_low_water(holder.session()?)?));
+        let probed = asked.and_then(|_| Ok(self.shared.runners[runner].probes().probe_low_water(holder.session()?)?));
         probed.map_err(|error| failure_text(&error, 500))?;
         (timer.troubles, timer.next_low_water_probe) = (0, now + PROBE_INTERVAL);
         Ok(())
@@ -218,7 +217,7 @@ impl<C: QueueConnection> Scout<C> {
 
     /// Leaves a database in trouble alone for a while.
     fn back_off(&self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer, trouble: &str) {
-        self.shared.log.warn(self.shared.runners[runner].entity(), trouble);
+        self.shared.log.warn(self.shared.runners[runner].info().entity, trouble);
         holder.close();
         timer.troubles += 1;
         let pause = BACKOFF.delay(timer.troubles).unwrap_or(self.shared.settings.poll_interval);
@@ -248,16 +247,18 @@ impl<C: QueueConnection> Scout<C> {
             return Ok(None);
         }
         let asked = Instant::now();
-        let now = self.shared.runners[runner].present(holder.session()?)?;
+        let now = self.shared.runners[runner].probes().present(holder.session()?)?;
         Ok(window_gate.tell(now, asked))
     }
 
     fn answer(&self, reasons: WakeReasons, timers: &mut [PollTimer]) {
         let now = Instant::now();
         for (runner, timer) in timers.iter_mut().enumerate() {
-            let (has_work, empty_turns) = self.shared.work_of(runner);
-            let (is_announced, is_drained) =
-                (reasons.announced.contains(&self.shared.runners[runner].queue()), reasons.drained.contains(&runner));
+            let (has_work, empty_turns) = self.shared.board.work_of(runner);
+            let (is_announced, is_drained) = (
+                reasons.announced.contains(&self.shared.runners[runner].info().queue),
+                reasons.drained.contains(&runner),
+            );
             match (is_announced, has_work) {
                 (true, true) => timer.remember(now),
                 (true, false) => timer.await_enqueue(now),
@@ -296,9 +297,9 @@ impl<C: QueueConnection> Scout<C> {
         let probes = timers.iter().map(|timer| timer.next_probe);
         // A worker that takes a row wakes nobody. While one may, the scout sleeps no longer than the shortest timeout, so
         // that it is late by one timeout at most; in a quiet poller nothing begins before the scout says so.
-        let timeouts = self.shared.runners.iter().map(|runner| runner.timeout());
+        let timeouts = self.shared.runners.iter().map(|runner| runner.info().timeout);
         let interval = self.shared.settings.poll_interval;
-        let longest = if self.shared.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
+        let longest = if self.shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
         let latest = Instant::now() + longest;
         probes.chain(deadlines).min().unwrap_or(latest).min(latest)
     }

@@ -59,11 +59,11 @@ where
     C: QueueConnection,
 {
     fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(handler, settings.failure_texts())?)))
+        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(handler, settings.for_runner())?)))
     }
 
     fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let runner = TransactionRunner::<Q, C>::new(handler, settings.failure_texts())?;
+        let runner = TransactionRunner::<Q, C>::new(handler, settings.for_runner())?;
         Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
     }
 
@@ -72,7 +72,7 @@ where
         H: LeaseHandler<Q, C> + 'static,
     {
         let PollerSettings { claim_batch, claim_style, .. } = *settings;
-        let runner = LeaseRunner::<Q, C>::new(Box::new(handler), settings.failure_texts(), claim_batch, claim_style)?;
+        let runner = LeaseRunner::<Q, C>::new(Box::new(handler), settings.for_runner(), claim_batch, claim_style)?;
         Ok(BoxedRunner(Box::new(runner)))
     }
 }

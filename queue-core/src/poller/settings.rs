@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::RunnerSettings;
 use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
@@ -115,8 +116,12 @@ impl Default for PollerSettings {
 
 impl PollerSettings {
     /// How the texts of failures are made.
-    pub(crate) fn failure_texts(&self) -> FailureTexts {
-        FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() }
+    pub(crate) fn for_runner(&self) -> RunnerSettings {
+        RunnerSettings {
+            texts: FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() },
+            low_water_at_once: self.low_water_at_once,
+            prefetch_at_once: self.prefetch_at_once,
+        }
     }
 
     /// Checks each setting by itself.

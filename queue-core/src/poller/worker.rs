@@ -1,15 +1,16 @@
 //! One worker: a thread with its own session that takes turns for the runners that have work.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::reentrance::InTurn;
-use super::shared::{PollerShared, ThreadGuard, TurnPermit};
+use super::shared::{PollerShared, ThreadGuard};
 use super::wake::WakeSignal;
-use crate::attempt::{Slot, Turn};
+use super::work_board::TurnPermit;
+use crate::attempt::{Slot, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::exclusive_run;
 use crate::entity::{Retry, RetryPolicy, jittered};
@@ -39,17 +40,17 @@ impl<C: QueueConnection> Worker<C> {
         let shared = &*self.shared;
         // Before the session's holder, so that it outlives it: a thread that has left holds no session.
         let _thread_guard = ThreadGuard(shared);
-        let mut holder = shared.session_holder();
+        let mut holder = shared.sessions.of_worker();
         self.try_to_open(&mut holder);
         drop(has_tried);
         let mut troubles = 0;
-        while let Some(permit) = self.next_turn(&mut holder) {
-            let mut turn = self.take_turn(&mut holder, permit.runner, false);
+        while let Some(mut permit) = self.next_turn(&mut holder) {
+            let mut turn = self.take_turn(&mut holder, &mut permit, false);
             while turn == Turn::Suspect {
-                turn = self.take_turn(&mut holder, permit.runner, true);
+                turn = self.take_turn(&mut holder, &mut permit, true);
             }
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
-            let drained = shared.end_turn(permit, turn);
+            let drained = shared.board.end_turn(permit, turn);
             if drained {
                 // The scout probes when the next row is due.
                 self.wake_signal.drained(permit.runner);
@@ -59,7 +60,7 @@ impl<C: QueueConnection> Worker<C> {
             }
             if troubles > 0 {
                 let delay = BACKOFF.delay(troubles).unwrap_or_default();
-                shared.pause(jittered(delay, 1.0, fastrand::f64()));
+                shared.board.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
         shared.remove_slot(&self.slot);
@@ -81,56 +82,88 @@ impl<C: QueueConnection> Worker<C> {
     /// session asks for none, so that it keeps no work from those that have one.
     fn next_turn(&self, holder: &mut SessionHolder<C>) -> Option<TurnPermit> {
         for tries in 1.. {
-            if self.shared.is_stopping() || holder.open_session().is_some() || self.try_to_open(holder) {
+            if self.shared.board.is_stopping() || holder.open_session().is_some() || self.try_to_open(holder) {
                 break;
             }
-            self.shared.pause(jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64()));
+            self.shared.board.pause(jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64()));
         }
-        let at_once = self.shared.find_work();
+        let at_once = self.shared.board.find_work();
         if at_once.is_some() {
             return at_once;
         }
         holder.roll_back_idle();
-        self.shared.wait_for_work()
+        self.shared.board.wait_for_work()
     }
 
     /// Takes one turn for a runner, alone in the process if that is asked for.
-    fn take_turn(&self, holder: &mut SessionHolder<C>, runner: usize, alone: bool) -> Turn {
-        let (shared, slot) = (&*self.shared, &*self.slot);
+    fn take_turn(&self, holder: &mut SessionHolder<C>, permit: &mut TurnPermit, alone: bool) -> Turn {
+        let (shared, slot, number) = (&*self.shared, &*self.slot, permit.runner);
+        let runner = &*shared.runners[number];
         // In this order: whoever waits to write is inside already.
         // A call under a lease may take long, and the end of its lease shows a crash in it: nobody waits for it to be alone.
-        let _inside = if shared.runners[runner].recorded_as().is_some() {
+        let _inside = if runner.info().is_recorded {
             if exclusive_run::has_to_wait(alone) {
                 holder.roll_back_idle();
             }
-            let Some(permit) = exclusive_run::enter(alone, || shared.is_stopping()) else { return Turn::Idle };
+            let Some(permit) = exclusive_run::enter(alone, || shared.board.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_concurrency(permit.concurrency());
             slot.set_gate_number(permit.number());
-            let in_turn = InTurn::of(&shared.database, shared.runners[runner].queue());
+            let in_turn = InTurn::of(&shared.sessions.database, runner.info().queue);
             Some((shared.turn_to_write(), permit, in_turn))
         } else {
             None
         };
         // Rows that a lease's claim has brought already are given back.
-        if shared.is_stopping()
-            || (!shared.window_gates[runner].is_open() && !shared.runners[runner].has_more_claimed())
-        {
+        if shared.board.is_stopping() || (!shared.window_gates[number].is_open() && !runner.has_more_claimed()) {
             return Turn::Idle;
         }
-        holder.move_to_file(shared.files.load(Ordering::Acquire));
-        holder.stay(!alone && shared.is_only_work(runner));
-        let claimed = || {
-            shared.found_work(runner);
-            !shared.is_stopping() && shared.window_gates[runner].is_open()
-        };
-        let turn = catch_unwind(AssertUnwindSafe(|| shared.runners[runner].turn(holder, slot, &shared.log, &claimed)));
+        holder.move_to_file(shared.sessions.files());
+        holder.stay(!alone && shared.board.is_only_work(number));
+        let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), alone };
+        let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(holder, slot, &calls)));
+        *permit = calls.permit.get();
         turn.unwrap_or_else(|panic| {
             // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
             std::mem::forget(panic);
-            shared.log.warn(shared.runners[runner].entity(), "an attempt panicked outside its handler");
+            shared.log.warn(runner.info().entity, "an attempt panicked outside its handler");
             let given_up = slot.leave();
             holder.close();
             if given_up { Turn::GivenUp } else { Turn::Trouble }
         })
+    }
+}
+
+/// What a turn may ask its worker, and tells it.
+struct CallsOfTurn<'a, C: QueueConnection> {
+    shared: &'a PollerShared<C>,
+    slot: &'a Slot,
+    permit: Cell<TurnPermit>,
+    alone: bool,
+}
+
+impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
+    fn has_claimed(&self) {
+        let runner = self.permit.get().runner;
+        self.shared.board.found_work(runner, self.shared.runners[runner].has_more_claimed());
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.shared.board.is_stopping() && self.shared.window_gates[self.permit.get().runner].is_open()
+    }
+
+    fn takes_next(&self, ended: Turn) -> bool {
+        let mut permit = self.permit.get();
+        // Other runners have their turns, and a suspect row its time alone.
+        let takes_next = matches!(ended, Turn::Settled(_))
+            && self.goes_on()
+            && !self.alone
+            && !self.slot.is_replaced()
+            && !exclusive_run::has_to_wait(false)
+            && self.shared.board.is_only_work(permit.runner);
+        if takes_next {
+            self.shared.board.goes_on(&mut permit, ended);
+            self.permit.set(permit);
+        }
+        takes_next
     }
 }

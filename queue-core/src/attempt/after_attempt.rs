@@ -1,0 +1,141 @@
+//! What is done after an attempt whose transaction is gone: the rest is written in another one, on a new session if the old one is in
+//! doubt.
+
+use std::time::Duration;
+
+use super::attempt_error::AttemptError;
+use super::conclude::conclude;
+use super::conclusion::Conclusion;
+use super::crash_mark::unmark;
+use super::plan::{Remainder, UnsettledRow};
+use super::refusal::{KEPT, leave_alone};
+use super::settle_rules::tries_before;
+use super::slot::Slot;
+use super::tell_failed::tell_failed;
+use super::transaction_runner::TransactionRunner;
+use super::turn::Turn;
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::crash::CrashMark;
+use crate::handler::Failure;
+use crate::row::{Fence, RowKey, failure_text};
+use crate::statement::QueueOn;
+
+/// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
+pub(crate) const CONCLUSIONS: u32 = 3;
+
+/// After how many interruptions in a row, none of which uses a try, one counts as a failure.
+const INTERRUPTIONS: u32 = 20;
+
+/// The same for a full disk, which is hardly ever one row's matter: a day of the longest pauses.
+const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
+    /// Takes the row's mark off, if it bears one. Returns the state in which the row is now.
+    pub(super) fn unmarked(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        key: &RowKey<Q::Key>,
+        fence: Fence,
+    ) -> Fence {
+        let Some(mark) = slot.recorder().take_mark() else { return fence };
+        self.unmark(holder, key, fence, &mark);
+        fence.at_any_time()
+    }
+
+    /// Takes a mark off that was written before the handler ran, so that the remainder of the attempt finds the row due.
+    fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) {
+        for _ in 0..CONCLUSIONS {
+            let unmarked = holder.session().and_then(|session| Ok(unmark::<Q, C>(session, key, fence, mark)?));
+            let Err(error) = unmarked else { return };
+            self.log.warn(Q::ENTITY, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
+            holder.close();
+        }
+    }
+
+    /// Does the remainder of an attempt, on a new session if the old one is in doubt.
+    pub(crate) fn conclude(
+        &self,
+        holder: &mut SessionHolder<C>,
+        row: UnsettledRow<Q::Key>,
+        remainder: Remainder,
+    ) -> Turn {
+        let (remainder, delay) = self.count_interruption(&row, remainder);
+        let key = &row.key;
+        let _passed_over = self.due_rows.row_backoff.while_concluded(key);
+        for _ in 0..CONCLUSIONS {
+            let concluded =
+                holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
+            match concluded {
+                Ok(Conclusion::Settled(settled)) => {
+                    self.due_rows.is_written(key);
+                    match &remainder {
+                        Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
+                            tell_failed::<Q>(key, change);
+                        }
+                        Remainder::FindOut(in_doubt) => {
+                            in_doubt.change.iter().for_each(|change| tell_failed::<Q>(key, change))
+                        }
+                        Remainder::Postpone(_) | Remainder::Leave => {}
+                    }
+                    tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
+                    return Turn::Settled(settled);
+                }
+                Ok(Conclusion::Interrupted) => return Turn::Interrupted,
+                Ok(Conclusion::Overtaken) => {
+                    // The row cannot tell what happened: of a handler that has committed, its effects may stay.
+                    let untold = match &remainder {
+                        Remainder::Record(_, change) => change.error.text().map(|text| format!(": {text}")),
+                        _ => None,
+                    };
+                    let untold = untold.unwrap_or_default();
+                    self.log.warn(Q::ENTITY, &format!("row {key} was changed by somebody else{untold}"));
+                    return Turn::Interrupted;
+                }
+                Ok(Conclusion::Refused { is_noted }) => {
+                    let cause = match &remainder {
+                        Remainder::Record(_, change) => change.error.text().unwrap_or(KEPT),
+                        Remainder::Postpone(interruption) => &interruption.cause,
+                        _ => KEPT,
+                    };
+                    return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, cause, is_noted);
+                }
+                Ok(Conclusion::Kept) => {
+                    return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, KEPT, false);
+                }
+                Err(error) => {
+                    let error = failure_text(&error, 500);
+                    self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
+                    holder.close();
+                }
+            }
+        }
+        // The row is as it was before the attempt, and due.
+        self.due_rows.row_backoff.skip_for_a_while(key);
+        Turn::Trouble
+    }
+
+    /// Logs an interruption, and makes a failure of it if there were too many: whatever interrupts this row alone must come
+    /// to an end. Returns how long the row waits, if that is all that can be written.
+    fn count_interruption(&self, row: &UnsettledRow<Q::Key>, remainder: Remainder) -> (Remainder, Duration) {
+        let interruption = match &remainder {
+            Remainder::Postpone(interruption) => Some(&interruption.cause),
+            Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
+            _ => None,
+        };
+        if let Some(cause) = interruption {
+            self.log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
+        }
+        let Remainder::Postpone(interruption) = remainder else {
+            return (remainder, self.due_rows.refused_rows.pause_of(&row.key));
+        };
+        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.disk_is_full);
+        let most = if interruption.disk_is_full { INTERRUPTIONS_BY_FULL_DISK } else { INTERRUPTIONS };
+        if times < most {
+            return (Remainder::Postpone(interruption), delay);
+        }
+        let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));
+        let (settled, change) = self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details);
+        (Remainder::Record(settled, Box::new(change)), delay)
+    }
+}

@@ -1,0 +1,75 @@
+//! Where the threads of a poller get their sessions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::backend::{Connections, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::error::Error;
+
+/// The sessions of a poller.
+pub(crate) struct PollerSessions<C: QueueConnection> {
+    connections: Connections<C>,
+    /// The name of the database in which the queues are.
+    pub(crate) database: Arc<str>,
+    pub(crate) limits: SessionLimits,
+    /// How long a thread waits for a connection.
+    pool_timeout: Duration,
+    /// How often another file has taken the place of the database's.
+    files: AtomicU64,
+}
+
+impl<C: QueueConnection> PollerSessions<C> {
+    pub(crate) fn new(
+        connections: Connections<C>,
+        database: String,
+        limits: SessionLimits,
+        pool_timeout: Duration,
+    ) -> Self {
+        PollerSessions { connections, database: database.into(), limits, pool_timeout, files: AtomicU64::new(0) }
+    }
+
+    /// Opens a session at once.
+    pub(crate) fn open(&self) -> Result<Session<C>, Error> {
+        Session::open(&self.connections, self.pool_timeout, self.limits)
+    }
+
+    /// A worker's line to the database.
+    pub(crate) fn of_worker(&self) -> SessionHolder<C> {
+        SessionHolder::new(self.connections.clone(), self.pool_timeout, self.limits)
+    }
+
+    /// The scout's line to the database.
+    pub(crate) fn of_scout(&self) -> SessionHolder<C> {
+        let limits = SessionLimits { attempts: false, ..self.limits };
+        SessionHolder::new(self.connections.clone(), self.pool_timeout, limits)
+    }
+
+    /// The heartbeat's line to the database, which is to answer within its pause.
+    pub(crate) fn of_heartbeat(&self, pause: Duration) -> SessionHolder<C> {
+        // A lock that is held for long must not keep the other leases from being extended.
+        let timeout = pause.max(Duration::from_secs(1));
+        let limits = SessionLimits {
+            lock_timeout: self.limits.lock_timeout.min(pause),
+            timeout,
+            statement_timeout: timeout,
+            attempts: false,
+        };
+        SessionHolder::new(self.connections.clone(), self.pool_timeout.min(pause), limits)
+    }
+
+    /// Closes the pool's idle connections.
+    pub(crate) fn close_idle(&self) {
+        self.connections.close_idle();
+    }
+
+    /// Says that another file has taken the place of the database's. Returns how often that has happened.
+    pub(crate) fn file_has_moved(&self) -> u64 {
+        self.files.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// How often another file has taken the place of the database's.
+    pub(crate) fn files(&self) -> u64 {
+        self.files.load(Ordering::Acquire)
+    }
+}

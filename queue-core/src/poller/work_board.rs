@@ -1,0 +1,314 @@
+//! Which runners have work, which workers are at it, and who waits for what. It knows runners by their numbers only.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::attempt::{Tally, Turn};
+use crate::crash::exclusive_run;
+use crate::lock::unpoisoned;
+
+/// The board on which the threads of a poller say what there is to do, and what they did.
+pub(crate) struct WorkBoard {
+    board: Mutex<Board>,
+    /// Waited for by workers without work.
+    work: Condvar,
+    /// Waited for by everybody who waits for threads to leave or for the poller to stop.
+    ended: Condvar,
+    stopping: AtomicBool,
+    revoked: AtomicBool,
+    counts: Mutex<Tally>,
+    turns: AtomicU64,
+    threads_left: AtomicUsize,
+}
+
+struct Board {
+    runners: Vec<RunnerWork>,
+    running: isize,
+    /// How many of them were given up: nobody waits for their handlers. A turn may end before it is counted here.
+    stuck: isize,
+    /// The runner that a worker asks first, so that a busy one starves no other.
+    next: usize,
+}
+
+impl Board {
+    /// Permits a turn for the next runner that has work.
+    fn permit(&mut self) -> Option<TurnPermit> {
+        let runners = self.runners.len();
+        let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].is_open())?;
+        self.next = (runner + 1) % runners;
+        self.running += 1;
+        self.runners[runner].working += 1;
+        Some(TurnPermit { runner, generation: self.runners[runner].generation })
+    }
+}
+
+#[derive(Default)]
+struct RunnerWork {
+    has_work: bool,
+    /// Whether one message is worked at a time, wherever.
+    is_exclusive: bool,
+    /// How many workers are at it, and how many may be. Those that are stuck have been replaced, and do not count.
+    working: isize,
+    most: isize,
+    /// Raised whenever somebody says that there may be work; a worker that found none takes back only what it has seen.
+    generation: u64,
+    /// How many turns in a row found nothing although there was said to be work.
+    empty_turns: u32,
+}
+
+impl RunnerWork {
+    /// Whether one more worker may take a turn.
+    fn is_open(&self) -> bool {
+        self.has_work && self.working < self.most
+    }
+
+    /// Notes that there may be work.
+    fn has_more(&mut self) {
+        self.has_work = true;
+        self.generation += 1;
+    }
+}
+
+/// A worker's permit to take a turn for a runner.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnPermit {
+    pub(crate) runner: usize,
+    generation: u64,
+}
+
+impl WorkBoard {
+    /// For runners with so many workers at most, each with whether it is exclusive.
+    pub(crate) fn new(runners: impl IntoIterator<Item = (usize, bool)>) -> Self {
+        let work = |(most, is_exclusive)| RunnerWork {
+            most: isize::try_from(most).unwrap_or(isize::MAX),
+            is_exclusive,
+            ..RunnerWork::default()
+        };
+        WorkBoard {
+            board: Mutex::new(Board {
+                runners: runners.into_iter().map(work).collect(),
+                running: 0,
+                stuck: 0,
+                next: 0,
+            }),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
+            counts: Mutex::default(),
+            turns: AtomicU64::new(0),
+            threads_left: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether the poller stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Stops the poller: workers finish their turns, and whoever waits is woken.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.release_waiting();
+    }
+
+    /// Says that the grace of a shutdown is over, and running handlers are left behind.
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+        self.release_waiting();
+    }
+
+    /// Whether the grace of a shutdown is over, and running handlers are left behind.
+    pub(crate) fn has_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Says that a runner may have work; one waiting worker is woken, and wakes the next when it finds some.
+    pub(crate) fn signal_work(&self, runner: usize) {
+        unpoisoned(self.board.lock()).runners[runner].has_more();
+        self.work.notify_one();
+    }
+
+    /// Finds a runner that has work. `None`: there is none, or the poller stops.
+    pub(crate) fn find_work(&self) -> Option<TurnPermit> {
+        if self.is_stopping() { None } else { unpoisoned(self.board.lock()).permit() }
+    }
+
+    /// Waits for a runner that has work. `None`: the poller stops.
+    pub(crate) fn wait_for_work(&self) -> Option<TurnPermit> {
+        let mut board = unpoisoned(self.board.lock());
+        loop {
+            if self.is_stopping() {
+                return None;
+            }
+            let found = board.permit();
+            if found.is_some() {
+                return found;
+            }
+            board = self.work.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A worker has claimed a row: it wakes the next one. `has_more`: more rows are claimed already, for whoever comes.
+    pub(crate) fn found_work(&self, runner: usize, has_more: bool) {
+        let mut board = unpoisoned(self.board.lock());
+        let work = &mut board.runners[runner];
+        work.empty_turns = 0;
+        if work.is_exclusive {
+            // Nobody else finds any before the turn has ended, which says so.
+            work.has_work = false;
+            return;
+        }
+        if has_more {
+            // Another worker may have found nothing more to claim meanwhile, and said that the runner is drained.
+            work.has_more();
+        }
+        drop(board);
+        self.work.notify_one();
+    }
+
+    /// Gives a turn back. Returns whether the runner has just been drained.
+    pub(crate) fn end_turn(&self, permit: TurnPermit, turn: Turn) -> bool {
+        unpoisoned(self.counts.lock()).count(turn);
+        let mut board = unpoisoned(self.board.lock());
+        board.running -= 1;
+        board.stuck -= isize::from(turn == Turn::GivenUp);
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        let work = &mut board.runners[permit.runner];
+        work.working -= isize::from(turn != Turn::GivenUp);
+        let mut drained = false;
+        if turn != Turn::Idle && work.is_exclusive {
+            work.has_more();
+            self.work.notify_one();
+        }
+        if turn == Turn::Idle && work.has_work && work.generation == permit.generation {
+            work.has_work = false;
+            work.empty_turns = work.empty_turns.saturating_add(1);
+            drained = true;
+        }
+        if work.is_open() && work.working + 1 == work.most {
+            // Others may have found it closed.
+            self.work.notify_one();
+        }
+        drained
+    }
+
+    /// Counts a message after which the worker takes the next one in the same turn.
+    pub(crate) fn goes_on(&self, permit: &mut TurnPermit, turn: Turn) {
+        unpoisoned(self.counts.lock()).count(turn);
+        permit.generation = unpoisoned(self.board.lock()).runners[permit.runner].generation;
+        self.turns.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Says that a turn was given up; it ends as [`Turn::GivenUp`], if it ends. Its row came to `turn`.
+    pub(crate) fn give_up_turn(&self, runner: usize, turn: Turn) {
+        unpoisoned(self.counts.lock()).count(turn);
+        let mut board = unpoisoned(self.board.lock());
+        board.stuck += 1;
+        board.runners[runner].working -= 1;
+        drop(board);
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        self.ended.notify_all();
+    }
+
+    /// Whether the runner has work, and how many turns in a row found nothing.
+    pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
+        let board = unpoisoned(self.board.lock());
+        (board.runners[runner].has_work, board.runners[runner].empty_turns)
+    }
+
+    /// Whether no other runner has work, as far as is known.
+    pub(crate) fn is_only_work(&self, runner: usize) -> bool {
+        let board = unpoisoned(self.board.lock());
+        board.runners.iter().enumerate().all(|(other, work)| other == runner || !work.has_work)
+    }
+
+    /// Whether no runner has work and no turn is taken.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let board = unpoisoned(self.board.lock());
+        board.running == board.stuck && board.runners.iter().all(|runner| !runner.has_work)
+    }
+
+    /// How many turns have ended.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
+    }
+
+    /// Sleeps, but not past the poller's stop.
+    pub(crate) fn pause(&self, pause: Duration) {
+        let deadline = Instant::now() + pause;
+        let mut board = unpoisoned(self.board.lock());
+        while !self.is_stopping() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            board = self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Wakes every waiting worker, to see that the poller stops.
+    fn release_waiting(&self) {
+        drop(unpoisoned(self.board.lock()));
+        self.work.notify_all();
+        self.ended.notify_all();
+        exclusive_run::ask_again();
+    }
+
+    /// Says that a thread of the poller is about to start.
+    pub(crate) fn thread_starts(&self) {
+        self.threads_left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A worker, the scout or the heartbeat has left.
+    pub(crate) fn thread_left(&self) {
+        let board = unpoisoned(self.board.lock());
+        self.threads_left.fetch_sub(1, Ordering::AcqRel);
+        drop(board);
+        self.ended.notify_all();
+    }
+
+    /// Sleeps, but not past the moment at which the poller stops or a thread leaves. Once it stops, those moments may be past:
+    /// then for `stopping` at most.
+    pub(crate) fn sleep_until_change(&self, pause: Duration, stopping: Duration) {
+        let board = unpoisoned(self.board.lock());
+        let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
+        drop(self.ended.wait_timeout(board, pause));
+    }
+
+    /// Whether the calling thread is the last one, but for those that are stuck.
+    pub(crate) fn is_last(&self) -> bool {
+        let board = unpoisoned(self.board.lock());
+        self.threads_left.load(Ordering::Acquire).cast_signed() <= board.stuck + 1
+    }
+
+    /// Whether every thread has left, the stuck ones too.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.threads_left.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until every thread has left that is not stuck, but not past the deadline; returns whether they have.
+    pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
+        let mut board = unpoisoned(self.board.lock());
+        while self.threads_left.load(Ordering::Acquire).cast_signed() > board.stuck {
+            board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => return false,
+                Some(left) => self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        true
+    }
+
+    /// How many turns were given up whose handlers have not returned.
+    pub(crate) fn stuck(&self) -> usize {
+        usize::try_from(unpoisoned(self.board.lock()).stuck).unwrap_or(0)
+    }
+
+    /// What became of the rows so far.
+    /// What became of the rows so far.
+    pub(crate) fn tally(&self) -> Tally {
+        *unpoisoned(self.counts.lock())
+    }
+}
