@@ -21,8 +21,19 @@ pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
     id: Option<i64>,
     lock_timeout: Duration,
+    handler_settings: HandlerSettings<C>,
+    next: NextTransaction,
+    /// Whether its statements wait as briefly as those of a group.
+    is_impatient: bool,
+    /// What it was told to listen for.
+    pub(crate) subscriptions: Subscriptions,
+    statements: PreparedStatements,
+}
+
+/// What is known of the settings that handlers may change.
+struct HandlerSettings<C: QueueConnection> {
     /// What is put back after a handler.
-    settings: C::Settings,
+    own: C::Settings,
     /// Whether a handler has had the session since its settings were put back.
     is_lent: bool,
     /// Whether a setting could not be put back.
@@ -31,6 +42,10 @@ pub(crate) struct Session<C: QueueConnection> {
     is_shared: bool,
     /// Whether a group of this session had to be undone for what its handlers had set.
     shares_no_more: bool,
+}
+
+/// What the end of one transaction says of the next.
+struct NextTransaction {
     /// What has begun already, with the end of the last transaction.
     has_begun: Option<Begun>,
     /// Whether the next transaction is to begin with the end of this one.
@@ -39,11 +54,11 @@ pub(crate) struct Session<C: QueueConnection> {
     commit_token: u64,
     /// Whether the last prefetched row could not be locked.
     has_missed: bool,
-    /// Whether its statements wait as briefly as those of a group.
-    is_impatient: bool,
-    /// What it was told to listen for.
-    pub(crate) subscriptions: Subscriptions,
-    /// The statements by which messages end, for each queue.
+}
+
+/// The prepared statements that end messages in one round trip, for each queue.
+#[derive(Default)]
+struct PreparedStatements {
     finishes: HashMap<TypeId, Finishes>,
     /// The numbers in the names of those by which answers under leases are written.
     lease_finishes: HashMap<TypeId, Option<usize>>,
@@ -76,24 +91,22 @@ impl<C: QueueConnection> Session<C> {
             connection,
             id: None,
             lock_timeout: limits.lock_timeout,
-            settings: C::Settings::default(),
-            is_lent: false,
-            is_spoilt: false,
-            is_shared: false,
-            shares_no_more: false,
-            has_begun: None,
-            begins_next: true,
-            commit_token: 0,
-            has_missed: false,
+            handler_settings: HandlerSettings {
+                own: C::Settings::default(),
+                is_lent: false,
+                is_spoilt: false,
+                is_shared: false,
+                shares_no_more: false,
+            },
+            next: NextTransaction { has_begun: None, begins_next: true, commit_token: 0, has_missed: false },
             is_impatient: false,
             subscriptions: Subscriptions::default(),
-            finishes: HashMap::new(),
-            lease_finishes: HashMap::new(),
+            statements: PreparedStatements::default(),
         };
         session.connection.prepare_session(limits)?;
         session.id = session.connection.session_id()?;
         if limits.attempts {
-            session.settings = session.connection.read_settings()?;
+            session.handler_settings.own = session.connection.read_settings()?;
         }
         Ok(session)
     }
@@ -105,13 +118,13 @@ impl<C: QueueConnection> Session<C> {
 
     /// Lends the connection to a handler, which may set whatever it likes.
     pub(crate) fn lend(&mut self) -> &mut C {
-        self.is_lent = true;
+        self.handler_settings.is_lent = true;
         &mut self.connection
     }
 
     /// Runs a statement that controls the transaction. The one that ends a handler's savepoint puts its settings back.
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        match self.is_lent && !self.is_shared {
+        match self.handler_settings.is_lent && !self.handler_settings.is_shared {
             true => self.end_handler(statement, None),
             false => self.connection.control(statement),
         }
@@ -120,25 +133,25 @@ impl<C: QueueConnection> Session<C> {
     /// Looks only at the end of a group what its handlers have set, unless a group had to be undone for that: to put it back
     /// after each of them takes as long as a short handler. Where a block ends a message, it looks anyway.
     pub(crate) fn share_settings(&mut self) {
-        self.is_shared = !self.shares_no_more && C::Backend::OTHER_SETTINGS.is_none();
+        self.handler_settings.is_shared = !self.handler_settings.shares_no_more && C::Backend::OTHER_SETTINGS.is_none();
     }
 
     /// Ends that, and says whether settings were shared.
     pub(crate) fn end_sharing(&mut self) -> bool {
-        std::mem::take(&mut self.is_shared)
+        std::mem::take(&mut self.handler_settings.is_shared)
     }
 
     /// Whether a handler has set something among those that have shared their settings.
     pub(crate) fn has_shared_settings(&mut self) -> QueryResult<bool> {
-        self.is_lent = self.has_other_settings()?;
-        self.shares_no_more |= self.is_lent;
-        Ok(self.is_lent)
+        self.handler_settings.is_lent = self.has_other_settings()?;
+        self.handler_settings.shares_no_more |= self.handler_settings.is_lent;
+        Ok(self.handler_settings.is_lent)
     }
 
     /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, before or after it, and runs another
     /// statement.
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
-        if self.is_shared {
+        if self.handler_settings.is_shared {
             return match then {
                 Some(then) if C::Backend::STATEMENTS_TRAVEL_TOGETHER => {
                     self.connection.batch_execute(&format!("{end}; {then}"))
@@ -147,38 +160,40 @@ impl<C: QueueConnection> Session<C> {
                 None => self.connection.control(end),
             };
         }
-        let is_as_it_was = self.connection.end_handler(end, then, &self.settings)?;
-        (self.is_lent, self.is_spoilt) = (false, self.is_spoilt || !is_as_it_was);
+        let is_as_it_was = self.connection.end_handler(end, then, &self.handler_settings.own)?;
+        (self.handler_settings.is_lent, self.handler_settings.is_spoilt) =
+            (false, self.handler_settings.is_spoilt || !is_as_it_was);
         Ok(())
     }
 
     /// Puts back what a handler may have set that has had the session since the last time.
     pub(crate) fn put_settings_back(&mut self) -> QueryResult<()> {
-        if self.is_lent {
-            let is_as_it_was = self.connection.put_settings_back(&self.settings)?;
-            (self.is_lent, self.is_spoilt) = (false, self.is_spoilt || !is_as_it_was);
+        if self.handler_settings.is_lent {
+            let is_as_it_was = self.connection.put_settings_back(&self.handler_settings.own)?;
+            (self.handler_settings.is_lent, self.handler_settings.is_spoilt) =
+                (false, self.handler_settings.is_spoilt || !is_as_it_was);
         }
         Ok(())
     }
 
     /// Whether a handler has set what the next one would find.
     pub(crate) fn has_other_settings(&mut self) -> QueryResult<bool> {
-        Ok(self.is_lent && self.connection.has_other_settings(&self.settings)?)
+        Ok(self.handler_settings.is_lent && self.connection.has_other_settings(&self.handler_settings.own)?)
     }
 
     /// Says that the settings are what they were, because the end of the message has looked.
     pub(crate) fn has_own_settings(&mut self) {
-        self.is_lent = false;
+        self.handler_settings.is_lent = false;
     }
 
     /// Whether something that a handler has set stays, so that no other one may run on the session.
     pub(crate) fn is_spoilt(&self) -> bool {
-        self.is_spoilt
+        self.handler_settings.is_spoilt
     }
 
     /// Whether the next message may be worked on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
-        self.put_settings_back().is_ok() && !self.is_spoilt
+        self.put_settings_back().is_ok() && !self.handler_settings.is_spoilt
     }
 
     /// How long its statements wait for a lock when nothing else is said.
@@ -194,18 +209,19 @@ impl<C: QueueConnection> Session<C> {
         lock: impl Fn() -> QueryResult<Option<String>>,
         try_reading: impl Fn(&mut C) -> QueryResult<()>,
     ) -> QueryResult<()> {
-        self.begins_next = true;
-        if !C::Backend::FINISHES_AT_ONCE || self.finishes.contains_key(&TypeId::of::<T>()) {
+        self.next.begins_next = true;
+        if !C::Backend::FINISHES_AT_ONCE || self.statements.finishes.contains_key(&TypeId::of::<T>()) {
             if self.continues(Begun::Message)? {
                 return Ok(());
             }
         } else {
             self.roll_back_idle()?;
-            let number = self.finishes.len();
+            let number = self.statements.finishes.len();
             let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
             // Outside of any transaction, so that an error costs nothing: messages end by several statements then.
-            let finish = finish()?
-                .filter(|statement| self.connection.prepare_finish(&name, statement, Some(&self.settings)).is_ok());
+            let finish = finish()?.filter(|statement| {
+                self.connection.prepare_finish(&name, statement, Some(&self.handler_settings.own)).is_ok()
+            });
             let lock = match finish {
                 Some(_) => lock()?.filter(|statement| {
                     // Rights are asked for only when a statement is run.
@@ -215,21 +231,21 @@ impl<C: QueueConnection> Session<C> {
                 None => None,
             };
             let finishes = Finishes { finish: finish.map(|_| name), lock: lock.map(|_| lock_name) };
-            self.finishes.insert(TypeId::of::<T>(), finishes);
+            self.statements.finishes.insert(TypeId::of::<T>(), finishes);
         }
         self.connection.begin()
     }
 
     /// Goes on in the transaction in which the next row was locked with the end of the last message. `false`: it is over.
     pub(crate) fn goes_on_with_locked(&mut self) -> QueryResult<bool> {
-        self.begins_next = true;
+        self.next.begins_next = true;
         self.continues(Begun::Locked)
     }
 
     /// Whether the last prefetched row could not be locked, once: somebody is at it, and the next claim is to find it as
     /// soon as it is free.
     pub(crate) fn takes_note_of_miss(&mut self) -> bool {
-        std::mem::take(&mut self.has_missed)
+        std::mem::take(&mut self.next.has_missed)
     }
 
     /// Begins a transaction, unless it has begun with the end of the last message.
@@ -242,57 +258,59 @@ impl<C: QueueConnection> Session<C> {
         &mut self,
         finish: impl Fn() -> QueryResult<Option<(String, String)>>,
     ) -> QueryResult<Option<usize>> {
-        if let Some(number) = self.lease_finishes.get(&TypeId::of::<T>()) {
+        if let Some(number) = self.statements.lease_finishes.get(&TypeId::of::<T>()) {
             return Ok(*number);
         }
-        let number = self.lease_finishes.len();
+        let number = self.statements.lease_finishes.len();
         let prepared = finish()?.filter(|(hold, finish)| {
             let mut prepare = |name: &str, text, settings| {
                 self.connection.prepare_finish(&format!("{name}_{number}"), text, settings)
             };
-            prepare(HOLD, hold, None).and_then(|()| prepare(FINISH_LEASE, finish, Some(&self.settings))).is_ok()
+            prepare(HOLD, hold, None)
+                .and_then(|()| prepare(FINISH_LEASE, finish, Some(&self.handler_settings.own)))
+                .is_ok()
         });
         let number = prepared.map(|_| number);
-        self.lease_finishes.insert(TypeId::of::<T>(), number);
+        self.statements.lease_finishes.insert(TypeId::of::<T>(), number);
         Ok(number)
     }
 
     /// The number of the statements by which answers under leases of the queue `T` are written, if there are any.
     pub(crate) fn lease_finish_of<T: 'static>(&self) -> Option<usize> {
-        *self.lease_finishes.get(&TypeId::of::<T>())?
+        *self.statements.lease_finishes.get(&TypeId::of::<T>())?
     }
 
     /// The name of the statement by which a message of the queue `T` ends in one round trip, if there is one.
     pub(crate) fn finish_of<T: 'static>(&self) -> Option<&str> {
-        self.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
+        self.statements.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
     }
 
     /// The name of the statement that locks the next prefetched row of the queue `T`, if there is one.
     pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
-        self.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
+        self.statements.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
     }
 
     /// Ends a message in one round trip, and locks the next row if that is asked for, see [`QueueConnection::finish`].
     pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
         let next = match lock {
             // Two tokens in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
-            Some(lock) => AfterFinish::Lock(lock, self.commit_token ^ 1),
-            None if self.begins_next => AfterFinish::Begin,
+            Some(lock) => AfterFinish::Lock(lock, self.next.commit_token ^ 1),
+            None if self.next.begins_next => AfterFinish::Begin,
             None => AfterFinish::Nothing,
         };
-        let finished = self.connection.finish(savepoint, settle, next, &self.settings);
+        let finished = self.connection.finish(savepoint, settle, next, &self.handler_settings.own);
         match (next, &finished) {
-            (AfterFinish::Lock(_, token), Ok(_)) => self.commit_token = token,
+            (AfterFinish::Lock(_, token), Ok(_)) => self.next.commit_token = token,
             // Either of the two may be the session's now: from here on it is two others.
             (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => {
-                self.commit_token = (self.commit_token | 1) + 1
+                self.next.commit_token = (self.next.commit_token | 1) + 1
             }
             _ => {}
         }
         let is_locked = finished?;
-        self.is_lent = false;
-        self.has_missed = lock.is_some() && !is_locked;
-        self.has_begun = match next {
+        self.handler_settings.is_lent = false;
+        self.next.has_missed = lock.is_some() && !is_locked;
+        self.next.has_begun = match next {
             AfterFinish::Nothing => None,
             _ if is_locked => Some(Begun::Locked),
             _ => Some(Begun::Message),
@@ -302,19 +320,19 @@ impl<C: QueueConnection> Session<C> {
 
     /// Says whether the next transaction is to begin with the end of this one: a message of this queue is claimed next.
     pub(crate) fn begin_next(&mut self, begins: bool) {
-        self.begins_next = begins;
+        self.next.begins_next = begins;
     }
 
     /// Says that the next transaction begins with the next statement, or has begun.
     pub(crate) fn next_has_begun(&mut self) {
-        self.has_begun = Some(Begun::Message);
+        self.next.has_begun = Some(Begun::Message);
     }
 
     /// Commits; where it costs nothing, the next transaction begins with it.
     pub(crate) fn commit(&mut self) -> QueryResult<()> {
         if C::Backend::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
             self.connection.commit_and_begin()?;
-            self.has_begun = Some(Begun::Message);
+            self.next.has_begun = Some(Begun::Message);
             return Ok(());
         }
         C::TransactionManager::commit_transaction(&mut *self.connection)
@@ -336,15 +354,15 @@ impl<C: QueueConnection> Session<C> {
             return C::TransactionManager::commit_transaction(&mut *self.connection);
         }
         if self.connection.commit_group(Some(wait))? {
-            self.has_begun = Some(Begun::Group(wait));
+            self.next.has_begun = Some(Begun::Group(wait));
         }
         Ok(())
     }
 
     /// Whether the transaction that is wanted has begun already. Another one that has is ended.
     fn continues(&mut self, wanted: Begun) -> QueryResult<bool> {
-        if self.has_begun == Some(wanted) {
-            self.has_begun = None;
+        if self.next.has_begun == Some(wanted) {
+            self.next.has_begun = None;
             return Ok(true);
         }
         self.roll_back_idle().map(|()| false)
@@ -364,7 +382,7 @@ impl<C: QueueConnection> Session<C> {
 
     /// Ends a transaction that has begun and in which no handler has run, and makes the session as patient as it was.
     pub(crate) fn roll_back_idle(&mut self) -> QueryResult<()> {
-        if self.has_begun.take().is_some() {
+        if self.next.has_begun.take().is_some() {
             C::TransactionManager::rollback_transaction(&mut *self.connection)?;
         }
         if std::mem::take(&mut self.is_impatient) {

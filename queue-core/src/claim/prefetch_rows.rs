@@ -63,18 +63,25 @@ struct State<Q: Entity> {
     /// Counts what makes rows useless that are just being read.
     age: u64,
     read: Instant,
-    hits: u32,
-    misses: u32,
-    /// When a worker claimed last because it could not lock its row.
-    gave_way: Option<Instant>,
-    /// Whether another process has been met since the last reading.
-    met: bool,
+    contention: Contention,
     /// Until when nothing is read.
     refused: Option<Instant>,
     /// The rows that are being worked, by the threads that do it.
     at_work: HashMap<ThreadId, Arc<str>>,
     /// Those that were taken lately, and when that was: a reading may have begun before.
     taken: HashMap<Arc<str>, Instant>,
+}
+
+/// What is known of other processes at the same rows.
+#[derive(Default)]
+struct Contention {
+    /// How many rows could be locked, of those that were read lately.
+    hits: u32,
+    misses: u32,
+    /// When a worker claimed last because it could not lock its row.
+    gave_way: Option<Instant>,
+    /// Whether another process has been met since the last reading.
+    met: bool,
 }
 
 /// A reading: of how many rows, when it began, and of what age.
@@ -114,10 +121,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
             few: 0,
             age: 0,
             read: Instant::now(),
-            hits: 0,
-            misses: 0,
-            gave_way: None,
-            met: false,
+            contention: Contention::default(),
             refused: None,
             at_work: HashMap::new(),
             taken: HashMap::new(),
@@ -192,14 +196,14 @@ impl<Q: Entity> PrefetchedRows<Q> {
     pub(crate) fn answered(&self, is_locked: bool) {
         let mut state = self.state();
         if is_locked {
-            state.hits += 1;
+            state.contention.hits += 1;
             return;
         }
-        state.misses += 1;
-        state.met = true;
-        if state.misses >= MISSES && state.misses * HITS_PER_MISS > state.hits {
+        state.contention.misses += 1;
+        state.contention.met = true;
+        if state.contention.misses >= MISSES && state.contention.misses * HITS_PER_MISS > state.contention.hits {
             state.rows.clear();
-            (state.hits, state.misses) = (0, 0);
+            (state.contention.hits, state.contention.misses) = (0, 0);
             state.refused = Instant::now().checked_add(CROWDED);
         }
     }
@@ -208,9 +212,9 @@ impl<Q: Entity> PrefetchedRows<Q> {
     /// when it is free. Not each time, because the claim takes the very rows that the others have at hand.
     pub(crate) fn gives_way(&self) -> bool {
         let mut state = self.state();
-        let gives_way = state.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
+        let gives_way = state.contention.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
         if gives_way {
-            state.gave_way = Some(Instant::now());
+            state.contention.gave_way = Some(Instant::now());
         }
         gives_way
     }
@@ -234,7 +238,7 @@ impl<Q: Entity> State<Q> {
         if self.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let number = self.appetite.number(self.at_work.len(), self.met)?;
+        let number = self.appetite.number(self.at_work.len(), self.contention.met)?;
         (self.is_read, self.few) = (true, number as usize / 4);
         Some((number, self.age))
     }
@@ -245,7 +249,8 @@ impl<Q: Entity> State<Q> {
         let now = Instant::now();
         let all = rows.len();
         self.appetite.has_read(all, now.saturating_duration_since(read.begun));
-        (self.read, self.hits, self.misses) = (read.begun, self.hits / 2, self.misses / 2);
+        (self.read, self.contention.hits, self.contention.misses) =
+            (read.begun, self.contention.hits / 2, self.contention.misses / 2);
         self.taken.retain(|_, since| since.elapsed() < KEPT);
         if read.age != self.age {
             return;
@@ -262,7 +267,7 @@ impl<Q: Entity> State<Q> {
             // The workers are as quick as whoever enqueues: the next reading would bring as few.
             self.refused = now.checked_add(AHEAD);
         }
-        if std::mem::take(&mut self.met) && shuffled && !self.rows.is_empty() {
+        if std::mem::take(&mut self.contention.met) && shuffled && !self.rows.is_empty() {
             // Another process reads the same rows. From a random place on, they meet once in a while and not at every row.
             let place = fastrand::usize(..self.rows.len());
             self.rows.rotate_left(place);

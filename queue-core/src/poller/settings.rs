@@ -24,7 +24,8 @@ use crate::row::{FailureTexts, HORIZON};
 /// assert_eq!(settings.poll_interval, Duration::from_secs(1));
 /// ```
 ///
-/// In a configuration file a setting that is left out has its default, and one that does not exist is refused.
+/// It has a field for each setting, as a configuration file has them side by side. There, a setting that is left out has its
+/// default, and one that does not exist is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

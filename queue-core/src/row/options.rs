@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
+///
+/// It has a field for each attribute, so that the derive names each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {

@@ -24,7 +24,7 @@ pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
     ("end_time", "end_time", "timestamps"),
 ];
 
-/// What the keys that ask for a kind of work say.
+/// What the keys that ask for a kind of work say. It has a field for each key.
 #[derive(Default)]
 pub(crate) struct Kinds {
     pub(crate) order_by: Option<OrderBy>,
