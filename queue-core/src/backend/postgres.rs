@@ -177,7 +177,7 @@ impl SessionSetup for PgConnection {
     }
 
     fn end_session(&mut self, session: i64) -> QueryResult<()> {
-        let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is no process id")))?;
+        let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is not a process id")))?;
         diesel::select(pg_terminate_backend(pid)).get_result::<bool>(self).map(drop)
     }
 

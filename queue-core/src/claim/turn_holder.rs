@@ -52,8 +52,8 @@ impl TurnHolder {
         if let (Some((session, _)), true) = (&found, found == state.seen) {
             tracing::warn!(
                 entity = Q::ENTITY,
-                "nothing is worked: the lock with which the queue works one message at a time is held by {session}, \
-                 which works none of its rows"
+                "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
+                 of its rows"
             );
             state.next_look = now + TOLD;
         }

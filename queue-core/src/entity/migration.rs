@@ -52,7 +52,7 @@ pub struct Migrations<DB: QueueBackend> {
 }
 
 impl<DB: QueueBackend> Migrations<DB> {
-    /// A source without migrations.
+    /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
         Migrations { queues: Vec::new(), others: Vec::new() }
@@ -78,7 +78,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     ///
     /// # Errors
     ///
-    /// When the directory cannot be read or written.
+    /// If the directory cannot be read or written.
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory)?;

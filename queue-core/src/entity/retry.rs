@@ -148,7 +148,7 @@ impl RetryPolicy for Retry {
     }
 }
 
-/// The delay with its jitter; `random` is a number from 0 to 1.
+/// Returns the delay with its jitter; `random` is a number from 0 to 1.
 pub(crate) fn jittered(delay: Duration, jitter: f64, random: f64) -> Duration {
     if planted("a backoff without a cap") {
         return delay;

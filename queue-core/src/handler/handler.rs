@@ -366,7 +366,7 @@ impl<C> Group<'_, C> {
         self.messages[message].details.stage()
     }
 
-    /// Returns the time on its schedule for which a message's row runs, see [`Message::scheduled_for`].
+    /// Returns the scheduled time of a message's run, see [`Message::scheduled_for`].
     pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
         self.messages[message].details.scheduled_for()
     }

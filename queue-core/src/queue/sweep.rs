@@ -147,7 +147,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
                     tracing::warn!(
                         entity = Q::ENTITY,
                         rows = rows - keys.len(),
-                        "rows whose keys cannot be decoded stay"
+                        "rows whose keys cannot be decoded are left as they are"
                     );
                     left += rows - keys.len();
                 }

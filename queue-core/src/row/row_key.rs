@@ -92,7 +92,7 @@ pub enum TextForm {
     Text,
     /// The bytes in hexadecimal.
     Hex,
-    /// An SQL literal of the value in hexadecimal, so that a number is told from a text and from bytes.
+    /// An SQL literal of the value in hexadecimal, which distinguishes a number from a text and from bytes.
     HexOfLiteral,
 }
 

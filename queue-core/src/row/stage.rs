@@ -31,5 +31,5 @@ pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
 /// Returns the stage with this text, for the derive's mapping.
 #[doc(hidden)]
 pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
-    S::named(name).ok_or_else(|| format!("`{name}` is no stage, expected {}", S::NAMES.join(", ")).into())
+    S::named(name).ok_or_else(|| format!("`{name}` is not a stage, expected {}", S::NAMES.join(", ")).into())
 }

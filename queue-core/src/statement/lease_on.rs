@@ -82,7 +82,7 @@ where
 
     fn present(connection: &mut C) -> QueryResult<Instant> {
         let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Present)?.flatten();
-        present.ok_or_else(|| refused("the database told no time".to_owned()))
+        present.ok_or_else(|| refused("the database returned no time".to_owned()))
     }
 
     fn finish_lease() -> QueryResult<Option<(String, String)>> {

@@ -29,7 +29,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(stages) = <Q::Queue as QueueTable>::OPTIONS.stages else {
-            return Err(refused("an entity without stages has none that are unknown".to_owned()));
+            return Err(refused("an entity without stages has no unknown stages".to_owned()));
         };
         out.push_sql("SELECT DISTINCT ");
         out.push_identifier(stages.column)?;

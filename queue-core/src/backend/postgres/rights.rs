@@ -41,7 +41,7 @@ pub(super) fn check_row_security(connection: &mut PgConnection, target: &Target)
     if reading > 0 && writing > 0 {
         tracing::warn!(
             entity = target.entity,
-            "row security applies to the poller's role on {}: rows outside of its policies are not worked",
+            "row security applies to the poller's role on {}: rows outside its policies are not processed",
             target.table
         );
         return Ok(Vec::new());
@@ -75,7 +75,7 @@ pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target)
     for Default { name, value } in overridden {
         tracing::warn!(
             entity = target.entity,
-            "the role's or the database's own {name} is {value}; the workers' sessions have one of their own"
+            "the role's or the database's own {name} is {value}; the workers' sessions use another value"
         );
     }
     Ok(())

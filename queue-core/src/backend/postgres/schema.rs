@@ -108,7 +108,8 @@ impl Schema for PgConnection {
         let language: String = diesel::select(current_setting("lc_messages")).get_result(self)?;
         if !speaks_english(&language) {
             let problem = format!(
-                "the server's lc_messages is {language}, but a deadlock or a lock timeout is known by its English words"
+                "the server's lc_messages is {language}, but queueable recognizes deadlocks and lock timeouts by their \
+                 English words"
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }

@@ -130,7 +130,7 @@ impl fmt::Display for Explanation {
                 error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
-            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is no time"),
+            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is not a time"),
             Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
             Explanation::Held { since: None } => f.write_str("locked by another session"),
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
