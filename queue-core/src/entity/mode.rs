@@ -42,9 +42,9 @@ pub enum TransactionMode {}
 ///
 /// This protection is a cursor that is open while the group runs. `CLOSE ALL` and `DISCARD ALL` in a handler close it.
 /// The worker then does not commit the group, runs its messages one by one, and logs why. After a handler's `ROLLBACK`
-/// nothing is protected any more: what the handler writes then, or commits after a `BEGIN` of its own, stays. To end
-/// the session, PostgreSQL needs the right to call `pg_terminate_backend`, which everybody has by default. Where it was
-/// revoked, the session goes on after a refusal, and what is written after it stays, too.
+/// nothing is protected any more: what the handler writes then, or commits after a `BEGIN` of its own, stays. The
+/// session ends only if the poller's role may call `pg_terminate_backend`, as every role may by default. Where that right
+/// was revoked, the session goes on after a refusal, and what is written after it stays, too.
 #[derive(Debug, Clone, Copy)]
 pub enum GroupMode {}
 

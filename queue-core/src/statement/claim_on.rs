@@ -38,8 +38,8 @@ pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
     /// decides which row is next, and a claim along the index would keep others from settling their rows.
     fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
 
-    /// Reads up to `limit` rows that have been due longest, but not since before `floor`, without a lock, each with its
-    /// version.
+    /// Reads up to `limit` rows that have been due longest, without a lock, each with its version. It leaves out rows
+    /// that are due earlier than `floor`.
     fn prefetch_rows(
         connection: &mut C,
         limit: u32,
