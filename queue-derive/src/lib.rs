@@ -11,8 +11,8 @@ use syn::{DeriveInput, parse_macro_input};
 use crate::model::Model;
 use crate::parse::Attributes;
 
-// The facade runs the examples. A development dependency on it would build diesel a second time, for the host, with fewer
-// features than its own derives were built with, and that does not compile.
+// The facade runs the examples. A development dependency on it would build diesel a second time, for the host, with
+// fewer features than diesel's own derives were built with, and that does not compile.
 #[cfg_attr(not(doctest), doc = include_str!("../docs/derive.md"))]
 #[cfg_attr(doctest, doc = "Its examples are run by the facade.")]
 #[proc_macro_derive(Queueable, attributes(queue, diesel))]
@@ -32,8 +32,8 @@ pub fn derive_queueable(input: TokenStream) -> TokenStream {
 /// Derives [`Stage`](../queueable/trait.Stage.html) for an enum without fields, and Diesel's `ToSql` and `FromSql` between it
 /// and text.
 ///
-/// The text of a stage is its name in capitals with underscores; `#[stage(name = "render")]` on a variant gives another.
-/// Beside Diesel's own `AsExpression` and `FromSqlRow` it can be filtered by and loaded:
+/// The text of a stage is its name in capitals with underscores; `#[stage(name = "render")]` on a variant gives
+/// another. With Diesel's own `AsExpression` and `FromSqlRow`, queries can filter by it and load it:
 ///
 /// ```text
 /// #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]

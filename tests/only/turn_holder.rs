@@ -62,7 +62,7 @@ fn whoever_keeps_the_queue_from_going_on_is_told_in_the_log() {
     let session = foreign.session_id().unwrap().unwrap().to_string();
     let handler = |_: &InTurn, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
-    await_warning(&["InTurn", "nothing is worked: the lock", &session]);
+    await_warning(&["InTurn", "no message is processed: the lock", &session]);
     assert_eq!(bank.state(ids[0]).status, Status::NotAttempted);
     AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
     <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();

@@ -1,5 +1,5 @@
-//! Archives: tables that take the rows of a queue's table, whole. What the three databases share: their creation, and the
-//! comparison with the table whose rows they are to take.
+//! Archives: tables that take the rows of a queue's table, whole. This is what the three databases share: the creation
+//! of archives, and their comparison with the table whose rows they take.
 
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
@@ -16,14 +16,14 @@ use crate::row::OnFinish;
 pub(crate) struct StoredColumn {
     #[diesel(sql_type = Text)]
     pub(crate) name: String,
-    /// The whole type, as it is written in DDL.
+    /// The whole type, as DDL writes it.
     #[diesel(sql_type = Text)]
     pub(crate) sql_type: String,
     #[diesel(sql_type = Bool)]
     pub(crate) nullable: bool,
     #[diesel(sql_type = Bool)]
     pub(crate) has_default: bool,
-    /// Whether it is computed from others.
+    /// Whether it is generated from other columns.
     #[diesel(sql_type = Bool)]
     pub(crate) computed: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct StoredColumn {
 pub(crate) struct UniqueColumn {
     #[diesel(sql_type = Text)]
     pub(crate) index_name: String,
-    /// `None`: an expression.
+    /// `None`: this part of the index is an expression.
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) column_name: Option<String>,
     /// Whether the index belongs to a constraint.
@@ -42,36 +42,37 @@ pub(crate) struct UniqueColumn {
     pub(crate) is_constraint: bool,
 }
 
-/// What a database answers about archives.
+/// A database's answers about archives.
 pub(crate) trait ArchiveSchema: Sized {
     /// Whether a table can be created inside a transaction.
     const IN_TRANSACTION: bool = true;
 
-    /// The columns of a table in their order; none if there is no such table.
+    /// Returns the columns of a table in their order; none if there is no such table.
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
 
-    /// The columns of a table's unique indexes.
+    /// Returns the columns of a table's unique indexes.
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>>;
 
-    /// The statements that create an archive. Without the live table's columns, for a script: in what comes next to it.
+    /// Writes the statements that create an archive. A script does not know the live table's columns, so it gets the
+    /// statements that come closest.
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String>;
 
     /// Runs DDL.
     fn run_ddl(&mut self, ddl: &str) -> QueryResult<()>;
 
-    /// The SQL that gives a column this type and lets it be null.
+    /// Writes the SQL that gives a column this type and lets it be null.
     fn retype(archive: &TableName, column: &str, sql_type: &str) -> String;
 
-    /// The SQL that removes a unique index.
+    /// Writes the SQL that removes a unique index.
     fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String;
 
-    /// Whether a value of the first type is stored in the second as it is.
+    /// Tells whether a value of the first type is stored in the second without a change.
     fn same_type(live: &str, archive: &str) -> bool {
         live.eq_ignore_ascii_case(archive)
     }
 }
 
-/// The archives that the entity's options name.
+/// Returns the archives that the entity's options name.
 fn archives(target: &Target) -> Vec<TableName> {
     let mut names = Vec::new();
     for on_finish in [target.options.on_success, target.options.on_failure] {
@@ -84,7 +85,8 @@ fn archives(target: &Target) -> Vec<TableName> {
     names.into_iter().map(|name| target.table.beside(name)).collect()
 }
 
-/// The step of a migration that creates the archives. What undoes it leaves them: their rows are nowhere else.
+/// Returns the step of a migration that creates the archives. Its reverse leaves them, because their rows are nowhere
+/// else.
 pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
@@ -107,7 +109,7 @@ pub(crate) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Quer
     Ok(())
 }
 
-/// The columns of a table that are not computed from others.
+/// Returns the columns of a table that are not generated from others.
 pub(crate) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &TableName) -> QueryResult<Vec<String>> {
     let columns = connection.table_columns(table)?;
     if columns.is_empty() {
@@ -116,7 +118,7 @@ pub(crate) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &Table
     Ok(columns.into_iter().filter(|column| !column.computed).map(|column| column.name).collect())
 }
 
-/// Compares the archives with the live table: whether they take each of its rows.
+/// Compares the archives with the live table: whether they can take each of its rows.
 pub(crate) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<Vec<Finding>> {
     let mut findings = Vec::new();
     let archives = archives(target);
@@ -195,8 +197,8 @@ fn compare<A: ArchiveSchema>(
     findings
 }
 
-/// The unique indexes that may refuse a row although its key is new: what was unique among the live rows need not be so
-/// among all that ever were. Only one that has the key's columns cannot.
+/// Returns the unique indexes that may refuse a row although its key is new: values that are unique among the live rows
+/// need not be so among all rows that ever were. Only an index that contains the key's columns cannot refuse.
 fn refusing_indexes<A: ArchiveSchema>(
     connection: &mut A,
     target: &Target,

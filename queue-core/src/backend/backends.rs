@@ -1,4 +1,4 @@
-//! The backends by names that a macro can say wherever it is expanded, also those that are not switched on.
+//! The backends under names that a macro can use wherever it is expanded, even for features that are off.
 
 #[cfg(feature = "mysql")]
 pub use diesel::mysql::Mysql;
@@ -14,7 +14,7 @@ pub use self::absent::Pg;
 #[cfg(not(feature = "sqlite"))]
 pub use self::absent::Sqlite;
 
-/// What stands for a backend that is not switched on: no condition can be written for it, and nobody asks for one.
+/// Stands in for a backend whose feature is off: no condition can be written for it, and no code asks for one.
 #[allow(
     dead_code,
     missing_docs,

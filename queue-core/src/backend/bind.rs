@@ -1,4 +1,4 @@
-//! The values that our statements bind.
+//! The values that the queue's statements bind.
 
 use diesel::backend::Backend;
 use diesel::query_builder::AstPass;
@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
 
 use crate::row::{Instant, TimestampUtc};
 
-/// A backend on which the values of the queue's columns can be bound. It is implemented for every one of them.
+/// A backend on which the values of the queue's columns can be bound. It is implemented for every such backend.
 pub trait Binds: Backend {
     /// Binds a text.
     fn bind_text<'b>(out: &mut AstPass<'_, 'b, Self>, text: &'b str) -> QueryResult<()>;

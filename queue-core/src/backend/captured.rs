@@ -1,4 +1,4 @@
-//! A column that is read without an error, whatever is in it: the error is kept for the row.
+//! A column that is read without an error, whatever its content: the error is kept for the row.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,17 +10,17 @@ use crate::error::panic_text;
 pub struct Captured<T>(pub(crate) Result<T, Box<dyn std::error::Error + Send + Sync>>);
 
 impl<T> Captured<T> {
-    /// What was decoded.
+    /// Returns the decoded value.
     pub(crate) fn ok(self) -> Option<T> {
         self.0.ok()
     }
 
-    /// What was decoded, to read.
+    /// Returns a reference to the decoded value.
     pub(crate) fn read(&self) -> Option<&T> {
         self.0.as_ref().ok()
     }
 
-    /// Decodes; the user's conversions run here, and a panic of theirs is an error too.
+    /// Decodes. The user's conversions run here, and a panic in them is an error too.
     pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
         Captured(
             catch_unwind(AssertUnwindSafe(decode))
@@ -32,7 +32,7 @@ impl<T> Captured<T> {
 /// A key that may fail to decode without failing its row.
 pub(crate) type CapturedKey<K> = Captured<(K,)>;
 
-/// A text as the database has it. Where that is no UTF-8, which only SQLite stores, the rest of it is told.
+/// A text as the database has it. If it is not UTF-8, which only SQLite stores, the invalid parts are replaced.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow)]
 pub struct DatabaseText(pub(crate) String);
 

@@ -1,5 +1,5 @@
-//! [`QueueBackend`] is a database that can hold a queue, [`QueueConnection`] a connection to one. What they answer is in the traits
-//! that they ask for, one for each task.
+//! [`QueueBackend`] is a database that can hold a queue, [`QueueConnection`] a connection to one. Their methods are in
+//! their supertraits, one trait for each task.
 
 use std::time::Duration;
 
@@ -37,14 +37,14 @@ pub trait QueueBackend:
     + RoundTrips
     + 'static
 {
-    /// The connection on which a queue in this database is worked.
+    /// The connection type for a queue in this database.
     type Connection: QueueConnection<Backend = Self>;
 
-    /// How long a handler may hold the message's transaction when nothing else is said.
+    /// How long a handler may hold the message's transaction by default.
     const DEFAULT_TIMEOUT: Duration;
 }
 
-/// A connection on which a queue can be worked.
+/// A connection that a queue can use.
 ///
 /// It is implemented for Diesel's three synchronous connections.
 #[diagnostic::on_unimplemented(

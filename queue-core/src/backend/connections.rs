@@ -1,4 +1,4 @@
-//! Where a poller has its connections from: a pool of the application's, or none.
+//! Where a poller gets its connections: from a pool of the application's, or directly.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection};
 use super::connection::QueueConnection;
 use crate::error::{ConnectFailure, Error};
 
-/// Where a poller has its connections from.
+/// Where a poller gets its connections.
 pub(crate) enum Connections<C: QueueConnection> {
-    /// A pool, which connects when it wants to: after an outage it waits for up to half its `connection_timeout`.
+    /// A pool. It decides itself when to connect: after an outage it waits for up to half its `connection_timeout`.
     Pool(Pool<ConnectionManager<C>>),
-    /// Each is made when it is asked for.
+    /// Each connection is made when it is needed.
     Manager(Arc<ConnectionManager<C>>),
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Connection<C: QueueConnection> {
 }
 
 impl<C: QueueConnection> Connections<C> {
-    /// Opens a connection. `wait` is how long a pool may take to give one.
+    /// Opens a connection. `wait` limits how long a pool may take to give one.
     pub(crate) fn open(&self, wait: Duration) -> Result<Connection<C>, Error> {
         match self {
             Connections::Pool(pool) => {
@@ -38,15 +38,15 @@ impl<C: QueueConnection> Connections<C> {
         }
     }
 
-    /// Closes the connections that wait in the pool; it opens others in their place.
+    /// Closes the connections that are idle in the pool. The pool opens others in their place.
     pub(crate) fn close_idle(&self) {
         let Connections::Pool(pool) = self else { return };
-        // All of them before any is closed: the pool would give the new ones.
+        // It takes all of them before it closes any, or the pool would give it the new ones.
         let idle: Vec<_> = std::iter::from_fn(|| pool.try_get()).take(pool.max_size() as usize).collect();
         idle.into_iter().map(Connection::Pooled).for_each(drop);
     }
 
-    /// How many there can be, if that is known.
+    /// Returns how many there can be, if that is known.
     pub(crate) fn max_size(&self) -> Option<u32> {
         match self {
             Connections::Pool(pool) => Some(pool.max_size()),
@@ -55,7 +55,8 @@ impl<C: QueueConnection> Connections<C> {
     }
 }
 
-/// Refuses a connection that is in a transaction, before it becomes a session, which is closed: the transaction is somebody's.
+/// Refuses a connection that is already in a transaction. A session is closed in the end, and would end somebody else's
+/// transaction with it.
 fn in_no_transaction<C: QueueConnection>(
     mut pooled: PooledConnection<ConnectionManager<C>>,
 ) -> Result<PooledConnection<ConnectionManager<C>>, Error> {
@@ -103,8 +104,8 @@ impl<C: QueueConnection> DerefMut for Connection<C> {
 impl<C: QueueConnection> Drop for Connection<C> {
     fn drop(&mut self) {
         let Connection::Pooled(connection) = self else { return };
-        // r2d2 closes what comes back with an open transaction. A session in doubt mostly has one already; a sound one
-        // gets an empty one. If even that fails, the pool's own test finds the dead connection.
+        // r2d2 closes a connection that comes back with an open transaction. A session in doubt mostly has one already;
+        // a sound one gets an empty one. If even that fails, the pool's own test finds the dead connection.
         if !connection.is_broken() {
             let _ = C::TransactionManager::begin_transaction(connection);
         }

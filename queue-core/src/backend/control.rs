@@ -1,4 +1,5 @@
-//! A statement that controls the transaction, as a prepared one: elsewhere it is text, on MySQL that costs three round trips.
+//! A statement that controls the transaction, as a prepared one. Other databases take it as text, which on MySQL costs
+//! three round trips.
 
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;

@@ -1,21 +1,21 @@
-//! The lock with which a queue works one message at a time.
+//! The lock of an exclusive queue, which processes one message at a time.
 
 use diesel::result::QueryResult;
 
 use super::target::Target;
 
-/// The lock with which a queue works one message at a time.
+/// The lock of an exclusive queue, which processes one message at a time.
 pub trait Exclusion {
-    /// Takes the lock with which a queue works one message at a time, without waiting. `false`: another session has it. A
-    /// session that has it already gets it again. It is called in a transaction, whose end ends it, or
-    /// [`end_exclusion`](Self::end_exclusion) after that; so does the session's end, however it comes.
+    /// Takes the queue's lock without waiting. `false`: another session holds it. A session that already holds it gets
+    /// it again. The call must be in a transaction. The lock ends with that transaction or, on some databases, with
+    /// [`end_exclusion`](Self::end_exclusion) after it. The end of the session always ends it.
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool>;
 
-    /// The session that has that lock, in the words by which an operator finds it. `None`: this one, or none.
+    /// Returns the session that holds the lock, in words by which an operator finds it. `None`: this session, or none.
     fn exclusion_holder(&mut self, _target: &Target) -> QueryResult<Option<String>> {
         Ok(None)
     }
 
-    /// Gives that lock back once the transaction has ended, where it outlives the transaction.
+    /// Gives the lock back after the end of the transaction, if it outlives the transaction.
     fn end_exclusion(&mut self, target: &Target) -> QueryResult<()>;
 }

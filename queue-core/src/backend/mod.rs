@@ -1,6 +1,6 @@
-//! What a database answers: the few things that differ between PostgreSQL, MySQL/MariaDB and SQLite.
+//! The database backends: the few things that differ between PostgreSQL, MySQL/MariaDB and SQLite.
 //!
-//! [`QueueBackend`] answers for the SQL text, [`QueueConnection`] for the session, and [`Schema`] for the DDL. To add a
+//! [`QueueBackend`] provides the SQL text, [`QueueConnection`] the session, and [`Schema`] the DDL. To add a
 //! database, add a folder here.
 
 mod archive;

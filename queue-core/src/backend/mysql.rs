@@ -1,4 +1,4 @@
-//! The answers of MySQL and MariaDB.
+//! The backend of MySQL and MariaDB.
 
 mod ddl;
 
@@ -49,12 +49,12 @@ mod settings;
 mod trigger;
 
 impl TimeSql for Mysql {
-    // The start of the statement: the settling statement starts when the attempt ends.
+    // The time when the statement began. The settling statement begins when the attempt ends.
     const NOW: &'static str = "UTC_TIMESTAMP(6)";
     const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    // A zero date is due at once: its row fails by itself, where a null would stop the probe for every row.
+    // A zero date is due at once: only its own row fails, while a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
@@ -116,17 +116,17 @@ impl QueueBackend for Mysql {
 
 impl SessionSetup for MysqlConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
-        // With autocommit=1 a handler that swallows a deadlock would persist its later statements one by one.
-        // Strict mode, because otherwise a value that does not fit is stored mutilated.
+        // With autocommit=1 a handler that ignores a deadlock would commit its later statements one by one. Without
+        // strict mode the server stores a value that does not fit in a mutilated form.
         for statement in [
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             "SET SESSION TRANSACTION READ WRITE".to_owned(),
             "SET SESSION time_zone = '+00:00'".to_owned(),
             "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
-            // Errors are told apart by their messages, because Diesel hands over nothing else.
+            // The classification reads the errors' messages, because Diesel passes on nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
             set_lock_waits(whole_seconds(limits.lock_timeout), whole_seconds(limits.lock_timeout)),
-            // A worker waits for work for as long as there is none, and reads all that it asks for.
+            // A worker waits for work as long as there is none, and reads all rows that it asks for.
             format!("SET SESSION wait_timeout = {LONGEST_WAIT}, SESSION sql_select_limit = {}", u64::MAX),
             format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
         ] {
@@ -142,7 +142,7 @@ impl SessionSetup for MysqlConnection {
             return self.batch_execute("ROLLBACK; SET SESSION autocommit = 1");
         }
         if limits.attempts {
-            // autocommit=0 opened a transaction for the question.
+            // With autocommit=0 the query opened a transaction.
             self.batch_execute("ROLLBACK")?;
         }
         for Variable { name, value } in variables {
@@ -192,7 +192,7 @@ impl SessionSetup for MysqlConnection {
 
 impl Transactions for MysqlConnection {
     fn begin(&mut self) -> QueryResult<()> {
-        // READ COMMITTED is the session's, stated and read back when it was prepared.
+        // READ COMMITTED is the session's level, which was set and read back when the session was prepared.
         AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
     }
 
@@ -203,7 +203,7 @@ impl Transactions for MysqlConnection {
 
     fn commit_group(&mut self, wait: Option<Duration>) -> QueryResult<bool> {
         match wait {
-            // The session waits as briefly as before.
+            // The session keeps the short lock wait of the group.
             Some(_) => self.commit_and_begin().map(|()| true),
             None => AnsiTransactionManager::commit_transaction(self).map(|()| false),
         }
@@ -214,10 +214,10 @@ impl Transactions for MysqlConnection {
     }
 
     fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        // As text each would be three round trips, because the client first has to be told that there may be several.
+        // As text each would be three round trips, because the client first has to announce that there may be several.
         if PREPARES_CONTROLS.load(Ordering::Relaxed) {
             match ExecuteDsl::execute(Control(statement), self) {
-                // MySQL prepares no savepoints, MariaDB does.
+                // MySQL does not prepare savepoints, MariaDB does.
                 Err(Error::DatabaseError(_, information)) if information.message() == NOT_PREPARED => {
                     PREPARES_CONTROLS.store(false, Ordering::Relaxed);
                 }
@@ -245,7 +245,7 @@ impl Transactions for MysqlConnection {
         wait: Duration,
         change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
-        // The one for rows, and the one for the table as a whole, whose default is a day or more.
+        // One for rows, and one for the table as a whole, whose default is a day or more.
         let before: (i64, i64) = diesel::select((
             diesel::dsl::sql::<BigInt>("@@SESSION.innodb_lock_wait_timeout"),
             diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout"),
@@ -256,16 +256,16 @@ impl Transactions for MysqlConnection {
         let is_alone =
             matches!(AnsiTransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
         if is_alone {
-            // For the next transaction only. REPEATABLE READ would wait for every row that is looked at on the way, and
-            // block inserts between them. If it is refused, the transaction has the session's level.
+            // For the next transaction only. REPEATABLE READ would wait for every row that it reads on the way, and
+            // block inserts between them. If the server refuses this, the transaction has the session's level.
             let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
         }
         let changed = in_own_transaction(self, "START TRANSACTION", change);
         let put_back = self.batch_execute(&set_lock_waits(before.0, before.1));
         match is_alone {
-            // The change is committed, whatever becomes of the session.
+            // The change is committed, whatever happens to the session.
             true => changed,
-            // The error may say that a cluster has undone the caller's transaction, and is told only once.
+            // The error may say that a cluster has undone the caller's transaction, and the server says so only once.
             false => changed.and_then(|changed| put_back.map(|()| changed)),
         }
     }
@@ -284,7 +284,8 @@ impl OneRoundTrip for MysqlConnection {
         } else if Self::says_other_settings(&error) {
             Unfinished::OtherSettings(error)
         } else {
-            // No constraint waits for the COMMIT, and a conflict that a cluster finds there is one wherever it is found.
+            // No constraint waits for the COMMIT, and a conflict that a cluster finds there is a conflict wherever it
+            // is found.
             Unfinished::NotWritten(error)
         }
     }
@@ -295,7 +296,7 @@ impl OneRoundTrip for MysqlConnection {
         _statement: &str,
         _settings: Option<&settings::MysqlSettings>,
     ) -> QueryResult<()> {
-        // MySQL has no such blocks outside of procedures. A message ends by several statements there.
+        // MySQL has no such blocks outside of procedures. Messages end by several statements there.
         ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
     }
 
@@ -339,7 +340,7 @@ impl ErrorClasses for MysqlConnection {
 
 impl Exclusion for MysqlConnection {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
-        // Taken twice it would have to be given back twice.
+        // A lock that is taken twice has to be given back twice.
         let query = format!(
             "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 1, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
              AS SIGNED) AS answer"
@@ -367,11 +368,12 @@ impl Exclusion for MysqlConnection {
 
 impl QueueConnection for MysqlConnection {}
 
-/// The name of the lock with which a queue works one message at a time: a name is the server's, so it bears the database. A
-/// session's lock outlives its transactions.
+/// The name of an exclusive queue's lock. Such names are global to the server, so it contains the database. A session's
+/// lock outlives its transactions.
 const EXCLUSION: &str = "CONCAT('queueable_', MD5(CONVERT(COALESCE(?, DATABASE()) USING utf8mb4)), '_', ?)";
 
-/// The database of a queue, where it is not the session's own, and what tells its lock from others there.
+/// Returns the database of a queue, if it is not the session's own, and the part of the name that tells its lock from
+/// others there.
 fn exclusion_of(target: &Target) -> (Option<&str>, String) {
     let queue = fingerprint(&format!("{}\n{}", target.table.name, target.columns.status));
     (target.table.schema.as_deref(), format!("{queue:016x}"))
@@ -389,7 +391,7 @@ static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
 /// Whether the server runs compound statements: MariaDB does.
 static HAS_COMPOUNDS: AtomicBool = AtomicBool::new(true);
 
-/// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read gets the benefit of the doubt.
+/// MariaDB has SKIP LOCKED from 10.6, MySQL from 8.0.1. A server whose version cannot be read is assumed to have it.
 fn skips_locked_rows(version: &str) -> bool {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return true };
@@ -401,7 +403,7 @@ fn skips_locked_rows(version: &str) -> bool {
     }
 }
 
-/// Sets the wait for rows alone: groups wait for each other's rows, not for tables.
+/// Sets only the wait for rows: groups wait for each other's rows, not for tables.
 fn set_row_lock_wait(connection: &mut MysqlConnection, wait: Duration) -> QueryResult<()> {
     let wait = whole_seconds(wait);
     connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {wait}, @queueable_lock_wait = {wait}"))
@@ -411,8 +413,8 @@ fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) 
     format!("SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
 }
 
-/// Has the server end a transaction whose worker is frozen or cut off, a second after the scout would have: by default
-/// it keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment.
+/// Makes the server end a transaction whose worker is frozen or disconnected, a second after the scout would have ended
+/// it. By default the server keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment.
 fn end_idle_transaction(timeout: Duration) -> String {
     format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(timeout) + 1)
 }

@@ -1,4 +1,4 @@
-//! The database's present, as an expression.
+//! The database's current time, as an expression.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::connection::QueueBackend;
 use crate::fault::planted;
 use crate::row::{TimestampUtc, microseconds};
 
-/// The database's present, as an expression.
+/// The database's current time, as an expression.
 #[derive(Debug, Clone, Copy, QueryId)]
 pub struct Now;
 
-/// The database's present plus a delay, as an expression.
+/// The database's current time plus a delay, as an expression.
 #[derive(Debug, Clone, Copy, QueryId)]
 pub struct NowPlus(pub(crate) Duration);
 
@@ -37,8 +37,8 @@ where
     }
 }
 
-/// Writes `now + delay`. The number is written out, not bound: it is made of digits, and a bound one would have to
-/// outlive the query. Where it is another one each time, the statement is not to be kept.
+/// Writes `now + delay`. The number is written out, not bound: it consists of digits, and a bound one would have to
+/// outlive the query. If the number differs each time, the statement must not be cached.
 pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, delay: Duration) {
     let before = DB::NOW_PLUS_MICROSECONDS.0;
     if planted("now() in backoff") {

@@ -1,50 +1,51 @@
-//! The end of a message in one round trip, where a database can.
+//! The end of a message in one round trip, on databases that can do it.
 
 use diesel::result::{Error, QueryResult};
 
 use super::settings::SessionSettings;
 use crate::error::refused;
 
-/// How far the end of a message came that was to be one round trip.
+/// How far the end of a message in one round trip came.
 #[derive(Debug)]
 pub enum Unfinished {
     /// The savepoint could not be released.
     Savepoint(Error),
-    /// The row was not as it was claimed: no row was changed, or several.
+    /// The row was not as it was claimed: no row was changed, or several were.
     RowChanged(Error),
     /// The row could not be written.
     NotWritten(Error),
     /// The commit was refused, or its answer was lost.
     NotCommitted(Error),
-    /// The handler has set something on the session, and nothing is done: it is to be put back first.
+    /// The handler has changed the session's settings, and nothing was done: restore them first.
     OtherSettings(Error),
-    /// The same, and the transaction is gone. On this session settings are put back first from now on.
+    /// The same, and the transaction is gone. From now on this session restores its settings before each settlement.
     SettingsNotPutBack(Error),
 }
 
-/// What begins with the end of a message.
+/// What begins together with the end of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum AfterFinish<'a> {
     /// Nothing.
     Nothing,
     /// The next transaction.
     Begin,
-    /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion) and its
-    /// arguments. If the row can be locked, the savepoint is set anew as well. The token is none that an earlier message of the
-    /// session may have left behind.
+    /// The next transaction, by locking a row: the name of a prepared [`LockVersion`](crate::statement::LockVersion)
+    /// and its arguments. If the row can be locked, the savepoint is set anew as well. The token differs from those
+    /// that an earlier message of the session may have left behind.
     Lock(&'a str, u64),
 }
 
-/// The end of a message in one round trip, where a database can.
+/// The end of a message in one round trip, on databases that can do it.
 pub trait OneRoundTrip: SessionSettings {
-    /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle` is the
-    /// name of a prepared [`Finish`](crate::statement::Finish) and its arguments, which compares the settings too. Returns whether
-    /// the next row is locked, if that was asked for; if it is not, the transaction has begun all the same.
+    /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle`
+    /// is the name of a prepared [`Finish`](crate::statement::Finish) and its arguments; the statement also compares
+    /// the settings. Returns whether the next row is locked, if `next` asks for that. If it is not, the transaction has
+    /// begun all the same.
     ///
     /// # Errors
     ///
-    /// [`Unfinished`] says how far it came. Nothing is committed, unless the connection was lost or the
-    /// statement was cancelled.
+    /// [`Unfinished`] says how far it came. Nothing is committed, unless the connection was lost or the statement was
+    /// cancelled.
     fn finish(
         &mut self,
         _savepoint: &str,
@@ -56,14 +57,15 @@ pub trait OneRoundTrip: SessionSettings {
     }
 
     /// Begins a transaction, locks a row and sets the savepoint in one round trip. `hold` is the name of a prepared
-    /// [`LockLeased`](crate::statement::LockLeased) and its arguments. `false`: there is no such row, and no transaction.
+    /// [`LockLeased`](crate::statement::LockLeased) and its arguments. `false`: there is no such row, and no
+    /// transaction.
     fn begin_holding(&mut self, _hold: &str, _savepoint: &str) -> QueryResult<bool> {
         Err(refused("this database does not begin a transaction by locking".to_owned()))
     }
 
-    /// Locks a row in the transaction that has begun and sets the savepoint, in one round trip. `lock` is the name of a prepared
-    /// [`LockVersion`](crate::statement::LockVersion) and its arguments. `false`: it cannot be locked; the transaction has
-    /// begun anew.
+    /// Locks a row in the current transaction and sets the savepoint, in one round trip. `lock` is the name of a
+    /// prepared [`LockVersion`](crate::statement::LockVersion) and its arguments. `false`: the row cannot be locked,
+    /// and the transaction has begun anew.
     fn lock_next(&mut self, _lock: &str, _savepoint: &str) -> QueryResult<bool> {
         Ok(false)
     }
@@ -73,19 +75,20 @@ pub trait OneRoundTrip: SessionSettings {
         Ok(())
     }
 
-    /// Prepares a [`Finish`](crate::statement::Finish) or a [`LockLeased`](crate::statement::LockLeased) under a name. An error
-    /// where the server cannot end a message at once. Where settings are given, the statement compares them.
+    /// Prepares a [`Finish`](crate::statement::Finish) or a [`LockLeased`](crate::statement::LockLeased) under a name.
+    /// It returns an error if the server cannot end a message in one round trip. If settings are given, the statement
+    /// compares them.
     fn prepare_finish(&mut self, _name: &str, _statement: &str, _settings: Option<&Self::Settings>) -> QueryResult<()> {
         Ok(())
     }
 
-    /// Says how far a [`FinishBlock`](crate::statement::FinishBlock) came that has failed. `not_one_row` is in the message if
-    /// the row was not as it was claimed.
+    /// Tells how far a [`FinishBlock`](crate::statement::FinishBlock) came that has failed. `not_one_row` is in the
+    /// message if the row was not as it was claimed.
     fn unfinished(error: Error, _not_one_row: &str) -> Unfinished {
         Unfinished::NotWritten(error)
     }
 
-    /// Whether a block was not begun because the settings of the session are not what they were.
+    /// Tells whether a block did not begin because the session's settings have changed.
     fn says_other_settings(_error: &Error) -> bool {
         false
     }

@@ -1,10 +1,11 @@
-//! A transaction of one's own where there is none, a savepoint where there is one.
+//! A transaction of the operation's own or, inside an open one, a savepoint.
 
 use diesel::Connection;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::result::{Error, QueryResult};
 
-/// Runs `change` in a transaction that `begin` opens, or in a savepoint when one is open; it is told which.
+/// Runs `change` in a transaction that `begin` opens, or in a savepoint if a transaction is open. The second argument
+/// of `change` tells whether the transaction is its own.
 pub(crate) fn in_own_transaction<C, T>(
     connection: &mut C,
     begin: &str,
@@ -17,7 +18,7 @@ where
         Ok(()) => match change(connection, true) {
             Ok(value) => AnsiTransactionManager::commit_transaction(connection).map(|()| value),
             Err(error) => {
-                // The transaction may have ended with the error.
+                // The error may have ended the transaction already.
                 let _ = AnsiTransactionManager::rollback_transaction(connection);
                 Err(error)
             }

@@ -1,4 +1,4 @@
-//! PostgreSQL's answers.
+//! The backend of PostgreSQL.
 
 mod ddl;
 
@@ -63,7 +63,8 @@ impl TimeSql for Pg {
         "CAST(EXTRACT(EPOCH FROM GREATEST(",
         ", pg_catalog.statement_timestamp()) - pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
     );
-    // Up to the year 261,800: 64 bits of microseconds and chrono's calendar end behind it, and both before `timestamptz` does.
+    // Up to the year 261,800. 64 bits of microseconds and chrono's calendar end after it, and both before `timestamptz`
+    // does.
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
         "CAST(NULLIF(NULLIF(LEAST(GREATEST(EXTRACT(EPOCH FROM ",
         "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
@@ -133,18 +134,19 @@ impl SessionSetup for PgConnection {
             ("idle_in_transaction_session_timeout", timeout(limits.timeout)),
             ("statement_timeout", timeout(limits.statement_timeout)),
             ("TimeZone", "UTC".to_owned()),
-            // Of what is a transaction by itself, as the claim under a lease is. A begin states the same.
+            // For a statement that is a transaction by itself, as the claim under a lease is. A BEGIN states the same.
             ("default_transaction_isolation", "read committed".to_owned()),
             ("default_transaction_read_only", "off".to_owned()),
         ];
-        // Errors are told apart by their English words. Only a superuser may ask for them; the check at start finds out.
+        // The classification reads the errors' English words. Only a superuser may set this; the check at start finds
+        // other languages.
         let _ = self.batch_execute("SET lc_messages = 'C'");
-        // A name that the URL, the environment or the role brings along is the operator's.
+        // A name from the URL, the environment or the role is the operator's.
         self.batch_execute(
             "SELECT pg_catalog.set_config('application_name', 'queueable', false) \
              WHERE pg_catalog.current_setting('application_name') = ''",
         )?;
-        // From PostgreSQL 14 on. A worker waits for work for as long as there is none.
+        // PostgreSQL has this setting from 14 on. A worker waits for work as long as there is none.
         diesel::sql_query(
             "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
              WHERE name = 'idle_session_timeout'",
@@ -152,7 +154,8 @@ impl SessionSetup for PgConnection {
         .execute(self)?;
         for (name, wanted) in &settings {
             let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
-            // Times are written in milliseconds and read back in the unit that fits: compare in milliseconds.
+            // Times are written in milliseconds and read back in the largest unit that fits, so they are compared in
+            // milliseconds.
             let found_plainly = milliseconds(&found).map_or(found.clone(), |ms| ms.to_string());
             if found_plainly != *wanted {
                 return Err(refused(format!("the session's {name} is {found}, expected {wanted}")));
@@ -166,7 +169,7 @@ impl SessionSetup for PgConnection {
     }
 
     fn database_name(&mut self) -> QueryResult<String> {
-        // With the schema, because the same table may be there once for each tenant.
+        // With the schema, because each tenant may have a table of the same name.
         diesel::select(diesel::dsl::sql::<Text>(
             "pg_catalog.concat_ws('.', pg_catalog.current_database(), pg_catalog.current_schema())",
         ))
@@ -174,7 +177,7 @@ impl SessionSetup for PgConnection {
     }
 
     fn end_session(&mut self, session: i64) -> QueryResult<()> {
-        let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is no process id")))?;
+        let pid = i32::try_from(session).map_err(|_| refused(format!("{session} is not a process id")))?;
         diesel::select(pg_terminate_backend(pid)).get_result::<bool>(self).map(drop)
     }
 
@@ -194,7 +197,7 @@ impl SessionSetup for PgConnection {
         let mut channels = Vec::new();
         for notification in self.notifications_iter() {
             let channel = notification?.channel;
-            // There may be thousands of the same.
+            // There may be thousands of equal ones.
             if !channels.contains(&channel) {
                 channels.push(channel);
             }
@@ -229,7 +232,7 @@ impl Transactions for PgConnection {
     }
 
     fn commit_and_begin(&mut self) -> QueryResult<()> {
-        // The next one has the isolation level of this one.
+        // The next transaction has the isolation level of this one.
         self.batch_execute("COMMIT AND CHAIN")
     }
 
@@ -238,10 +241,11 @@ impl Transactions for PgConnection {
         wait: Duration,
         change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
-        // Stated, because under REPEATABLE READ, which may be the database's default, a row that an attempt has settled
-        // meanwhile is an error.
+        // The level is stated because the database's default may be REPEATABLE READ. There a row that an attempt has
+        // settled meanwhile is an error.
         in_own_transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED", |connection, alone| {
-            // Inside the application's own transaction the setting would outlive this call: put the old one back.
+            // Inside the application's own transaction the setting would outlive this call, so the old value is
+            // restored.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
             let wait = timeout(wait);
             diesel::select(set_config("lock_timeout", wait.as_str(), true)).execute(connection)?;
@@ -278,7 +282,7 @@ impl OneRoundTrip for PgConnection {
     fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
         let text = format!("{BEGIN}; EXECUTE {hold}; SAVEPOINT {savepoint}");
         let Err(error) = AnsiTransactionManager::begin_transaction_sql(self, &text) else { return Ok(true) };
-        // Diesel counts no transaction that was not begun.
+        // Diesel does not count a transaction whose BEGIN failed.
         self.batch_execute("ROLLBACK")?;
         if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
     }
@@ -298,10 +302,10 @@ impl ErrorClasses for PgConnection {
             Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
                 ErrorClass::ConnectionLost
             }
-            // The primary has become a standby: a new session finds the new one, where the URL names both.
+            // The primary has become a standby. A new session finds the new primary, if the URL names both.
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            // Not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
+            // Diesel passes on the message and not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
             Error::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand, information) => {
                 classify_message(information.message(), information.details(), information.hint())
             }
@@ -311,8 +315,8 @@ impl ErrorClasses for PgConnection {
     }
 
     fn leaves_commit_in_doubt(error: &Error) -> bool {
-        // An operator may have cancelled the beginning of the next transaction, which travels with the COMMIT. A timeout is
-        // the commit's own.
+        // An operator may have cancelled the beginning of the next transaction, which is in one text with the COMMIT. A
+        // timeout is always the commit's own.
         Self::classify(error) == ErrorClass::ConnectionLost
             || is_message(error, "canceling statement due to user request")
     }
@@ -329,8 +333,8 @@ impl Exclusion for PgConnection {
             #[diesel(sql_type = Bool)]
             excluded: bool,
         }
-        // The table by its number, because the same name may stand in one schema for each tenant. The lock is released
-        // after the transaction's changes can be seen.
+        // The table by its OID, because each tenant's schema may have one of the same name. The server releases the
+        // lock after the transaction's changes are visible.
         let locked: Answer = diesel::sql_query(
             "SELECT pg_catalog.pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
         )
@@ -366,21 +370,22 @@ impl Exclusion for PgConnection {
 
 impl QueueConnection for PgConnection {}
 
-/// What tells the lock of a queue from others on its table.
+/// Returns the number that tells the lock of a queue from others on its table.
 fn exclusion_of(target: &Target) -> u64 {
     fingerprint(&format!("queueable\n{}", target.columns.status))
 }
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// What is said at the begin of a group.
+/// Writes the text that begins a group.
 ///
-/// The server reads a cursor that outlives its transaction to the end when that is committed, before anything of it is
-/// durable, and this one cannot be read: so nobody commits the group who does not close the cursor first. Reading it ends
-/// the session too, once the refusal has been sent: what a handler that ignores the refusal goes on to write would be
-/// committed statement by statement, beside whoever works the rows meanwhile. It costs no row and no snapshot beyond what the
-/// claim costs, and no right but one that everybody has: to end sessions of one's own. Where that was revoked, the COMMIT is
-/// refused all the same.
+/// At a COMMIT the server reads a cursor WITH HOLD to its end before anything of the transaction is durable, and this
+/// cursor cannot be read. So only a worker that closes the cursor first can commit the group. Reading the cursor also
+/// ends the session, after the refusal has been sent. Otherwise a handler that ignores the refusal would commit its
+/// later statements one by one, while another worker may process the rows.
+///
+/// The cursor costs no row, and no snapshot beyond that of the claim. It needs only a right that everybody has by
+/// default: to end one's own sessions. Where that was revoked, the server refuses the COMMIT all the same.
 fn begin_group(wait: Duration) -> String {
     let end = match ENDS_ITS_SESSION.load(Ordering::Relaxed) {
         true => "pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())",
@@ -397,10 +402,10 @@ fn begin_group(wait: Duration) -> String {
 /// Whether this process's role may end its own sessions, as far as is known.
 static ENDS_ITS_SESSION: AtomicBool = AtomicBool::new(true);
 
-/// What the server says if it may not.
+/// The server's message if the role may not.
 const MAY_NOT_END: &str = "permission denied for function pg_terminate_backend";
 
-/// A time as PostgreSQL takes it: 0 would mean for ever, and more than this is refused.
+/// Writes a time as PostgreSQL takes it: 0 would mean for ever, and the server refuses values above the limit.
 fn timeout(time: Duration) -> String {
     time.as_millis().clamp(1, i32::MAX as u128).to_string()
 }
@@ -434,7 +439,7 @@ fn milliseconds(setting: &str) -> Option<u64> {
 
 impl FromSql<TimestampUtc, Pg> for Instant {
     fn from_sql(bytes: PgValue<'_>) -> deserialize::Result<Self> {
-        // `infinity` has no value here: diesel answers with an error.
+        // `infinity` has no value here, and diesel returns an error.
         <DateTime<Utc> as FromSql<Timestamptz, Pg>>::from_sql(bytes).map(Instant::from)
     }
 }
@@ -442,7 +447,7 @@ impl FromSql<TimestampUtc, Pg> for Instant {
 impl FromSql<TimestampUtc, Pg> for DueTime {
     fn from_sql(bytes: PgValue<'_>) -> deserialize::Result<Self> {
         let time = <Instant as FromSql<TimestampUtc, Pg>>::from_sql(bytes)?;
-        // As a literal, other years read differently.
+        // Other years read differently as a literal.
         Ok(DueTime { is_exact: (1..=9999).contains(&time.year()), ..DueTime::exact(time) })
     }
 }

@@ -1,4 +1,5 @@
-//! The rights that a poller needs: every kind of statement that it will run is run at start, on no row.
+//! The rights that a poller needs: at start it runs every kind of statement that it will need, without an effect on any
+//! row.
 
 use diesel::connection::TransactionManager;
 use diesel::result::{Error, QueryResult};
@@ -11,25 +12,26 @@ use super::target::Target;
 use crate::error::Finding;
 use crate::row::{OnFinish, failure_text};
 
-/// A right, what is missing without it, and the statement that needs it.
+/// A right, the finding if it is missing, and the statement that needs it.
 struct Right {
     /// The right as a GRANT names it: `UPDATE (status)`.
     name: String,
     table: TableName,
-    /// The column that is written, if it is a right of one.
+    /// The column that is written, if the right is on a column.
     column: Option<&'static str>,
     statement: String,
 }
 
-/// What the database refuses to do for the queue.
+/// A right that the database denies to the queue.
 pub(crate) struct MissingRight {
     pub(crate) finding: Finding,
-    /// Whether the database hides what the account may not touch, and says that this is it. The statement may have failed for
-    /// another reason.
+    /// Whether the error says that a right is missing, on databases that hide what the account may not use. Otherwise
+    /// the statement may have failed for another reason.
     pub(crate) is_denied: bool,
 }
 
-/// Runs what the queue of a sound table will need, without effect, and says which rights are missing.
+/// Runs the kinds of statements that a poller needs on a valid table, without effect, and returns the rights that are
+/// missing.
 ///
 /// An EXPLAIN would ask for fewer rights, and for none on SQLite.
 pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<MissingRight>> {
@@ -77,12 +79,12 @@ fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName)
 
 enum Refusal {
     None,
-    /// Somebody else's lock is in the way, which says nothing of rights, and is waited for once.
+    /// Another session's lock is in the way. That says nothing about rights, so the check waits for it once.
     Conflict,
     Error(Error),
 }
 
-/// Whether the database refuses this statement, in a transaction that is rolled back.
+/// Tells whether the database refuses this statement, in a transaction that is rolled back.
 fn refusal<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<Refusal> {
     let tried = connection.begin().and_then(|()| {
         let tried = connection.batch_execute(statement);
@@ -147,7 +149,7 @@ fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> Que
     Ok(rights)
 }
 
-/// The queue's columns that a poller reads.
+/// Returns the queue's columns that a poller reads.
 fn read_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
     let periodic = target.options.periodic;
     written_columns(target)
@@ -155,7 +157,8 @@ fn read_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
         .chain(target.options.rerun_on_change.map(|rerun| rerun.change_count))
 }
 
-/// The queue's columns that a poller writes. A trigger that writes others does so with no right of the poller's.
+/// Returns the queue's columns that a poller writes. A trigger that writes others needs no right of the poller's for
+/// that.
 fn written_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
     let (names, options) = (target.columns, target.options);
     let timestamps = options.timestamps;

@@ -1,4 +1,4 @@
-//! What the three databases' schemas share: the five columns, and their comparison with the live table.
+//! What the schemas of the three databases share: the queue's columns, and their comparison with the live table.
 
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
@@ -20,11 +20,11 @@ pub(crate) struct Types {
     pub(crate) word: &'static str,
     /// A whole number of 64 bits.
     pub(crate) count: &'static str,
-    /// The types that the catalogue may name for each of them.
+    /// The types that the catalogue may give for each of them.
     pub(crate) accepted: Accepted,
 }
 
-/// The types under which the catalogue may know the columns.
+/// The types that the catalogue may give for the columns.
 pub(crate) struct Accepted {
     pub(crate) status: &'static [&'static str],
     pub(crate) time: &'static [&'static str],
@@ -42,7 +42,7 @@ pub(crate) struct NeededColumn {
     pub(crate) definition: String,
     /// Its type alone.
     pub(crate) sql_type: &'static str,
-    /// Its default, where it must not be null.
+    /// Its default, if it must not be null.
     pub(crate) default: Option<String>,
     accepted: &'static [&'static str],
     nullable: bool,
@@ -61,7 +61,7 @@ pub(crate) struct LiveColumn {
     pub(crate) default_value: Option<String>,
 }
 
-/// The queue's columns: the five, and those that the entity's options ask for.
+/// Returns the queue's columns: the five, and those that the entity's options ask for.
 pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
     let names = target.columns;
     let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
@@ -111,20 +111,20 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
     columns
 }
 
-/// How many columns every queue has.
+/// The number of columns that every queue has.
 const OWN: usize = 5;
 
-/// The steps of a migration that add the columns: one for those that every queue has, and one for each that an option asks
-/// for. So an option that is asked for later is a further step, beside those that were made before.
+/// Returns the steps of a migration that add the columns: one for those that every queue has, and one for each that an
+/// option asks for. So an option that is added later makes a further step, beside the existing ones.
 pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
     let (own, asked_for) = needed.split_at(OWN);
     std::iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, std::slice::from_ref(column))))
 }
 
-/// Looks what is left to do, and does it, until nothing is.
+/// Checks what is left to do, and does it, until nothing is left.
 ///
-/// Others may be doing the same: processes that start together, or a server that goes on with what a killed one has asked
-/// for. So an error counts only when the look after it finds the same left to do.
+/// Others may be doing the same: processes that start together, or a server that still runs the statement of a killed
+/// process. So an error counts only if the check after it finds the same left to do.
 pub(crate) fn until_done<C, T: PartialEq>(
     connection: &mut C,
     look: impl Fn(&mut C) -> QueryResult<Option<T>>,
@@ -143,18 +143,18 @@ pub(crate) fn until_done<C, T: PartialEq>(
     Ok(())
 }
 
-/// The needed columns that the live table has not; `None` when it has them all.
+/// Returns the needed columns that the live table lacks; `None` if it has them all.
 ///
 /// # Errors
 ///
-/// When the table has a column of such a name that is the application's own. The queue would overwrite it, and reverting
+/// If the table has a column of such a name that is the application's own. The queue would overwrite it, and reverting
 /// the migration would drop it.
 pub(crate) fn missing(
     target: &Target,
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
 ) -> QueryResult<Option<Vec<NeededColumn>>> {
-    // The status is added first: before it, no column that an option asks for can be ours.
+    // The status is added first: without it, no column that an option asks for can be the queue's.
     let is_fresh = find(live, target.columns.status).is_none();
     let mut missing = Vec::new();
     for (i, column) in needed.into_iter().enumerate() {
@@ -179,7 +179,8 @@ pub(crate) fn missing(
     Ok((!missing.is_empty()).then_some(missing))
 }
 
-/// Whether a live column can be one that a migration has added: the type is ours, and so is the default, where there is one.
+/// Tells whether a migration can have added a live column: it has the queue's type, and the queue's default, if there
+/// is one.
 fn is_the_queues(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> bool {
     let has_our_default = match &needed.default {
         _ if needed.name == target.columns.status => is_status_default(live),
@@ -189,13 +190,13 @@ fn is_the_queues(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> b
     needed.accepted.contains(&live.data_type.to_ascii_lowercase().as_str()) && has_our_default
 }
 
-/// Whether the live column of the stage begins with the first one; `None` for any other column.
+/// Tells whether the default of the live stage column is the first stage; `None` for any other column.
 fn is_first_stage(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> Option<bool> {
     let stages = target.options.stages.filter(|stages| stages.column == needed.name)?;
     Some(literal(live.default_value.as_deref()?) == *stages.names.first()?)
 }
 
-/// The value of a default as the catalogue writes it: bare, or as a literal, perhaps with a cast.
+/// Returns the value of a default as the catalogue writes it: without quotes, or as a literal, perhaps with a cast.
 fn literal(default: &str) -> String {
     match (default.find('\''), default.rfind('\'')) {
         (Some(0), Some(end)) if end > 0 => default[1..end].replace("''", "'"),
@@ -211,7 +212,7 @@ pub(crate) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveCol
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
-/// What is wrong with the live columns. `retype` writes the SQL that gives a column its definition.
+/// Returns the findings about the live columns. `retype` writes the SQL that gives a column its definition.
 pub(crate) fn compare(
     target: &Target,
     needed: Vec<NeededColumn>,
@@ -264,7 +265,7 @@ pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding
     Finding { entity: target.entity.to_owned(), problem, mend }
 }
 
-/// The finding for a missing index, and the statements that make it.
+/// Makes the finding for a missing index. `mend` are the statements that create it.
 pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
     let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
     finding(target, problem, mend.join("; "))
@@ -272,39 +273,39 @@ pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Findi
 
 /// An index of the queue.
 pub(crate) struct Index {
-    /// The step of the migration that makes it.
+    /// The step of the migration that creates it.
     pub(crate) step: &'static str,
     pub(crate) name: String,
     /// All columns, as SQL.
     pub(crate) columns: String,
-    /// Their names, and whether the nulls of each come first, where they do not by themselves.
+    /// Their names, and whether the nulls of each are put first, on databases where that is not the default.
     keys: Vec<(String, bool)>,
-    /// The column that it is led by, where an index cannot leave out the rows that are not pending.
+    /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
     pub(crate) pending_flag: Option<String>,
 }
 
 impl Index {
-    /// The first column's name: an index that begins with another is none of ours.
+    /// Returns the first column's name: an index that begins with another column is not the queue's.
     pub(crate) fn first(&self) -> &str {
         &self.keys[0].0
     }
 
-    /// The columns' names.
+    /// Returns the columns' names.
     #[allow(dead_code, reason = "PostgreSQL asks for the order of their nulls too")]
     pub(crate) fn names(&self) -> Vec<&str> {
         self.keys.iter().map(|(name, _)| &**name).collect()
     }
 
-    /// The columns, and which of them have their nulls first.
+    /// Returns the columns, and which of them have their nulls first.
     #[allow(dead_code, reason = "elsewhere nulls come first by themselves")]
     pub(crate) fn keys(&self) -> &[(String, bool)] {
         &self.keys
     }
 }
 
-/// The index of due times, and the one of the entity's own order: by order and due time, or by order and primary key, where
-/// one message is worked at a time.
+/// Returns the index of due times, and the one of the entity's own order: by order and due time, or for an exclusive
+/// entity by order and primary key.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;

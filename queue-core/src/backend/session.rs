@@ -15,42 +15,42 @@ use super::one_round_trip::{AfterFinish, Unfinished};
 use super::session_setup::SessionLimits;
 use crate::error::Error;
 
-/// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the
-/// pool: the application would inherit its settings, and after a panic nobody knows its state.
+/// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the pool:
+/// the application would inherit its settings, and after a panic its state is unknown.
 pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
     id: Option<i64>,
     lock_timeout: Duration,
     handler_settings: HandlerSettings<C>,
     next: NextTransaction,
-    /// Whether its statements wait as briefly as those of a group.
+    /// Whether its statements have the short lock wait of a group.
     is_impatient: bool,
-    /// What it was told to listen for.
+    /// The channels on which it should listen.
     pub(crate) subscriptions: Subscriptions,
     statements: PreparedStatements,
 }
 
-/// What is known of the settings that handlers may change.
+/// The settings that handlers may change.
 struct HandlerSettings<C: QueueConnection> {
-    /// What is put back after a handler.
+    /// The settings to restore after a handler.
     own: C::Settings,
-    /// Whether a handler has had the session since its settings were put back.
+    /// Whether a handler has used the session since its settings were last restored.
     is_lent: bool,
-    /// Whether a setting could not be put back.
+    /// Whether a setting could not be restored.
     is_spoilt: bool,
-    /// Whether the handlers of a group share what they set until its end.
+    /// Whether the handlers of a group share the session's settings until the group's end.
     is_shared: bool,
-    /// Whether a group of this session had to be undone for what its handlers had set.
+    /// Whether a group of this session had to be undone because its handlers had changed settings.
     shares_no_more: bool,
 }
 
-/// What the end of one transaction says of the next.
+/// What the end of one transaction decides about the next.
 struct NextTransaction {
-    /// What has begun already, with the end of the last transaction.
+    /// The transaction that has already begun with the end of the last one.
     has_begun: Option<Begun>,
-    /// Whether the next transaction is to begin with the end of this one.
+    /// Whether the next transaction should begin with the end of this one.
     begins_next: bool,
-    /// The token of the message that was committed last, of those whose text goes on after it.
+    /// The token of the last message committed by a text that goes on after the commit.
     commit_token: u64,
     /// Whether the last prefetched row could not be locked.
     has_missed: bool,
@@ -60,26 +60,26 @@ struct NextTransaction {
 #[derive(Default)]
 struct PreparedStatements {
     finishes: HashMap<TypeId, Finishes>,
-    /// The numbers in the names of those by which answers under leases are written.
+    /// The numbers in the names of the statements that write answers under leases.
     lease_finishes: HashMap<TypeId, Option<usize>>,
 }
 
-/// The names of the statements by which the messages of a queue end.
+/// The names of the statements that end the messages of a queue.
 struct Finishes {
-    /// What settles one: `None` where it cannot be prepared.
+    /// The one that settles a message: `None` if it cannot be prepared.
     finish: Option<String>,
-    /// What locks the next one, where rows are prefetched.
+    /// The one that locks the next row, if rows are prefetched.
     lock: Option<String>,
 }
 
 /// A transaction in which no handler has run yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begun {
-    /// That of one message.
+    /// The transaction of one message.
     Message,
-    /// That of one message whose row is locked, and which has its savepoint.
+    /// The transaction of one message whose row is locked, with its savepoint.
     Locked,
-    /// That of a group whose statements wait so long for a lock at most.
+    /// The transaction of a group, whose statements wait at most this long for a lock.
     Group(Duration),
 }
 
@@ -111,18 +111,19 @@ impl<C: QueueConnection> Session<C> {
         Ok(session)
     }
 
-    /// The number by which the server knows the session.
+    /// Returns the number by which the server knows the session.
     pub(crate) fn id(&self) -> Option<i64> {
         self.id
     }
 
-    /// Lends the connection to a handler, which may set whatever it likes.
+    /// Lends the connection to a handler, which may change any setting.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.handler_settings.is_lent = true;
         &mut self.connection
     }
 
-    /// Runs a statement that controls the transaction. The one that ends a handler's savepoint puts its settings back.
+    /// Runs a statement that controls the transaction. The statement that ends a handler's savepoint also restores the
+    /// settings.
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
         match self.handler_settings.is_lent && !self.handler_settings.is_shared {
             true => self.end_handler(statement, None),
@@ -130,26 +131,26 @@ impl<C: QueueConnection> Session<C> {
         }
     }
 
-    /// Looks only at the end of a group what its handlers have set, unless a group had to be undone for that: to put it back
-    /// after each of them takes as long as a short handler. Where a block ends a message, it looks anyway.
+    /// Compares the settings only at the end of a group, unless a group had to be undone for that: restoring them after
+    /// each handler takes as long as a short handler. A block that ends a message compares them anyway.
     pub(crate) fn share_settings(&mut self) {
         self.handler_settings.is_shared = !self.handler_settings.shares_no_more && C::Backend::OTHER_SETTINGS.is_none();
     }
 
-    /// Ends that, and says whether settings were shared.
+    /// Ends the sharing, and returns whether settings were shared.
     pub(crate) fn end_sharing(&mut self) -> bool {
         std::mem::take(&mut self.handler_settings.is_shared)
     }
 
-    /// Whether a handler has set something among those that have shared their settings.
+    /// Tells whether one of the handlers that shared their settings has changed one.
     pub(crate) fn has_shared_settings(&mut self) -> QueryResult<bool> {
         self.handler_settings.is_lent = self.has_other_settings()?;
         self.handler_settings.shares_no_more |= self.handler_settings.is_lent;
         Ok(self.handler_settings.is_lent)
     }
 
-    /// Runs the statement that ends a handler's savepoint, puts back what the handler has set, before or after it, and runs another
-    /// statement.
+    /// Runs the statement that ends a handler's savepoint, restores the handler's settings before or after it, and runs
+    /// another statement.
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
         if self.handler_settings.is_shared {
             return match then {
@@ -166,7 +167,7 @@ impl<C: QueueConnection> Session<C> {
         Ok(())
     }
 
-    /// Puts back what a handler may have set that has had the session since the last time.
+    /// Restores the settings that a handler may have changed since the last time.
     pub(crate) fn put_settings_back(&mut self) -> QueryResult<()> {
         if self.handler_settings.is_lent {
             let is_as_it_was = self.connection.put_settings_back(&self.handler_settings.own)?;
@@ -176,33 +177,34 @@ impl<C: QueueConnection> Session<C> {
         Ok(())
     }
 
-    /// Whether a handler has set what the next one would find.
+    /// Tells whether a handler has changed a setting that the next one would see.
     pub(crate) fn has_other_settings(&mut self) -> QueryResult<bool> {
         Ok(self.handler_settings.is_lent && self.connection.has_other_settings(&self.handler_settings.own)?)
     }
 
-    /// Says that the settings are what they were, because the end of the message has looked.
+    /// Notes that the settings are unchanged, because the end of the message has compared them.
     pub(crate) fn has_own_settings(&mut self) {
         self.handler_settings.is_lent = false;
     }
 
-    /// Whether something that a handler has set stays, so that no other one may run on the session.
+    /// Tells whether a handler's setting stays, so that no other handler may run on the session.
     pub(crate) fn is_spoilt(&self) -> bool {
         self.handler_settings.is_spoilt
     }
 
-    /// Whether the next message may be worked on the session.
+    /// Tells whether the next message may run on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
         self.put_settings_back().is_ok() && !self.handler_settings.is_spoilt
     }
 
-    /// How long its statements wait for a lock when nothing else is said.
+    /// Returns how long its statements wait for a lock by default.
     pub(crate) fn lock_timeout(&self) -> Duration {
         self.lock_timeout
     }
 
-    /// Begins a message's transaction, unless it has begun with the end of the last. `finish` writes the statement by which
-    /// messages of the queue `T` end, and `lock` the one by which the next of them is locked; `try_reading` reads rows ahead.
+    /// Begins a message's transaction, unless it has begun with the end of the last one. `finish` writes the statement
+    /// that ends messages of the queue `T`, and `lock` the one that locks the next of them. `try_reading` prefetches
+    /// rows.
     pub(crate) fn begin_message<T: 'static>(
         &mut self,
         finish: impl Fn() -> QueryResult<Option<String>>,
@@ -218,13 +220,13 @@ impl<C: QueueConnection> Session<C> {
             self.roll_back_idle()?;
             let number = self.statements.finishes.len();
             let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
-            // Outside of any transaction, so that an error costs nothing: messages end by several statements then.
+            // Outside any transaction, so that an error costs nothing: messages then end by several statements.
             let finish = finish()?.filter(|statement| {
                 self.connection.prepare_finish(&name, statement, Some(&self.handler_settings.own)).is_ok()
             });
             let lock = match finish {
                 Some(_) => lock()?.filter(|statement| {
-                    // Rights are asked for only when a statement is run.
+                    // The server checks rights only when a statement runs.
                     self.connection.prepare_lock(&lock_name, statement).is_ok()
                         && try_reading(&mut self.connection).is_ok()
                 }),
@@ -236,14 +238,14 @@ impl<C: QueueConnection> Session<C> {
         self.connection.begin()
     }
 
-    /// Goes on in the transaction in which the next row was locked with the end of the last message. `false`: it is over.
+    /// Continues the transaction in which the end of the last message locked the next row. `false`: it is over.
     pub(crate) fn goes_on_with_locked(&mut self) -> QueryResult<bool> {
         self.next.begins_next = true;
         self.continues(Begun::Locked)
     }
 
-    /// Whether the last prefetched row could not be locked, once: somebody is at it, and the next claim is to find it as
-    /// soon as it is free.
+    /// Returns once whether the last prefetched row could not be locked: another session holds it, and the next claim
+    /// should find it as soon as it is free.
     pub(crate) fn takes_note_of_miss(&mut self) -> bool {
         std::mem::take(&mut self.next.has_missed)
     }
@@ -253,7 +255,7 @@ impl<C: QueueConnection> Session<C> {
         if self.continues(Begun::Message)? { Ok(()) } else { self.connection.begin() }
     }
 
-    /// Prepares the statements by which answers under leases of the queue `T` are written, in no transaction.
+    /// Prepares the statements that write answers under leases of the queue `T`, outside any transaction.
     pub(crate) fn prepare_lease<T: 'static>(
         &mut self,
         finish: impl Fn() -> QueryResult<Option<(String, String)>>,
@@ -275,25 +277,26 @@ impl<C: QueueConnection> Session<C> {
         Ok(number)
     }
 
-    /// The number of the statements by which answers under leases of the queue `T` are written, if there are any.
+    /// Returns the number of the statements that write answers under leases of the queue `T`, if there are any.
     pub(crate) fn lease_finish_of<T: 'static>(&self) -> Option<usize> {
         *self.statements.lease_finishes.get(&TypeId::of::<T>())?
     }
 
-    /// The name of the statement by which a message of the queue `T` ends in one round trip, if there is one.
+    /// Returns the name of the statement that ends a message of the queue `T` in one round trip, if there is one.
     pub(crate) fn finish_of<T: 'static>(&self) -> Option<&str> {
         self.statements.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
     }
 
-    /// The name of the statement that locks the next prefetched row of the queue `T`, if there is one.
+    /// Returns the name of the statement that locks the next prefetched row of the queue `T`, if there is one.
     pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
         self.statements.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
     }
 
-    /// Ends a message in one round trip, and locks the next row if that is asked for, see [`QueueConnection::finish`].
+    /// Ends a message in one round trip, and locks the next row if `lock` is given, see [`QueueConnection::finish`].
     pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
         let next = match lock {
-            // Two tokens in turn: each is part of a text, and statistics of a server's statements keep every text that they see.
+            // Two tokens in turn: each is part of a text, and the server's statistics of statements keep every text
+            // that they see.
             Some(lock) => AfterFinish::Lock(lock, self.next.commit_token ^ 1),
             None if self.next.begins_next => AfterFinish::Begin,
             None => AfterFinish::Nothing,
@@ -301,7 +304,7 @@ impl<C: QueueConnection> Session<C> {
         let finished = self.connection.finish(savepoint, settle, next, &self.handler_settings.own);
         match (next, &finished) {
             (AfterFinish::Lock(_, token), Ok(_)) => self.next.commit_token = token,
-            // Either of the two may be the session's now: from here on it is two others.
+            // The session may have either of the two now, so the next messages use two others.
             (AfterFinish::Lock(..), Err(Unfinished::NotCommitted(_))) => {
                 self.next.commit_token = (self.next.commit_token | 1) + 1
             }
@@ -318,17 +321,18 @@ impl<C: QueueConnection> Session<C> {
         Ok(is_locked)
     }
 
-    /// Says whether the next transaction is to begin with the end of this one: a message of this queue is claimed next.
+    /// Sets whether the next transaction should begin with the end of this one, because a message of this queue is
+    /// claimed next.
     pub(crate) fn begin_next(&mut self, begins: bool) {
         self.next.begins_next = begins;
     }
 
-    /// Says that the next transaction begins with the next statement, or has begun.
+    /// Notes that the next transaction begins with the next statement, or has begun.
     pub(crate) fn next_has_begun(&mut self) {
         self.next.has_begun = Some(Begun::Message);
     }
 
-    /// Commits; where it costs nothing, the next transaction begins with it.
+    /// Commits. If it costs nothing, the next transaction begins with the commit.
     pub(crate) fn commit(&mut self) -> QueryResult<()> {
         if C::Backend::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
             self.connection.commit_and_begin()?;
@@ -347,10 +351,10 @@ impl<C: QueueConnection> Session<C> {
         self.connection.begin_impatiently(wait)
     }
 
-    /// Commits a group; where it costs nothing, the next one begins with it.
+    /// Commits a group. If it costs nothing, the next group's transaction begins with the commit.
     pub(crate) fn commit_group(&mut self, wait: Duration) -> QueryResult<()> {
         if !self.is_in_our_transaction_alone() {
-            // A handler has left a transaction of its own open, or has ended ours: to be told as what it is.
+            // A handler has left its own transaction open, or has ended the group's. The commit reports which.
             return C::TransactionManager::commit_transaction(&mut *self.connection);
         }
         if self.connection.commit_group(Some(wait))? {
@@ -359,7 +363,7 @@ impl<C: QueueConnection> Session<C> {
         Ok(())
     }
 
-    /// Whether the transaction that is wanted has begun already. Another one that has is ended.
+    /// Tells whether the wanted transaction has already begun. It ends another one that has.
     fn continues(&mut self, wanted: Begun) -> QueryResult<bool> {
         if self.next.has_begun == Some(wanted) {
             self.next.has_begun = None;
@@ -368,19 +372,19 @@ impl<C: QueueConnection> Session<C> {
         self.roll_back_idle().map(|()| false)
     }
 
-    /// Whether Diesel counts one transaction: a handler may have left another one open in it.
+    /// Tells whether Diesel counts exactly one transaction: a handler may have left another one open in it.
     pub(crate) fn is_in_our_transaction_alone(&mut self) -> bool {
         let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
         matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() == 1)
     }
 
-    /// Whether Diesel knows that the transaction has ended: on PostgreSQL it sees that at once.
+    /// Tells whether Diesel knows that the transaction has ended: on PostgreSQL it sees this at once.
     pub(crate) fn is_in_no_transaction(&mut self) -> bool {
         let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
         matches!(status.transaction_depth(), Ok(None))
     }
 
-    /// Ends a transaction that has begun and in which no handler has run, and makes the session as patient as it was.
+    /// Ends a transaction that has begun and in which no handler has run, and restores the session's lock wait.
     pub(crate) fn roll_back_idle(&mut self) -> QueryResult<()> {
         if self.next.has_begun.take().is_some() {
             C::TransactionManager::rollback_transaction(&mut *self.connection)?;
@@ -392,7 +396,7 @@ impl<C: QueueConnection> Session<C> {
     }
 }
 
-/// What the names of the statements begin with that are run by a text under a lease.
+/// The beginning of the names of the statements that a text under a lease runs.
 pub(crate) const HOLD: &str = "queueable_hold";
 
 pub(crate) const FINISH_LEASE: &str = "queueable_finish_lease";
@@ -411,11 +415,11 @@ impl<C: QueueConnection> DerefMut for Session<C> {
     }
 }
 
-/// What a session listens for.
+/// The channels on which a session listens.
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     pub(crate) channels: Vec<String>,
-    /// When it is told again of the channels on which it could not listen.
+    /// When it tries again to listen on the channels on which it could not.
     pub(crate) next_try: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! How a worker has its session.
+//! How a worker gets its session.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
 }
 
 impl<C: QueueConnection> SessionHolder<C> {
-    /// A holder without a session yet; `wait` bounds how long the pool may take to give one.
+    /// Makes a holder without a session yet. `wait` limits how long the pool may take to give a connection.
     pub(crate) fn new(connections: Connections<C>, wait: Duration, limits: SessionLimits) -> Self {
         SessionHolder { connections, wait, limits, session: None, stays: false, file: 0 }
     }
 
-    /// The session, opened now if there is none, in no transaction and as patient as it was.
+    /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.
     pub(crate) fn session(&mut self) -> Result<&mut Session<C>, Error> {
         self.roll_back_idle();
         self.session_as_it_is()
@@ -38,7 +38,7 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
-    /// The session, opened now if there is none. The transaction of the next message may have begun.
+    /// Returns the session, and opens one now if there is none. The transaction of the next message may have begun.
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
         if self.session.as_mut().is_some_and(|session| !session.is_fit()) {
             self.close();
@@ -49,7 +49,8 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
-    /// Closes a session of another file than this one. It is called between turns, so no transaction is cut short.
+    /// Closes a session of another database file than this one. It is called between turns, so it interrupts no
+    /// transaction.
     pub(crate) fn move_to_file(&mut self, file: u64) {
         if self.file != file {
             self.file = file;
@@ -57,22 +58,22 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
-    /// Says whether the worker's next turn is most likely for the same runner as this one.
+    /// Sets whether the worker's next turn is most likely for the same runner as this one.
     pub(crate) fn stay(&mut self, stays: bool) {
         self.stays = stays;
     }
 
-    /// Whether the worker's next turn is most likely for the same runner as this one.
+    /// Tells whether the worker's next turn is most likely for the same runner as this one.
     pub(crate) fn stays(&self) -> bool {
         self.stays
     }
 
-    /// The session, if there is one.
+    /// Returns the session, if there is one.
     pub(crate) fn open_session(&mut self) -> Option<&mut Session<C>> {
         self.session.as_mut()
     }
 
-    /// Closes the session: its transaction, if any, is rolled back by the server.
+    /// Closes the session. The server rolls its transaction back, if there is one.
     pub(crate) fn close(&mut self) {
         self.session = None;
     }

@@ -1,27 +1,27 @@
-//! What a handler may set on the session that it is lent, and how that is put back.
+//! The settings that a handler may change on the session that it is lent, and how they are restored.
 
 use diesel::result::QueryResult;
 
-/// The settings of a session: which there are, and how they are read and put back.
+/// The settings of a session: how they are read and restored.
 pub trait SessionSettings {
-    /// The settings as they were when the session was prepared. The default knows none, and puts none back.
+    /// The settings as they were when the session was prepared. The default knows none, and restores none.
     type Settings: Default + Send + 'static;
 
-    /// Whether a return to a savepoint undoes what was set after it.
+    /// Whether a rollback to a savepoint undoes settings that were made after it.
     const SETTINGS_ROLL_BACK: bool;
 
-    /// Reads the settings, outside of any transaction.
+    /// Reads the settings, outside any transaction.
     fn read_settings(&mut self) -> QueryResult<Self::Settings>;
 
-    /// Puts the settings back, in a transaction or outside. `false`: some cannot be, so the session is of no further use.
+    /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
+    /// not be used again.
     fn put_settings_back(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
 
-    /// Whether anything is set otherwise.
+    /// Tells whether any setting has changed.
     fn has_other_settings(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
 
-    /// Runs the statement that ends a handler's savepoint, puts the settings back, before or after it, and runs the statement
-    /// that may follow.
-    /// `false`: some of the settings could not be put back.
+    /// Runs the statement that ends a handler's savepoint, restores the settings before or after it, and runs the
+    /// statement that may follow. `false`: some of the settings could not be restored.
     fn end_handler(
         &mut self,
         end: &'static str,

@@ -1,4 +1,4 @@
-//! SQLite's answers.
+//! The backend of SQLite.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -39,7 +39,7 @@ mod settings;
 
 mod trigger;
 
-/// The one width in which times are written: they are compared as text. Parsed once: every message writes some.
+/// The format in which times are written, parsed once. It has a fixed width, because SQLite compares times as text.
 static TIME_FORMAT: LazyLock<Vec<Item<'static>>> =
     LazyLock::new(|| StrftimeItems::new("%Y-%m-%d %H:%M:%S%.3f").collect());
 
@@ -49,11 +49,12 @@ impl TimeSql for Sqlite {
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
-    // A text that is no time is due at once: its row fails by itself, where a null would stop the probe for every row.
+    // A text that is not a time is due at once: only its own row fails, while a null would stop the probe for every
+    // row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
-    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are written. SQLite
-    // takes numbers for times too, and the word `now`.
+    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are
+    // written. SQLite also accepts numbers as times, and the word `now`.
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
         "(CAST(ROUND((julianday(CASE WHEN typeof(",
         ") = 'text' AND ",
@@ -64,7 +65,7 @@ impl TimeSql for Sqlite {
 
 impl TextSql for Sqlite {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
-    // A column holds values of any type, which are quoted each in its own way.
+    // A column holds values of any type, and each type is quoted in its own way.
     const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
     const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
     const TEXT_FORM: TextForm = TextForm::HexOfLiteral;
@@ -76,7 +77,7 @@ impl TextSql for Sqlite {
 }
 
 impl LockSql for Sqlite {
-    // BEGIN IMMEDIATE holds the only write lock there is.
+    // BEGIN IMMEDIATE holds the database's only write lock.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const LOCKS_WHAT_IT_PASSES: bool = false;
@@ -145,7 +146,7 @@ impl SessionSetup for SqliteConnection {
     }
 
     fn file_identity(&mut self) -> QueryResult<Option<(u64, u64)>> {
-        // While a file is being replaced there may be none for a moment.
+        // While a file is being replaced, there may be none for a moment.
         self.database_name().map(|file| identity(Path::new(&file)))
     }
 
@@ -160,13 +161,14 @@ impl SessionSetup for SqliteConnection {
 
 impl Transactions for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
-        // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
+        // A deferred transaction that becomes a writer fails at once if another connection wrote meanwhile, whatever
+        // the busy timeout.
         let begin = if planted("deferred BEGIN") { "BEGIN" } else { "BEGIN IMMEDIATE" };
         AnsiTransactionManager::begin_transaction_sql(self, begin)
     }
 
     fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {
-        // The only wait is the one for BEGIN, and nobody waits for us in a circle.
+        // The only wait is the one for BEGIN, so there are no deadlocks.
         self.begin()
     }
 
@@ -213,7 +215,7 @@ impl ErrorClasses for SqliteConnection {
 
 impl Exclusion for SqliteConnection {
     fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
-        // BEGIN IMMEDIATE holds the only write lock there is.
+        // BEGIN IMMEDIATE holds the database's only write lock.
         Ok(true)
     }
 
@@ -224,12 +226,12 @@ impl Exclusion for SqliteConnection {
 
 impl QueueConnection for SqliteConnection {}
 
-/// Diesel hands over the message only, not the code.
+/// Diesel passes on only the message, not the code.
 fn classify_message(message: &str) -> ErrorClass {
     match message {
         "database is locked" | "database table is locked" | "database schema has changed" => ErrorClass::Conflict,
         "database or disk is full" => ErrorClass::NoRoom,
-        // Between the connections of one process that share a cache, with the table's name.
+        // This comes from connections of one process that share a cache, and includes the table's name.
         message if message.starts_with("database table is locked: ") => ErrorClass::Conflict,
         message if message.starts_with("database schema is locked: ") => ErrorClass::Conflict,
         _ => ErrorClass::Other,
@@ -243,7 +245,7 @@ fn identity(file: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// An open file cannot be replaced.
+/// Without Unix an open file cannot be replaced.
 #[cfg(not(unix))]
 fn identity(_file: &Path) -> Option<(u64, u64)> {
     None
@@ -251,7 +253,7 @@ fn identity(_file: &Path) -> Option<(u64, u64)> {
 
 /// Switches the database to WAL, which stays with the file, and returns the journal mode that it has now.
 ///
-/// The switch wants the file for itself for a moment and does not always heed the busy timeout.
+/// The switch needs exclusive access to the file for a moment, and does not always respect the busy timeout.
 fn journal_in_wal(connection: &mut SqliteConnection, patience: Duration) -> QueryResult<String> {
     let started = Instant::now();
     loop {

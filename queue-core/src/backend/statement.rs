@@ -1,7 +1,7 @@
-//! A statement of our own, and how a connection runs it.
+//! The queue's own statements, and how a connection runs one.
 //!
-//! Diesel compiles what runs a query anew for each type of query, and an entity has some forty of them. So all of ours
-//! are run as one type, [`Sql`], which holds any of them behind a reference.
+//! Diesel compiles the code that runs a query anew for each type of query, and an entity has some forty of them. So all
+//! of the queue's statements run as one type, [`Sql`], which holds any of them behind a reference.
 
 use std::marker::PhantomData;
 
@@ -15,12 +15,12 @@ use diesel::result::{Error, QueryResult};
 
 /// One statement: its SQL and the values that it binds.
 pub trait Statement<DB: Backend> {
-    /// Writes both.
+    /// Writes the SQL and the values.
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 }
 
-/// A statement as Diesel runs it. `Rows` is the SQL type of its rows, and `()` where it returns none. `Id` is what a session
-/// finds the prepared statement by.
+/// A statement as Diesel runs it. `Rows` is the SQL type of its rows, or `()` if it returns none. A session finds the prepared
+/// statement by the type `Id`.
 pub struct Sql<'a, DB: Backend, Rows = (), Id = ByText> {
     statement: &'a dyn Statement<DB>,
     types: PhantomData<fn() -> (Rows, Id)>,
@@ -30,7 +30,7 @@ pub struct Sql<'a, DB: Backend, Rows = (), Id = ByText> {
 pub struct ByText;
 
 impl<'a, DB: Backend> Sql<'a, DB> {
-    /// A statement that returns no rows.
+    /// Makes a statement that returns no rows.
     pub fn new(statement: &'a dyn Statement<DB>) -> Self {
         Sql::typed(statement)
     }

@@ -12,7 +12,7 @@ const MAX_IDENTIFIER: usize = 63;
 /// A table's schema and name, and both as quoted SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableName {
-    /// The schema (MySQL: the database), where the `table!` names one.
+    /// The schema (MySQL: the database), if the `table!` names one.
     pub schema: Option<String>,
     /// The name.
     pub name: String,
@@ -21,7 +21,7 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// Reads the name from a table's SQL: Diesel quotes every part, so the parts can be told apart.
+    /// Reads the name from a table's SQL. Diesel quotes every part, so the parts can be separated.
     pub(crate) fn of<DB>(table: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Self>
     where
         DB: Backend,
@@ -43,7 +43,7 @@ impl TableName {
         format!("{0}{doubled}{0}", self.quote)
     }
 
-    /// The name of another table in the same schema.
+    /// Returns the name of another table in the same schema.
     pub fn beside(&self, name: &str) -> Self {
         TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
     }
@@ -76,7 +76,7 @@ where
     Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
 }
 
-/// The quote of a list of quoted names, and the parts of each of them.
+/// Returns the quote of a list of quoted names, and the parts of each of them.
 fn names(sql: &str) -> (char, Vec<Vec<String>>) {
     let quote = sql.chars().find(|c| matches!(c, '`' | '"')).unwrap_or('"');
     let mut names = vec![vec![String::new()]];
@@ -117,7 +117,8 @@ where
     Ok(builder.finish())
 }
 
-/// Makes an identifier of a table's name and a hash of it and a column's, in what every database takes.
+/// Makes an identifier of a table's name and a hash of it and a column's name, within the length that every database
+/// takes.
 pub(crate) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> String {
     let hash = format!("_{:016x}", fingerprint(&format!("{table}\n{column}")));
     let mut end = table.len().min(MAX_IDENTIFIER - prefix.len() - hash.len());

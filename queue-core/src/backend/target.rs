@@ -1,4 +1,4 @@
-//! Where a queue lives in the database: its table, its columns and the names of its indexes. [`Schema`] answers for the DDL.
+//! Where a queue is in the database: its table, its columns and the names of its indexes. [`Schema`] is the DDL.
 
 use diesel::result::QueryResult;
 
@@ -6,7 +6,7 @@ use super::table_name::{self, TableName};
 use crate::error::Finding;
 use crate::row::{ColumnNames, Options};
 
-/// Where a queue's columns and index live, in the words of the catalogue and of the DDL.
+/// Where a queue's columns and index are, in the terms of the catalogue and of the DDL.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The entity's name, for findings.
@@ -15,22 +15,22 @@ pub struct Target {
     pub table: TableName,
     /// The names of the queue's columns.
     pub columns: ColumnNames,
-    /// What is asked for beyond them.
+    /// The options beyond the columns.
     pub options: Options,
     /// The names of the primary key's columns.
     pub key: Vec<String>,
 }
 
 impl Target {
-    /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the 63
-    /// bytes that every database takes. The hash tells apart what underscores cannot: the queue `x_` of `payments`, and
-    /// the one of `payments_x`.
+    /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the
+    /// 63 bytes that every database takes. The hash distinguishes what underscores cannot: the queue `x_` of
+    /// `payments`, and the one of `payments_x`.
     pub fn index(&self) -> String {
         index_of(&self.table, self.columns)
     }
 
-    /// Returns the name of the channel on which is notified of rows that become due: `queueable_<table>_<hash of table and
-    /// column>`. The schema is no part of it, because one program may name it and another not.
+    /// Returns the name of the channel for notifications of rows that become due: `queueable_<table>_<hash of table and
+    /// column>`. It does not contain the schema, because one program may name it and another not.
     pub fn channel(&self) -> String {
         table_name::with_fingerprint("queueable_", &self.table.name, self.columns.status)
     }
@@ -40,8 +40,8 @@ pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
     table_name::with_fingerprint("queueable_", &table.name, columns.next_attempt_time)
 }
 
-/// The name of the second index, of an entity with an order of its own. It tells orders apart, because an index is known by
-/// its name.
+/// Returns the name of the second index, for an entity with its own order. Each order has its own name, because the
+/// queue recognizes an index by its name.
 pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
     let order = options.order.map_or("", |order| order.column);
     let kind = if options.exclusive { "key" } else { "time" };
@@ -49,7 +49,7 @@ pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options:
     table_name::with_fingerprint("queueable_order_", &table.name, &of)
 }
 
-/// The name of the column that marks the pending rows, where an index cannot leave the others out.
+/// Returns the name of the column that marks the pending rows, on databases whose indexes cannot leave the others out.
 pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String {
     table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
 }
@@ -59,7 +59,7 @@ pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String
 pub struct Step {
     /// A word for the file's name.
     pub name: &'static str,
-    /// The statements that do it, one by one.
+    /// The statements that make the change, one by one.
     pub up: Vec<String>,
     /// The statements that undo it.
     pub down: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Step {
     pub in_transaction: bool,
 }
 
-/// The DDL of a database, and what its catalogue says of a live table.
+/// The DDL of a database, and its catalogue's view of a live table.
 pub trait Schema {
     /// Returns the steps that add the queue to a table that has none of it.
     fn steps(target: &Target) -> Vec<Step>;
@@ -75,14 +75,14 @@ pub trait Schema {
     /// Adds what is missing. A second call changes nothing.
     fn add_queue(&mut self, target: &Target) -> QueryResult<()>;
 
-    /// Removes the queue's index and columns, as far as they are there.
+    /// Removes the queue's index and columns, as far as they exist.
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
 
-    /// Returns the columns of a table that hold a value of their own, and are not computed from others.
+    /// Returns the columns of a table that hold values of their own and are not generated from others.
     ///
     /// # Errors
     ///
-    /// When there is no such table.
+    /// If there is no such table.
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
     /// Compares the live table and the server's settings with what the queue needs.

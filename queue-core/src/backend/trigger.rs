@@ -1,7 +1,7 @@
-//! What the three databases' triggers share: their names, which are to be there, and which are left of an earlier time.
+//! What the triggers of the three databases share: their names, which of them should exist, and which are out of date.
 //!
-//! A trigger sees whatever writer, in whatever language. It is known by its name: that says which queue it belongs to, and
-//! by a hash what it was made of, so that another list of columns is another trigger.
+//! A trigger sees every writer, in any language. The queue recognizes its triggers by their names. A name contains the
+//! queue, and a hash of what the trigger is made of, so that another list of columns makes another trigger.
 
 use diesel::result::QueryResult;
 
@@ -12,8 +12,8 @@ use super::target::Target;
 use crate::error::Finding;
 use crate::row::{PRESUMED, RESERVING};
 
-/// What the name of every trigger of ours begins with. Where triggers fire in the order of their names, ours fires behind
-/// the application's, and sees what those have made of the row.
+/// The beginning of the name of every trigger of the queue. Where triggers fire in the order of their names, this one
+/// fires after the application's, and sees their changes of the row.
 const PREFIX: &str = "zz_queueable_";
 
 /// A trigger that an entity asks for.
@@ -21,16 +21,16 @@ pub(crate) struct Trigger {
     pub(crate) name: String,
     /// The statements that create it.
     pub(crate) create: Vec<String>,
-    /// What is missing without it, for a finding.
+    /// What does not happen without it, for a finding.
     pub(crate) purpose: String,
 }
 
-/// What is to be done to a table's triggers.
+/// What is left to do on a table's triggers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ToDo {
-    /// The statements that create what is missing.
+    /// The statements that create the missing triggers.
     pub(crate) create: Vec<String>,
-    /// The names of those that nobody asks for any more.
+    /// The names of those that no entity asks for any more.
     pub(crate) stale: Vec<String>,
 }
 
@@ -39,24 +39,25 @@ pub(crate) fn name(target: &Target, kind: &str, made_of: &[&str]) -> String {
     format!("{}{kind}_{:08x}", family(target), fingerprint(&made_of.join("\n")) as u32)
 }
 
-/// What the names of a queue's triggers begin with.
+/// Returns the beginning of the names of a queue's triggers.
 fn family(target: &Target) -> String {
     let queue = format!("{}\n{}", target.table.name, target.columns.next_attempt_time);
     format!("{PREFIX}{:016x}_", fingerprint(&queue))
 }
 
-/// Those of the names that are the queue's triggers'.
+/// Returns those of the names that belong to the queue's triggers.
 pub(crate) fn of_the_queue(target: &Target, names: Vec<String>) -> Vec<String> {
     let family = family(target);
     names.into_iter().filter(|name| name.starts_with(&family)).collect()
 }
 
-/// The condition that a row with this text is not held by an attempt. A change of a row that is held is counted only: the
-/// attempt's end judges by the count, and would not find the row in another state.
+/// Writes the condition that no attempt holds a row with this text. A change of a row that is held is only counted: the
+/// attempt's end compares the count, and would not find the row if its state had changed.
 ///
-/// It has no empty text in it: to a server with `EMPTY_STRING_IS_NULL` that is a null, and the condition never true.
+/// The condition contains no empty text: a server with `EMPTY_STRING_IS_NULL` takes it for null, and the condition
+/// would never be true.
 pub(crate) fn is_free<DB: QueueBackend>(text: &str) -> String {
-    // Character by character: LIKE ignores case on some databases, and what a user writes must not hold a row.
+    // Character by character: LIKE ignores case on some databases, and a user's text must not hold a row.
     let (before, after) = DB::EXACTLY;
     let is_not = |mark: &str| {
         let length = mark.len();
@@ -65,10 +66,11 @@ pub(crate) fn is_free<DB: QueueBackend>(text: &str) -> String {
     format!("({text} IS NULL OR {})", HOLDING.map(is_not).join(" AND "))
 }
 
-/// What the texts of rows begin with that attempts hold. A trigger is made of them too: others have another trigger.
+/// The beginnings of the texts on rows that attempts hold. They are part of what a trigger is made of, so other
+/// beginnings make another trigger.
 pub(crate) const HOLDING: [&str; 2] = [RESERVING, PRESUMED];
 
-/// What is to be done where these triggers of the queue are live; `None`: nothing.
+/// Returns what is left to do if these triggers of the queue are live; `None`: nothing.
 pub(crate) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
     let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
     let create: Vec<_> = missing.flat_map(|trigger| trigger.create.clone()).collect();
@@ -77,8 +79,8 @@ pub(crate) fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
     (!create.is_empty() || !stale.is_empty()).then_some(ToDo { create, stale })
 }
 
-/// Creates what is missing, and then drops what nobody asks for any more: in between a change counts twice, which is
-/// better than not at all.
+/// Creates the missing triggers, and then drops those that no entity asks for any more. In between a change counts
+/// twice, which is better than not at all.
 pub(crate) fn bring_up_to_date<C>(
     connection: &mut C,
     wanted: &[Trigger],
@@ -96,8 +98,9 @@ pub(crate) fn bring_up_to_date<C>(
     )
 }
 
-/// What is wrong with the live triggers. One too many is not: programs of the time before a migration still run beside it.
-/// One that stands in a missing one's place, because another version or another list of columns has made it, is named.
+/// Returns the findings about the live triggers. An additional one is no finding, because programs from before a
+/// migration still run beside it. If another version or another list of columns has made a trigger in place of the
+/// missing one, the finding names it.
 pub(crate) fn compare(
     target: &Target,
     wanted: &[Trigger],

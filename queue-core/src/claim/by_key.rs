@@ -1,9 +1,9 @@
-//! Claims rows by their keys, where the due time alone decides whose turn it is: the keys of those that are due longest are
-//! read without a lock, and one row after the other is locked by its key.
+//! Claims rows by their keys, for entities that claim by the due time alone. A claim reads the keys of the rows that
+//! have been due longest without a lock, and then locks one row after the other by its key.
 //!
-//! A claim that walks InnoDB's index locks an entry before it finds out that somebody holds its row, and keeps that lock. Whoever
-//! holds the row has to change the entry to settle it, and would wait until the handler of the passing claim has ended. So
-//! nobody locks along the index while a handler runs.
+//! A claim that walks InnoDB's index locks an entry before it sees that another session holds the row, and keeps that
+//! lock. The other session has to change the entry to settle the row, and would wait until the handler of the passing
+//! claim has ended. So no claim locks along the index while a handler runs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,13 +15,13 @@ use crate::entity::Entity;
 use crate::row::RowKey;
 use crate::statement::{Claim, Claimed, QueueOn, Scope, claimed_within, is_plain};
 
-/// How many keys are read at first, at least: others may hold the rows of some.
+/// The smallest number of keys in the first read: others may hold some of the rows.
 const CANDIDATES: u32 = 16;
 
-/// How many times as many are read if others hold them all.
+/// The factor by which the next read is larger if others hold all of them.
 const MORE: u32 = 8;
 
-/// Locks and reads the row whose turn it is and that nobody holds. It belongs into a transaction.
+/// Locks and reads the free row that has been due longest. Run it in a transaction.
 pub fn claim_one<Q, C>(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
@@ -83,8 +83,8 @@ where
     claimed_within(connection, scope, rows)
 }
 
-/// Locks and reads up to `limit` rows that are due longest and that nobody holds. If there are none, that is told by the
-/// first reading. Of a row that turned out not to be due the lock is kept, unless `free` lets it go.
+/// Locks and reads up to `limit` of the free rows that have been due longest. If there are none, the first read shows
+/// it. A row that turns out not to be due stays locked, unless `free` releases it.
 pub(crate) fn claim_by_key<Q, C>(
     connection: &mut C,
     limit: u32,
@@ -102,8 +102,8 @@ where
         let mut keys = Q::due_keys(connection, number, scope.floor())?;
         let are_all = keys.len() < number as usize;
         keys.retain(|key| passed.insert(key.text().clone()));
-        // First those that are due longest; if others hold them, any of the rest by one statement. But the mark follows what is
-        // claimed: where claims keep to it, their order is kept as well.
+        // First the rows that have been due longest; if others hold them, any of the rest by one statement. But the
+        // low-water mark follows the claimed rows, so a claim that uses the mark keeps the order in the rest too.
         let first = keys.len().min(limit.max(1) as usize);
         let (first, rest) = keys.split_at(first);
         let many = if limit > 1 || scope.keeps_to_mark() { limit } else { CANDIDATES };
@@ -123,7 +123,7 @@ where
     }
 }
 
-/// Puts rows into the order of their keys as they were read.
+/// Sorts rows into the order in which their keys were read.
 pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[RowKey<Q::Key>]) {
     if rows.len() > 1 {
         let places: HashMap<_, _> = keys.iter().enumerate().map(|(place, key)| (key, place)).collect();
@@ -131,8 +131,8 @@ pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[RowKey<Q:
     }
 }
 
-/// Frees the row that was found by its key and is not claimed: InnoDB keeps its lock where the condition is false. Nobody
-/// could change it as long as the handler of another one runs.
+/// Releases a row that was found by its key and not claimed: InnoDB keeps its lock although the condition is false.
+/// Otherwise nobody could change it as long as the handler of another row runs.
 pub(crate) fn free_what_was_passed<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
     if C::Backend::LOCKS_WHAT_IT_PASSES {
         return connection.commit_and_begin();

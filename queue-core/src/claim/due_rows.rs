@@ -1,4 +1,4 @@
-//! What one process knows of the due rows of one entity: which of them the next claim is for, and where it begins.
+//! What one process knows about the due rows of one entity: which of them the next claim is for, and where it begins.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::row::RowKey;
 use crate::statement::{QueueOn, Scope};
 
-/// What is known of the due rows of one entity.
+/// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K> {
     pub(crate) row_backoff: RowBackoff<K>,
     pub(crate) refused_rows: RefusedRows<K>,
@@ -25,20 +25,20 @@ pub(crate) struct DueRows<K> {
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
     turn_holder: TurnHolder,
-    /// The stages that are served, if not all.
+    /// The stages that this poller serves, if not all.
     stages: Option<Vec<&'static str>>,
 }
 
-/// Which of the due rows a turn is for.
+/// Which of the due rows a claim is for.
 pub(crate) struct PickedRows<'a, K> {
     /// None of these.
     except: Vec<RowKey<K>>,
-    /// These and no others.
+    /// Only these.
     pub(crate) only: Option<Vec<RowKey<K>>>,
     stages: Option<&'a [&'static str]>,
-    /// From here on.
+    /// Only rows from this due time on.
     pub(crate) claim_floor: LowWaterFloor<'a>,
-    /// Whether what was read ahead may begin elsewhere.
+    /// Whether the claims begin elsewhere now, so that prefetched rows are out of date.
     pub(crate) is_new: bool,
 }
 
@@ -64,17 +64,17 @@ impl<K: Clone> DueRows<K> {
         }
     }
 
-    /// Serves rows in these stages only.
+    /// Serves only rows in these stages.
     pub(crate) fn serve_stages(&mut self, stages: Vec<&'static str>) {
         self.stages = Some(stages);
     }
 
-    /// The stages that are served, if not all.
+    /// Returns the stages that this poller serves, if not all.
     pub(crate) fn stages(&self) -> Option<&[&'static str]> {
         self.stages.as_deref()
     }
 
-    /// Picks the rows for a claim of up to `limit`. `None`: none of those that are due can be written.
+    /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
     pub(crate) fn pick<Q, C>(
         &self,
         holder: &mut SessionHolder<C>,
@@ -86,7 +86,7 @@ impl<K: Clone> DueRows<K> {
     {
         let lookout = loop {
             match self.refused_rows.look_out::<Q, C>(holder, self.stages(), limit)? {
-                // A survey reads the keys of rows, too, of which another worker is just about to know that they are refused.
+                // A survey also reads the keys of rows that another worker is about to find refused.
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
                     keys => break Lookout::Only(keys),
@@ -108,13 +108,13 @@ impl<K: Clone> DueRows<K> {
         })
     }
 
-    /// The row's state was written.
+    /// Notes that the row's state was written.
     pub(crate) fn is_written(&self, key: &RowKey<K>) {
         self.row_backoff.end(key);
         self.refused_rows.end([key]);
     }
 
-    /// Probes how long it is until the next row is due, `thorough`ly if nothing may be overlooked.
+    /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row.
     pub(crate) fn probe_due<Q, C>(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>
     where
         C: QueueConnection,
@@ -130,7 +130,7 @@ impl<K: Clone> DueRows<K> {
         Ok(due_in)
     }
 
-    /// Probes, while workers are at it, whether their claims walk over what was settled long ago.
+    /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
     pub(crate) fn probe_low_water<Q, C>(&self, connection: &mut C) -> QueryResult<()>
     where
         C: QueueConnection,
@@ -141,7 +141,7 @@ impl<K: Clone> DueRows<K> {
 }
 
 impl<K> PickedRows<'_, K> {
-    /// The same as a statement takes it.
+    /// Returns the same in the form that a statement takes.
     pub(crate) fn scope(&self) -> Scope<'_, K> {
         Scope {
             except: &self.except,

@@ -1,4 +1,4 @@
-//! Claims the rows whose turn it is: by the entity's order, those that have waited long, or the one at the head.
+//! Claims the rows that come next: by the entity's order, those that have waited long, or the one at the head.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::row::RowKey;
 use crate::statement::{Claim, ClaimSome, ClaimedRow, QueueOn, Scope, locks_what_it_passes};
 
-/// Claims the rows whose turn it is: mostly the first ones by the entity's order.
+/// Claims the rows that come next, which are mostly the first ones by the entity's order.
 pub(crate) fn claim_in_turn<Q, C>(
     connection: &mut C,
     locks: bool,
@@ -30,11 +30,12 @@ where
     };
     if Q::Queue::OPTIONS.exclusive {
         let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
-        // Each in a statement of its own after the lock: it sees what the last holder has committed.
+        // Each in a statement of its own after the lock, so that it sees what the last holder of the lock has
+        // committed.
         if !Q::exclude(connection)? || (is_leased && Q::another_is_leased(connection, None)?) {
             return Ok(Vec::new());
         }
-        // By its key, so that nobody passes it: it may be locked, or not due, or left alone by this process.
+        // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
         return match Q::head(connection, scope.stages)? {
             Some(head) => Q::load_claimed(connection, &claim(1).only([head.value()])),
             None => Ok(Vec::new()),
@@ -53,19 +54,20 @@ where
     load(&claim)
 }
 
-/// In how many claims of an entity with an age one looks for aged rows first.
+/// One in so many claims of an entity with an age looks for aged rows first.
 const AGED_ONE_IN: u8 = 8;
 
-/// The age whose rows come first in this claim, if any do.
+/// Returns the age whose rows come first in this claim, if any do.
 pub(crate) fn aged_first<Q: Entity>() -> Option<Duration> {
     let age = Q::Queue::OPTIONS.order.and_then(|order| order.age);
     age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
 }
 
-/// How many keys are read at first, of which one is claimed: others may hold those of some.
+/// The smallest number of keys in the first read: others may hold some of the rows.
 const CANDIDATES: u32 = 16;
 
-/// Claims rows whose keys are read first, without a lock: by its key a row is locked alone, and judged again.
+/// Claims rows whose keys it reads first, without a lock. A lock by the key locks one row alone, and the statement
+/// checks the row again.
 fn claim_candidates<Q, C>(
     connection: &mut C,
     limit: u32,
@@ -88,7 +90,7 @@ where
         if keys.len() < read as usize {
             return Ok(Vec::new());
         }
-        // Others hold them all.
+        // Others hold all of them.
         read = read.saturating_mul(8);
     }
 }

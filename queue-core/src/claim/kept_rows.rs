@@ -1,10 +1,12 @@
-//! Rows that a trigger keeps as they are although the database says that they were written: it puts the old values back.
+//! Rows that a trigger keeps as they are although the database reports that they were written: the trigger restores the
+//! old values.
 //!
-//! Nothing tells so when the row's new state is written. The row is due again as it was claimed, and first in line. So each row
-//! that was written is remembered for a while by the state in which it was claimed: whoever claims it in the same state once
-//! more suspects it. A state has the times at which the row was due and attempted, so a row that was enqueued anew is mostly in
-//! another. But times may have a fixed value, and SQLite's are of milliseconds, within which a row may pass through several stages.
-//! So the worker first tries to settle a suspected row, or looks for its lease, before it leaves the row alone.
+//! Nothing shows this when the worker writes the row's new state. The row is due again as it was claimed, and first in
+//! line. So this process remembers each row that it wrote for a while, by the state in which it was claimed. A worker
+//! that claims a row in the same state again suspects it. A state contains the times at which the row was due and
+//! attempted, so a row that was enqueued anew is mostly in another state. But an application may write a fixed time,
+//! and SQLite's times are milliseconds, within which a row may pass through several stages. So the worker first tries
+//! to settle a suspected row, or checks its lease, before it leaves the row alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,10 +15,10 @@ use std::sync::Mutex;
 use crate::lock::unpoisoned;
 use crate::row::{QueueState, RowKey};
 
-/// How many rows are remembered. Kept ones beyond that run again and again.
+/// How many rows are remembered. Kept rows beyond that number run again and again.
 const REMEMBERED: usize = 16_384;
 
-/// The rows of one entity that were written lately.
+/// The rows of one entity that this process wrote lately.
 pub(crate) struct KeptRows {
     hasher: RandomState,
     written: Mutex<Written>,
@@ -30,13 +32,13 @@ struct Written {
 }
 
 struct WrittenRow {
-    /// Whether it was written since it last came back.
+    /// Whether it was written after it last came back.
     is_written: bool,
     /// How often it came back.
     times: u32,
 }
 
-/// A row in the state in which it was claimed, as a number.
+/// A row in the state in which it was claimed, as a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClaimedAs(u64);
 
@@ -45,14 +47,14 @@ impl KeptRows {
         KeptRows { hasher: RandomState::new(), written: Mutex::default() }
     }
 
-    /// The row with this key as it was claimed.
+    /// Returns the hash of the row with this key as it was claimed.
     pub(crate) fn claimed_as<K>(&self, key: &RowKey<K>, state: &QueueState) -> ClaimedAs {
         let QueueState { status, next_attempt_time, try_count, last_attempt_time, .. } = state;
         ClaimedAs(self.hasher.hash_one((key.text(), status, next_attempt_time, try_count, last_attempt_time)))
     }
 
-    /// The new state of a row is committed that was claimed in this one: its attempt has ended, or it is under a lease. Returns
-    /// how often the row has come back: another worker may know more by now.
+    /// Notes that the new state of a row that was claimed in this one is committed: its attempt has ended, or it is
+    /// under a lease. Returns how often the row has come back, because another worker may know more by now.
     pub(crate) fn is_written(&self, claimed: ClaimedAs) -> u32 {
         let mut written = unpoisoned(self.written.lock());
         if let Some(row) = written.rows.get_mut(&claimed) {
@@ -69,12 +71,13 @@ impl KeptRows {
         0
     }
 
-    /// Whether a claimed row has come back as it was.
+    /// Tells whether a claimed row has come back as it was.
     pub(crate) fn has_returned(&self, claimed: ClaimedAs) -> bool {
         unpoisoned(self.written.lock()).rows.get(&claimed).is_some_and(|row| row.is_written)
     }
 
-    /// The same, and how often it came back before. Its next attempt is to be made: the trigger may be gone by then.
+    /// Returns, for a row that has come back, how often it had done so before. Its next attempt is made all the same,
+    /// because the trigger may be gone by then.
     pub(crate) fn take_returned(&self, claimed: ClaimedAs) -> Option<u32> {
         let mut written = unpoisoned(self.written.lock());
         let row = written.rows.get_mut(&claimed).filter(|row| row.is_written)?;
@@ -83,7 +86,7 @@ impl KeptRows {
         Some(row.times - 1)
     }
 
-    /// The row in this state has not come back: it has gone through others.
+    /// Notes that the row in this state has not come back: it has gone through other states.
     pub(crate) fn forget(&self, claimed: ClaimedAs) {
         let mut written = unpoisoned(self.written.lock());
         if written.rows.remove(&claimed).is_some() {

@@ -1,9 +1,9 @@
-//! How far the claims of one entity have come, so that they need not walk over what was settled long ago.
+//! How far the claims of one entity have come, so that they need not walk over rows that were settled long ago.
 //!
-//! While some session holds an old snapshot, the database keeps the index entries of settled rows, all of them at the end at
-//! which a claim begins. Then, and only then, claims begin at a mark that follows the rows that were claimed. What lies below
-//! it is found by full probes: the scout makes one a second, and one claim follows each that found something. So a row that is
-//! due earlier than the mark waits for the next full probe, and no longer.
+//! While a session holds an old snapshot, the database keeps the index entries of settled rows, all of them at the end
+//! at which a claim begins. Only then do claims begin at a mark that follows the claimed rows. Full probes find the
+//! rows below the mark: the scout makes one a second, and one claim follows each probe that found something. So a row
+//! that is due earlier than the mark waits for the next full probe, and no longer.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard};
@@ -17,26 +17,26 @@ use crate::lock::unpoisoned;
 use crate::row::Instant;
 use crate::statement::{ClaimFloor, QueueOn};
 
-/// What a full probe takes at least before anybody asks why. A quick one walks over a few thousand entries at most, and is no
-/// slower than a connection may be.
+/// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
+/// is no slower than a connection may be.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// How many times as long as a probe from the mark a full one takes, where the mark is worth it.
+/// The mark is worth it if a full probe takes so many times as long as a probe from the mark.
 const WORTH: u32 = 3;
 
-/// How often a probe from the mark is repeated at most that seems to be slow as well: the machine may have been busy.
+/// How often a probe from the mark that seems slow too is repeated at most: the machine may have been busy.
 const REPEATS: u32 = 3;
 
-/// How long the scout waits after a full probe before it makes the next. It is a query a second beside thousands of claims. A
-/// row below the mark waits for it, so the pause does not grow with what the last probe took: a table lock of a second would
-/// put off the next probe by minutes.
+/// How long the scout waits after a full probe before the next. That is one query a second beside thousands of claims.
+/// A row below the mark waits for it, so the pause does not grow with the time of the last probe: a table lock of a
+/// second would delay the next probe by minutes.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// By how much, once or twice, the mark lags behind the claims. Rows are committed a little later than their due times
-/// say, in another order; this is longer than most transactions that enqueue, and short beside what piles up.
+/// The mark lags behind the claims by one to two times this. Rows are committed a little later than their due times,
+/// and in another order. The lag is longer than most transactions that enqueue, and short compared with what piles up.
 const LAG: Duration = Duration::from_millis(25);
 
-/// How far the claims of one entity have come in one process. All times are due times that the database has told.
+/// How far the claims of one entity have come in one process. All times are due times that the database has returned.
 #[derive(Debug)]
 pub struct LowWater {
     applies: bool,
@@ -46,25 +46,25 @@ pub struct LowWater {
 
 #[derive(Debug)]
 struct Level {
-    /// The due time of the row claimed last, and where it was one and two lags ago.
+    /// The due time of the last claimed row, and its values one and two lags ago.
     reached: Option<Instant>,
     before: Option<Instant>,
     mark: Option<Instant>,
     moved: time::Instant,
     /// Whether claims begin at the mark.
     in_use: bool,
-    /// Whether a full probe has found something that may be below the mark.
+    /// Whether a full probe has found a row that may be below the mark.
     probe_below: bool,
-    /// What the last probe from the mark took. It gets less by and by, so that it is measured again.
+    /// How long the last probe from the mark took. The value shrinks little by little, so that it is measured again.
     usual: Duration,
-    /// Not before this the next full probe is made, while the mark is in use.
+    /// The earliest time of the next full probe, while the mark is in use.
     next_full_probe: time::Instant,
 }
 
 impl LowWater {
-    /// For the claims of `Q`, if they walk along the due times and nothing else makes rows claimable. By an order of the
-    /// entity's own they walk along another index; a condition may come true of any row at any time; SQLite keeps no entries of
-    /// settled rows.
+    /// Makes a mark for the claims of `Q`. It is used only if they walk along the due times and nothing else makes rows
+    /// claimable. An order of the entity's own walks along another index; a condition may become true for any row at
+    /// any time; SQLite keeps no entries of settled rows.
     pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
         let options = Q::Queue::OPTIONS;
         let applies = !C::Backend::ONE_WRITER && options.order.is_none() && !options.exclusive && !options.conditional;
@@ -92,7 +92,7 @@ impl LowWater {
         self.level().in_use = self.at_once;
     }
 
-    /// Where the next claim begins, and what becomes of it.
+    /// Returns where the next claim begins; the value also takes the claim's result.
     pub fn claim_floor(&self) -> LowWaterFloor<'_> {
         let mut level = self.level();
         let floor = level.floor();
@@ -108,13 +108,13 @@ impl LowWater {
         }
     }
 
-    /// A row is due again at this time that was claimed before.
+    /// Lowers the mark, because a row that was claimed before is due again at this time.
     pub(crate) fn fall(&self, due: Instant) {
         self.level().fall(due);
     }
 
-    /// Probes how long it is until the next row is due; from the mark, while it is in use and no full probe is `thorough`ly
-    /// asked for or its turn has come. Only a full probe can tell that nothing is due.
+    /// Probes how long it is until the next row is due. It probes from the mark while that is in use, unless the probe
+    /// is to be `thorough` or it is time for a full one. Only a full probe can prove that nothing is due.
     pub fn probe_due<Q, C>(
         &self,
         connection: &mut C,
@@ -143,7 +143,7 @@ impl LowWater {
         Ok(due_in)
     }
 
-    /// Makes a full probe beside the workers, if its turn has come.
+    /// Makes a full probe beside the workers, if it is time for one.
     pub(crate) fn probe<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
     where
         Q: QueueOn<C>,
@@ -155,7 +155,7 @@ impl LowWater {
         Ok(())
     }
 
-    /// Whether a probe from the mark is much quicker than a full one.
+    /// Tells whether a probe from the mark is much quicker than a full one.
     fn is_worth_it<Q, C>(
         &self,
         connection: &mut C,
@@ -195,18 +195,18 @@ impl Level {
         }
     }
 
-    /// Whether a full probe took long enough to be compared with one from the mark. Where every probe takes as long, because the
-    /// database is far away, that is not asked each time.
+    /// Tells whether a full probe took long enough to be compared with one from the mark. If every probe takes as long,
+    /// because the database is far away, it does not compare each time.
     fn is_suspicious(&mut self, full: Duration) -> bool {
         let is_suspicious = self.in_use || full > SLOW.max(self.usual * WORTH);
         self.usual -= self.usual / 16;
         is_suspicious
     }
 
-    /// Nothing claimable is left from `floor` up to `last`.
+    /// Raises the mark: nothing claimable is left from `floor` up to `last`.
     fn rise(&mut self, floor: Option<Instant>, last: Instant, lag: Duration) {
         if floor.is_some() && floor > self.mark {
-            // The mark has fallen since that claim began, which says nothing of what is below its own.
+            // The mark has fallen since that claim began, and the claim says nothing about rows below its own floor.
             return;
         }
         if floor.is_none() && self.mark.is_some_and(|mark| last < mark) {
@@ -220,7 +220,7 @@ impl Level {
         }
     }
 
-    /// A claimable row may be left that is due at this time.
+    /// Lowers the mark: a claimable row that is due at this time may be left.
     fn fall(&mut self, first: Instant) {
         for time in [&mut self.reached, &mut self.before, &mut self.mark] {
             *time = time.map(|time| time.min(first));
@@ -228,13 +228,13 @@ impl Level {
     }
 }
 
-/// One claim, from where it begins to what becomes of its rows: unless they are [kept](LowWaterFloor::keep), the mark falls back to
-/// the first of them, also when a panic ends the turn.
+/// One claim, from its beginning to the result of its rows. Unless they are [kept](LowWaterFloor::keep), the mark falls
+/// back to the first of them, even if a panic ends the turn.
 #[derive(Debug)]
 pub struct LowWaterFloor<'a> {
     low_water: &'a LowWater,
     floor: Option<Instant>,
-    /// Whether this is the one claim that follows a full probe, and was not answered yet.
+    /// Whether this is the one claim that follows a full probe, and it has no result yet.
     below: Cell<bool>,
     keeps_to_mark: bool,
     first: Cell<Option<Instant>>,
@@ -242,31 +242,31 @@ pub struct LowWaterFloor<'a> {
 }
 
 impl LowWaterFloor<'_> {
-    /// The same claim from this time on, which refused rows have left behind.
+    /// Moves the beginning of the claim to this time, which lies behind refused rows.
     pub(crate) fn from(self, floor: Option<Instant>) -> Self {
         let mut claim_floor = self;
         claim_floor.floor = floor.or(claim_floor.floor);
         claim_floor
     }
 
-    /// Whether this is the one claim that is to probe below the mark.
+    /// Tells whether this is the one claim that is to look below the mark.
     pub(crate) fn probes_below(&self) -> bool {
         self.below.get()
     }
 
-    /// Leaves the probe below the mark to the next claim.
+    /// Leaves the look below the mark to the next claim.
     pub(crate) fn pass_on(&self) {
         if self.below.take() {
             self.low_water.level().probe_below = true;
         }
     }
 
-    /// Whether a claim is to probe below the mark before anything else, this one or the next.
+    /// Tells whether a claim, this one or the next, is to look below the mark before anything else.
     pub(crate) fn has_to_probe_below(&self) -> bool {
         self.below.get() || (self.keeps_to_mark && self.low_water.level().probe_below)
     }
 
-    /// None of the rows is due at its old time any more.
+    /// Notes that none of the rows is due at its old time any more.
     pub fn keep(&self) {
         self.keeps.set(true);
     }

@@ -1,6 +1,6 @@
 //! Which due row is next, and how it is locked.
 //!
-//! Along the index, by a key that was read before, or by an update; and which rows a claim passes over for a while.
+//! Along the index, by a key that was read before, or by an update. Also which rows a claim passes over for a while.
 
 mod by_key;
 mod due_rows;

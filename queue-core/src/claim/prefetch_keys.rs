@@ -1,13 +1,12 @@
-//! Prefetched keys: one worker of a runner reads, without a lock, which rows are due longest, and each worker locks
-//! one of them by its key.
+//! Prefetched keys: one worker of a runner reads, without a lock, the keys of the rows that have been due longest, and
+//! each worker locks one of the rows by its key.
 //!
-//! A claim that walks the index passes every row that others hold and, on InnoDB, every entry that was taken out of it and
-//! not yet purged, the more so the more workers there are. A lock by the key touches one row. What was read says nothing
-//! by itself: the claim judges the row again, under its lock, so a key that is out of date costs a round trip and nothing else.
+//! A claim that walks the index passes every row that others hold and, on InnoDB, every entry that was removed and not
+//! yet purged; more workers make more of them. A lock by the key touches one row. The keys prove nothing by themselves:
+//! the claim checks the row again, under its lock, so a key that is out of date costs a round trip and nothing else.
 //!
-//! Whether anything is due, and whether a row is to be had, is never decided by these keys: a runner without work, and one
-//! whose keys are held by others, takes the plain claim, which reads keys of its own and finds the rows behind them
-//! (`by_key.rs`).
+//! These keys never decide whether anything is due, or whether a row is free. A runner without work, and one whose keys
+//! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`by_key.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,20 +21,21 @@ use crate::lock::unpoisoned;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, QueueOn, Scope};
 
-/// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
+/// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
+/// long.
 const KEPT: Duration = Duration::from_millis(250);
 
-/// How many keys are read: as many as the workers have lately consumed in [`AHEAD`].
+/// How many keys are read: as many as the workers have lately used in [`AHEAD`].
 const SIZES: [u32; 3] = [16, 64, 256];
 
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// How long a worker waits for the keys that another one is reading. It has a transaction open, and the other one may be
-/// cut off.
+/// How long a worker waits for the keys that another one is reading. It has a transaction open, and the other worker
+/// may have lost its connection.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How many keys in a row may be somebody else's before the rest is given up and read again, and then before the plain claim
-/// looks for what is free.
+/// How many keys in a row may belong to others before the rest is dropped and read again, and then before the plain
+/// claim looks for free rows.
 const MISSES: u32 = 2;
 
 /// The keys that a runner has prefetched.
@@ -46,17 +46,17 @@ pub(crate) struct PrefetchedKeys<K> {
 
 struct State<K> {
     keys: VecDeque<RowKey<K>>,
-    /// The earliest due time at which these keys were looked for.
+    /// The earliest due time in the search for these keys.
     floor: Option<Due>,
     /// Whether the last claim found a row, so that there may be more.
     has_more: bool,
     is_read: bool,
     read: Instant,
-    /// How many were taken since.
+    /// How many keys were taken since.
     taken: u32,
-    /// When the keys were taken that are not read again for a while: their rows are being worked, or held by others.
+    /// When the keys were taken that are not read again for a while: their rows are being processed, or held by others.
     busy: HashMap<Arc<str>, Instant>,
-    /// Whether another process has been met since the last reading.
+    /// Whether the workers have met another process since the last read.
     met: bool,
 }
 
@@ -64,7 +64,7 @@ struct State<K> {
 enum Step<K> {
     Lock(Vec<RowKey<K>>),
     Read(u32),
-    /// Claim without what was prefetched.
+    /// Claims without the prefetched keys.
     Claim,
 }
 
@@ -83,8 +83,8 @@ impl<K: Clone> PrefetchedKeys<K> {
         PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    /// Locks and reads the row that is due longest and that nobody holds, as [`claim_one`](super::claim_one) does, but for rows whose turn
-    /// has come since the keys were read.
+    /// Locks and reads the free row that has been due longest, as [`claim_one`](super::claim_one) does, except for rows
+    /// that have become due since the keys were read.
     pub(crate) fn claim<Q, C>(&self, connection: &mut C, scope: Scope<'_, K>) -> QueryResult<Option<Claimed<Q>>>
     where
         C: QueueConnection,
@@ -156,10 +156,10 @@ impl<K: Clone> PrefetchedKeys<K> {
                 return Step::Claim;
             }
             if scope.floor() < state.floor {
-                // What this claim is to find may be due earlier than all of them.
+                // The row that this claim looks for may be due earlier than all of them.
                 state.keys.clear();
             }
-            // A group is as large as it can be: the last few keys are read again with the next.
+            // A group takes as many keys as it can: the last few are read again together with the next.
             if has_read || state.has(limit) {
                 let keys = state.take(limit, scope.except);
                 if !keys.is_empty() {
@@ -175,7 +175,7 @@ impl<K: Clone> PrefetchedKeys<K> {
             }
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        // What has just been read is left out, or others were faster.
+        // The keys just read are left out, or others were faster.
         if has_read {
             return Step::Claim;
         }
@@ -193,10 +193,10 @@ impl<K: Clone> PrefetchedKeys<K> {
         keys.for_each(|key| state.is_busy(key.text().clone()));
     }
 
-    /// Forgets everything: nothing is due, nothing is to be had, or rows are to run next that were taken already.
+    /// Forgets everything: nothing is due, no row is free, or rows that were taken already are to run next.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
-        // What another worker is just reading is as old.
+        // A read by another worker that is still running is out of date too.
         state.is_read = false;
         state.keys.clear();
         state.busy.clear();
@@ -209,12 +209,12 @@ impl<K: Clone> PrefetchedKeys<K> {
 }
 
 impl<K: Clone> State<K> {
-    /// Whether so many keys are at hand that are not out of date.
+    /// Tells whether `number` keys are available that are not out of date.
     fn has(&self, number: u32) -> bool {
         self.keys.len() >= number as usize && self.read.elapsed() <= KEPT
     }
 
-    /// Takes so many keys, but none that are left alone.
+    /// Takes `number` keys, but none of those that are left alone.
     fn take(&mut self, number: u32, except: &[RowKey<K>]) -> Vec<RowKey<K>> {
         let mut taken = Vec::new();
         while taken.len() < number as usize
@@ -233,20 +233,21 @@ impl<K: Clone> State<K> {
         self.busy.insert(key, Instant::now());
     }
 
-    /// How many keys are read for workers that take up to `limit` each.
+    /// Returns how many keys to read for workers that take up to `limit` each.
     fn appetite(&self, limit: u32) -> u32 {
         let wanted = f64::from(self.taken) * AHEAD.as_secs_f64() / self.read.elapsed().as_secs_f64().max(1e-6);
         let wanted = if limit == 1 { wanted } else { wanted.max(f64::from(limit) * 2.0) };
         let [.., most] = SIZES;
         if self.met {
-            // The more there are, the seldomer the processes meet.
+            // The more keys there are, the less often the processes meet.
             return most;
         }
         SIZES.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most)
     }
 
-    /// Keeps the keys that were read from `floor` on, without those that are known to be taken. Where the claims keep to the
-    /// low-water mark, they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
+    /// Keeps the keys that were read from `floor` on, without those that are known to be taken. If the claims use the
+    /// low-water mark, the keys are not `shuffled`: the mark would follow the later rows, and leave the earlier ones
+    /// below it.
     fn arrive(&mut self, keys: Vec<RowKey<K>>, floor: Option<Due>, shuffled: bool) {
         if !self.is_read {
             return;
@@ -255,7 +256,8 @@ impl<K: Clone> State<K> {
         self.keys = keys.into_iter().filter(|key| !self.busy.contains_key(key.text())).collect();
         self.floor = floor;
         if std::mem::take(&mut self.met) && shuffled && !self.keys.is_empty() {
-            // Another process reads the same keys. From a random place on, they meet once in a while and not at every key.
+            // Another process reads the same keys. From a random position on, the two meet now and then and not at
+            // every key.
             let place = fastrand::usize(..self.keys.len());
             self.keys.rotate_left(place);
         }
@@ -263,7 +265,7 @@ impl<K: Clone> State<K> {
     }
 }
 
-/// Ends a reading, however it ends.
+/// Ends a read, whatever its result.
 struct Reading<'a, K: Clone>(&'a PrefetchedKeys<K>);
 
 impl<K: Clone> Drop for Reading<'_, K> {
@@ -340,7 +342,7 @@ mod tests {
         ahead.state().met = true;
         ahead.state().arrive(keys(2..=20), floor, false);
         ahead.state().is_read = false;
-        // They are in their order, though another process was met.
+        // They are in their order, although the workers met another process.
         assert_eq!(ahead.state().keys.front().map(|key| **key), Some(2));
         assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));
     }

@@ -1,10 +1,12 @@
-//! Prefetched rows: whoever works a message reads, without a lock, which rows are due longest, and the text that ends
-//! a message locks the next of them. So a message costs its handler's round trips, one more, and a share of a reading.
+//! Prefetched rows: a worker that processes a message reads, without a lock, the rows that have been due longest, and
+//! the SQL text that settles a message locks the next of them. So a message costs its handler's round trips, one more,
+//! and a share of a read.
 //!
-//! What was read counts only if the lock finds the row as it was read: the same version of it, still due and free. A row that was
-//! changed meanwhile costs a round trip and nothing else. Whether anything is due is never decided here: a runner without
-//! work, and one whose rows are held by others, takes the plain claim, and so does now and then a worker after a row that it could not lock.
-//! Where messages come slowly enough for a round trip not to matter, nothing is read: it would be read again and again.
+//! A prefetched row counts only if the lock finds it as it was read: the same version of it, still due and free. A row
+//! that was changed meanwhile costs a round trip and nothing else. These rows never decide whether anything is due. A
+//! runner without work, and one whose rows are held by others, makes the plain claim, and now and then so does a worker
+//! that could not lock its row. If messages come so slowly that a round trip does not matter, nothing is prefetched:
+//! the same rows would be read again and again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +22,8 @@ use crate::lock::unpoisoned;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
 
-/// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for as long.
+/// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
+/// long.
 const KEPT: Duration = Duration::from_millis(250);
 
 /// How many rows are read: as many as the workers take in [`AHEAD`].
@@ -28,15 +31,15 @@ const SIZES: [u32; 2] = [16, 128];
 
 const AHEAD: Duration = Duration::from_millis(25);
 
-/// How many rows the workers have to take in that time, so that any are read.
+/// Rows are prefetched only if the workers take at least this many in that time.
 const WORTH: f64 = 2.0;
 
-/// How long a reading of the larger number may take, as far as is known: large rows are read in small numbers.
+/// The longest expected time of a read of the larger number: large rows are read in small numbers.
 const LONGEST_READING: Duration = Duration::from_millis(50);
 
-/// How many of the rows that were read lately may be somebody else's: so many, since the workers of this process claim some while
-/// they are read, and one in so many of those that could be locked. If there are more, other processes are at the same rows, and
-/// nothing is read for a while: each miss costs a round trip.
+/// How many of the rows that were read lately may belong to others: this many, because the workers of this process
+/// claim some while they are read, and one for each [`HITS_PER_MISS`] that could be locked. If there are more, other
+/// processes claim the same rows, and nothing is prefetched for a while: each miss costs a round trip.
 const MISSES: u32 = 32;
 
 const HITS_PER_MISS: u32 = 4;
@@ -46,7 +49,7 @@ const CROWDED: Duration = Duration::from_secs(1);
 /// How many rows are remembered as taken.
 const REMEMBERED: usize = 10_000;
 
-/// How long nothing is read after an error. A row that cannot be read is the claim's to tell of, when its turn has come.
+/// How long nothing is prefetched after an error. The claim reports a row that cannot be read, when it comes to it.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The rows that a runner has prefetched.
@@ -58,17 +61,17 @@ struct State<Q: Entity> {
     rows: VecDeque<ReadRow<Q>>,
     appetite: Appetite,
     is_read: bool,
-    /// With how many left they are read again: those that the workers take meanwhile.
+    /// The number of rows left at which they are read again: as many as the workers take meanwhile.
     few: usize,
-    /// Counts what makes rows useless that are just being read.
+    /// Counts the events that make a read that is still running useless.
     age: u64,
     read: Instant,
     contention: Contention,
-    /// Until when nothing is read.
+    /// Until when nothing is prefetched.
     refused: Option<Instant>,
-    /// The rows that are being worked, by the threads that do it.
+    /// The rows that are being processed, by the threads that process them.
     at_work: HashMap<ThreadId, Arc<str>>,
-    /// Those that were taken lately, and when that was: a reading may have begun before.
+    /// The rows that were taken lately, and when: a read may have begun before that.
     taken: HashMap<Arc<str>, Instant>,
 }
 
@@ -78,20 +81,20 @@ struct Contention {
     /// How many rows could be locked, of those that were read lately.
     hits: u32,
     misses: u32,
-    /// When a worker claimed last because it could not lock its row.
+    /// When a worker last claimed because it could not lock its row.
     gave_way: Option<Instant>,
-    /// Whether another process has been met since the last reading.
+    /// Whether the workers have met another process since the last read.
     met: bool,
 }
 
-/// A reading: of how many rows, when it began, and of what age.
+/// A read: how many rows, when it began, and its age.
 struct Read {
     number: u32,
     age: u64,
     begun: Instant,
 }
 
-/// How many rows are worth reading.
+/// Decides how many rows are worth reading.
 #[derive(Default)]
 struct Appetite {
     /// Whether they are read however slowly messages come: for tests.
@@ -99,7 +102,7 @@ struct Appetite {
     last_taken: Option<Instant>,
     /// The time between two messages that are taken, smoothed.
     pace: Option<Duration>,
-    /// How long a reading takes for each of its rows when nothing else keeps it up.
+    /// How long a read takes for each of its rows when nothing slows it down.
     took: Option<Duration>,
 }
 
@@ -107,7 +110,7 @@ struct Appetite {
 pub(crate) struct ReadRow<Q: Entity> {
     row: PanicSafeDrop<Claimed<Q>>,
     key: Arc<str>,
-    /// What locks it: its key and the version that was read, as literals.
+    /// The text that locks it: its key and the version that was read, as literals.
     lock: String,
 }
 
@@ -129,29 +132,29 @@ impl<Q: Entity> PrefetchedRows<Q> {
         PrefetchedRows { state: Mutex::new(state) }
     }
 
-    /// A row is about to be worked.
+    /// Notes that a worker is about to process a row.
     pub(crate) fn begins(&self, key: &RowKey<Q::Key>) {
         let mut state = self.state();
         let text = key.text().clone();
-        // The plain claim may have found what was prefetched.
+        // The plain claim may have found a prefetched row.
         state.rows.retain(|row| row.key != text);
         state.end_work();
         state.at_work.insert(thread::current().id(), text);
         state.appetite.takes(Instant::now());
     }
 
-    /// The worker has ended its turn, whatever has become of its row.
+    /// Notes that the worker has ended its turn, whatever the result for its row.
     pub(crate) fn ends(&self) {
         self.state().end_work();
     }
 
-    /// A row is worked no more, though its handler has not returned.
+    /// Notes that a row is no longer being processed, although its handler has not returned.
     pub(crate) fn is_given_up(&self, key: &RowKey<Q::Key>) {
         let text = key.text().clone();
         self.state().at_work.retain(|_, row| *row != text);
     }
 
-    /// Reads further rows, if few are left and the workers are quick enough. The workers that need one meanwhile claim it.
+    /// Reads more rows, if few are left and the workers are quick enough. Workers that need a row meanwhile claim it.
     pub(crate) fn replenish<C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<()>
     where
         C: QueueConnection,
@@ -208,8 +211,9 @@ impl<Q: Entity> PrefetchedRows<Q> {
         }
     }
 
-    /// Whether a worker that could not lock its row is to claim: the row may be one that is changed all the time, and the claim finds it
-    /// when it is free. Not each time, because the claim takes the very rows that the others have at hand.
+    /// Tells whether a worker that could not lock its row should claim: the row may be one that changes all the time,
+    /// and the claim finds it when it is free. Not every time, because the claim takes the rows that the other workers
+    /// have prefetched.
     pub(crate) fn gives_way(&self) -> bool {
         let mut state = self.state();
         let gives_way = state.contention.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
@@ -219,7 +223,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
         gives_way
     }
 
-    /// Forgets the rows: nothing is due, or what is to run next may not be among them.
+    /// Forgets the rows: nothing is due, or the rows that are to run next may not be among them.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         state.age += 1;
@@ -232,7 +236,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
 }
 
 impl<Q: Entity> State<Q> {
-    /// How many rows are to be read now, if any, and the age of what is read.
+    /// Returns how many rows to read now, if any, and the age of the read.
     fn wanted(&mut self) -> Option<(u32, u64)> {
         let is_enough = self.rows.len() > self.few && self.read.elapsed() <= KEPT;
         if self.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
@@ -243,8 +247,8 @@ impl<Q: Entity> State<Q> {
         Some((number, self.age))
     }
 
-    /// Keeps the rows that were read, without those that are known to be taken. Where the claims keep to the low-water mark,
-    /// they are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
+    /// Keeps the rows that were read, without those that are known to be taken. If the claims use the low-water mark,
+    /// the rows are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
     fn arrive(&mut self, rows: Vec<(PanicSafeDrop<Claimed<Q>>, RowVersion)>, read: Read, shuffled: bool) {
         let now = Instant::now();
         let all = rows.len();
@@ -257,24 +261,25 @@ impl<Q: Entity> State<Q> {
         }
         let rows = rows.into_iter().map(|(row, version)| (row.key.text().clone(), row, version));
         let is_known = |key: &Arc<str>| self.taken.contains_key(key) || self.at_work.values().any(|other| other == key);
-        // It ends before a row that cannot be locked by a text: that is the plain claim's, which comes when no other is left.
+        // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
         let rows = rows.filter(|(key, ..)| !is_known(key)).map_while(|(key, row, version)| {
             let lock = format!("{}, {}", literal(&row.key)?, version.literals());
             Some(ReadRow { row, key, lock })
         });
         self.rows = rows.collect();
         if self.rows.len() * 4 < read.number as usize && !self.appetite.at_once {
-            // The workers are as quick as whoever enqueues: the next reading would bring as few.
+            // The workers are as quick as the application enqueues: the next read would bring as few.
             self.refused = now.checked_add(AHEAD);
         }
         if std::mem::take(&mut self.contention.met) && shuffled && !self.rows.is_empty() {
-            // Another process reads the same rows. From a random place on, they meet once in a while and not at every row.
+            // Another process reads the same rows. From a random position on, the two meet now and then and not at
+            // every row.
             let place = fastrand::usize(..self.rows.len());
             self.rows.rotate_left(place);
         }
     }
 
-    /// The calling worker's row is worked no more.
+    /// Notes that the calling worker no longer processes its row.
     fn end_work(&mut self) {
         if let Some(key) = self.at_work.remove(&thread::current().id()) {
             self.remember(key);
@@ -290,8 +295,8 @@ impl<Q: Entity> State<Q> {
 }
 
 impl Appetite {
-    /// How many rows are to be read, if any, beside so many that are being worked. Where another process was `met`, more: the more
-    /// there are, the seldomer the two meet.
+    /// Returns how many rows to read, if any, when `at_work` rows are being processed. More if the workers have `met`
+    /// another process: the more rows there are, the less often the two meet.
     fn number(&self, at_work: usize, met: bool) -> Option<u32> {
         let wanted = self.pace.map_or(0.0, |pace| AHEAD.as_secs_f64() / pace.as_secs_f64().max(1e-6));
         if wanted < WORTH && !self.at_once {
@@ -299,12 +304,12 @@ impl Appetite {
         }
         let [small, large] = SIZES;
         let is_quick = self.took.is_some_and(|took| took * large <= LONGEST_READING);
-        // The rows that are being worked are read too.
+        // The rows that are being processed are read too.
         let is_large = wanted > f64::from(small) || at_work > small as usize / 2 || met;
         Some(if is_large && is_quick { large } else { small })
     }
 
-    /// A message is taken. The pace follows quick messages at once, and slow ones soon.
+    /// Notes that a message is taken. The pace follows quick messages at once, and slow ones soon.
     fn takes(&mut self, now: Instant) {
         if let Some(last) = self.last_taken.replace(now) {
             let gap = now.saturating_duration_since(last);
@@ -312,7 +317,8 @@ impl Appetite {
         }
     }
 
-    /// So many rows were read in this time. A reading may be slow because the machine is busy, but never quick by chance.
+    /// Notes that a read of `rows` rows took this long. A read may be slow because the machine is busy, but it is never
+    /// quick by chance.
     fn has_read(&mut self, rows: usize, took: Duration) {
         let took = took / u32::try_from(rows).unwrap_or(u32::MAX).max(1);
         self.took = Some(self.took.map_or(took, |usual| took.min(usual + usual / 8)));
@@ -320,28 +326,28 @@ impl Appetite {
 }
 
 impl<Q: Entity> ReadRow<Q> {
-    /// The primary key.
+    /// Returns the primary key.
     pub(crate) fn key(&self) -> &RowKey<Q::Key> {
         &self.row.key
     }
 
-    /// The arguments of what locks it.
+    /// Returns the arguments of the text that locks it.
     pub(crate) fn lock(&self) -> &str {
         &self.lock
     }
 
-    /// When it is due, if that can be read.
+    /// Returns when it is due, if that can be read.
     pub(crate) fn due(&self) -> Option<Due> {
         self.row.message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Due::from)
     }
 
-    /// The row itself, once it is locked.
+    /// Returns the row itself, once it is locked.
     pub(crate) fn into_claimed(self) -> Claimed<Q> {
         self.row.into_inner()
     }
 }
 
-/// Ends a reading, however it ends.
+/// Ends a read, whatever its result.
 struct Reading<'a, Q: Entity>(&'a PrefetchedRows<Q>);
 
 impl<Q: Entity> Drop for Reading<'_, Q> {
@@ -374,7 +380,7 @@ mod tests {
         assert_eq!(at_pace(&[MILLISECOND * 20; 10]).number(16, true), None);
         assert_eq!(at_pace(&[MILLISECOND * 10]).number(0, false), Some(16));
         assert_eq!(Appetite { at_once: true, ..Appetite::default() }.number(0, false), Some(16));
-        // A long idle time is forgotten by the second message, and a slow message is not the end of a quick backlog.
+        // The second message ends the memory of a long idle time, and one slow message does not end a quick backlog.
         assert_eq!(at_pace(&[MILLISECOND * 100_000, MILLISECOND]).number(0, false), Some(16));
         assert_eq!(at_pace(&[MILLISECOND, MILLISECOND, MILLISECOND * 20]).number(0, false), Some(16));
     }

@@ -1,14 +1,15 @@
-//! The rows of one entity on which the database refuses to write: for a constraint that old rows violate, or a trigger.
+//! The rows of one entity on which the database refuses to write, because of a constraint that old rows violate, or a
+//! trigger.
 //!
-//! Nothing can be noted on such a row, so it stays due, first in line, whatever becomes of it. This process remembers it and
-//! tries it again after pauses that grow to an hour. Its neighbours must not pay for that, however many such rows there are:
-//! a claim that named them all would take longer the more they are. So claims begin behind them, at a floor. What lies below
-//! the floor is found by a survey, which reads the keys that are due longest. It takes longer the more refused rows there are,
-//! and is made the seldomer for it.
+//! Nothing can be written on such a row, so it stays due and first in line, whatever happens. This process remembers it
+//! and tries it again after pauses that grow to an hour. Its neighbours must not pay for that, however many such rows
+//! there are: a claim that named them all would take longer the more they are. So claims begin behind them, at a floor.
+//! A survey finds the rows below the floor: it reads the keys of the rows that have been due longest. The more refused
+//! rows there are, the longer a survey takes, and the less often it is made.
 //!
-//! A row that nobody has tried yet may be refused as well, and next to many refused rows it probably is. So a claim that meets
-//! another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried after the others:
-//! while there is other work, they take a small part of the time.
+//! A row that no worker has tried yet may be refused as well, and next to many refused rows it probably is. So a claim
+//! that meets another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried
+//! after the others: while there is other work, they take a small part of the time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -26,7 +27,7 @@ use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, claimed_key, due_time_
 
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K> {
-    /// Whether there are any: asked without the lock, before each message.
+    /// Whether there are any: read without the lock, before each message.
     are_any: AtomicBool,
     state: Mutex<RefusedState<K>>,
 }
@@ -45,25 +46,26 @@ impl<K: Clone> RefusedRows<K> {
         RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(RefusedState::new(Instant::now())) }
     }
 
-    /// Whether the database has refused to write on any row.
+    /// Tells whether the database has refused to write on any row.
     pub(crate) fn are_any(&self) -> bool {
         self.are_any.load(Ordering::Relaxed)
     }
 
-    /// The database has refused to write on this row, which was due at that time, and has done so at least so many times before.
+    /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
+    /// `times` times before.
     pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
         let refusal = self.state().refuse(key, due, times, turns_of::<Q>(), Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
 
-    /// How long a row waits that says so itself, after as many refusals of something else.
+    /// Returns how long a row waits that can record its own pause, after as many refusals of something else.
     pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
         let times = if self.are_any() { self.state().times_of(key.text()) } else { 0 };
         pause_after(times)
     }
 
-    /// Forgets rows that were written, or are not due any more.
+    /// Forgets rows that were written, or are no longer due.
     pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>)
     where
         K: 'k,
@@ -102,12 +104,13 @@ impl<K: Clone> RefusedRows<K> {
         }
     }
 
-    /// There is nothing else to claim: rows that a survey has found need not wait any longer. Says whether there are any.
+    /// Makes the rows that a survey has found wait no longer, because there is nothing else to claim. Returns whether
+    /// there are any.
     pub(crate) fn release_found(&self) -> bool {
         self.are_any() && self.state().release_found(Instant::now())
     }
 
-    /// Reads the keys of the rows that are due longest, outside of any transaction.
+    /// Reads the keys of the rows that have been due longest, outside any transaction.
     fn survey<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()>
     where
         C: QueueConnection,
@@ -127,8 +130,8 @@ impl<K: Clone> RefusedRows<K> {
         Ok(())
     }
 
-    /// Probes how long it is until a row is due that is not refused, or a refused one is to be tried again. `thorough`: until
-    /// one is due at all, where a refused one counts as none. Only for a queue with refused rows.
+    /// Probes how long it is until a row is due that is not refused, or until a refused one is to be tried again. A
+    /// `thorough` probe looks for any due row; a refused one does not count. Only for a queue with refused rows.
     pub(crate) fn probe_due<Q, C>(
         &self,
         connection: &mut C,
@@ -179,7 +182,7 @@ impl<K: Clone> RefusedRows<K> {
     }
 }
 
-/// Ends a survey, however it ends.
+/// Ends a survey, whatever its result.
 struct Surveying<'a, K: Clone>(&'a RefusedRows<K>);
 
 impl<K: Clone> Drop for Surveying<'_, K> {

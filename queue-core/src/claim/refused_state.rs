@@ -1,4 +1,4 @@
-//! What one process knows of refused rows, and which rows a claim is for because of it. Nothing here asks the database.
+//! What one process knows about refused rows, and which rows a claim is therefore for. Nothing here asks the database.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use crate::entity::jittered;
 use crate::row::{Instant as Due, RowKey};
 
-/// How long a row is left alone after its first refusal, and how many times as long after each further one.
+/// How long a row is left alone after its first refusal. Each further refusal multiplies it by [`GROWTH`].
 const FIRST: Duration = Duration::from_secs(10);
 
 const GROWTH: u32 = 4;
 
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Trying a refused row again, or a survey, is followed by a pause so many times as long: both together take a tenth of one
-/// worker's time at most.
+/// A try of a refused row, or a survey, is followed by a pause that is this many times as long: both together take a
+/// tenth of one worker's time at most.
 const SHARE: u32 = 20;
 
-/// How often surveys are made at most while nothing is known to be below the floor.
+/// The shortest time between surveys while no row is known to be below the floor.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many rows a claim passes over by their keys.
@@ -29,27 +29,27 @@ const EXCEPTED: usize = 50;
 /// How many rows a survey reads beyond the refused ones.
 const SURVEYED: usize = 1000;
 
-/// With how many rows among the refused ones these are claimed by their keys rather than along the index.
+/// Up to this many rows among the refused ones are claimed by their keys rather than along the index.
 const FEW: usize = 100;
 
-/// How much earlier than a survey its floor is: a row is committed a little later than its due time says.
+/// How much earlier than a survey its floor is: a row is committed a little later than its due time.
 const LATE: TimeDelta = TimeDelta::seconds(1);
 
-/// How long rows that a survey has found are tried without a pause, once nothing else was to be done.
+/// How long the rows that a survey has found are tried without a pause, once there was nothing else to do.
 const FREE: Duration = Duration::from_millis(100);
 
-/// How far a claim leaps ahead that meets a refused row behind the floor. Each further one doubles it.
+/// How far a claim leaps ahead if it meets a refused row behind the floor. Each further refused row doubles it.
 const LEAP: TimeDelta = TimeDelta::seconds(1);
 
 const LONGEST_LEAP: TimeDelta = TimeDelta::days(36_500);
 
-/// How many rows are remembered. Those beyond are tried again and again.
+/// How many rows are remembered. Rows beyond that number are tried again and again.
 const REMEMBERED: usize = 1_000_000;
 
 /// The text of a key.
 type KeyText = Arc<str>;
 
-/// What is known of the refused rows of one entity, and which rows the next claim is for.
+/// What one process knows about the refused rows of one entity, and which rows the next claim is for.
 pub(super) struct RefusedState<K> {
     rows: HashMap<KeyText, RefusedRow<K>>,
     by_due_time: BTreeSet<(Due, KeyText)>,
@@ -71,17 +71,17 @@ struct Retries {
     by_time: BTreeSet<(Instant, KeyText)>,
     /// The row that is being tried again, and since when.
     running: Option<(KeyText, Instant)>,
-    /// When the next one may be.
+    /// The earliest time of the next try.
     next: Instant,
 }
 
-/// Rows that were due at the last survey, and are not refused as far as is known.
+/// Rows that were due at the last survey, and are not known to be refused.
 struct FoundRows<K> {
-    /// Those that nobody has tried yet.
+    /// Rows that no worker has tried yet.
     waiting: VecDeque<RowKey<K>>,
-    /// Those that workers try, and since when.
+    /// Rows that workers are trying, and since when.
     tried: HashMap<KeyText, Instant>,
-    /// When the next of them may be tried, unless there is nothing else to do.
+    /// The earliest time of the next try, unless there is nothing else to do.
     next: Instant,
     /// Until about when there was nothing else to do.
     free_until: Instant,
@@ -89,11 +89,11 @@ struct FoundRows<K> {
 
 /// Where claims begin.
 struct ClaimStart<K> {
-    /// At this due time. `None`: with the row that is due longest.
+    /// The due time. `None`: claims begin with the row that has been due longest.
     floor: Option<Due>,
     /// How far the next leap goes.
     leap: TimeDelta,
-    /// Whether nothing is claimed but what surveys have found.
+    /// Whether claims take only the rows that surveys have found.
     only_found: bool,
     /// The refused rows that are not below the floor.
     excepted: Vec<RowKey<K>>,
@@ -101,42 +101,43 @@ struct ClaimStart<K> {
     has_moved: bool,
 }
 
-/// What the last survey said, and when the next one is made.
+/// The result of the last survey, and when the next one is made.
 struct Survey {
     is_running: bool,
     next: Instant,
-    /// The database's time at the last survey, and when that was.
+    /// The database's time at the last survey, and this process's time then.
     present: Option<(Due, Instant)>,
-    /// Whether it has read all that was due.
+    /// Whether it has read all rows that were due.
     is_complete: bool,
-    /// Whether all of it is refused.
+    /// Whether all of them are refused.
     is_all_refused: bool,
 }
 
-/// What is known of a row after a refusal.
+/// The result of noting a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Whether it is the row's first one.
+    /// Whether it is the row's first refusal.
     pub(crate) is_first: bool,
-    /// Whether the row is left alone now. There may be too many to remember.
+    /// Whether the row is left alone now. It is not if there are too many rows to remember.
     pub(crate) is_left_alone: bool,
 }
 
 /// Which rows the next claim is for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lookout<K> {
-    /// Those that are due, from this time on, but none of these. `is_new`: what was read ahead may begin elsewhere.
+    /// The due rows from this time on, except these. `is_new`: the claims begin elsewhere now, so prefetched rows are
+    /// out of date.
     From { floor: Option<Due>, except: Vec<RowKey<K>>, is_new: bool },
-    /// These and no others.
+    /// Only these.
     Only(Vec<RowKey<K>>),
-    /// None: all that are due are refused, as far as is known.
+    /// None: as far as is known, all due rows are refused.
     Nothing,
 }
 
 /// What a worker does next.
 pub(super) enum Step<K> {
     Claim(Lookout<K>),
-    /// Read so many keys.
+    /// Reads this many keys.
     Survey(u32),
 }
 
@@ -147,11 +148,11 @@ pub(super) enum Turns {
     ByDueTime,
     /// Another column comes first.
     InOrder,
-    /// Nobody passes the first row.
+    /// No claim passes the first row.
     OneByOne,
 }
 
-/// How long a row is left alone that was refused so many times before.
+/// Returns how long a row is left alone that was refused `times` times before.
 pub(super) fn pause_after(times: u32) -> Duration {
     let pause = FIRST.saturating_mul(GROWTH.saturating_pow(times)).min(LONGEST);
     jittered(pause, 0.1, fastrand::f64())
@@ -213,13 +214,14 @@ impl<K: Clone> RefusedState<K> {
         let present = self.survey.present_at(now);
         let ahead = due.checked_add_signed(self.start.leap);
         let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
-        // SQLite keeps milliseconds. A floor between two of them would be another one there than here.
+        // SQLite stores milliseconds. A floor between two of them would mean another time there than here.
         let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
         self.put_floor(floor.max(Some(due)));
         self.start.leap = (self.start.leap * 2).min(LONGEST_LEAP);
     }
 
-    /// Puts the floor at the refused row that was due last. What may be left below it, the next survey finds.
+    /// Puts the floor at the refused row with the latest due time. The next survey finds the rows that are left below
+    /// it.
     fn raise_floor(&mut self, turns: Turns, now: Instant) {
         let last = self.by_due_time.last().map(|(due, _)| *due);
         self.put_floor(last.filter(|_| turns == Turns::ByDueTime));
@@ -228,7 +230,7 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    /// Has claims begin at a floor, unless too many refused rows stand there.
+    /// Makes claims begin at a floor, unless too many refused rows are there.
     fn put_floor(&mut self, floor: Option<Due>) {
         let keys = |texts: &mut dyn Iterator<Item = &KeyText>| -> Vec<RowKey<K>> {
             texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
@@ -237,7 +239,7 @@ impl<K: Clone> RefusedState<K> {
             Some(floor) => keys(&mut self.by_due_time.range((floor, KeyText::from(""))..).map(|(_, text)| text)),
             None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
         };
-        // Nobody knows on which side of the floor a row stands whose due time cannot be read.
+        // A row whose due time cannot be read may be on either side of the floor.
         if self.by_due_time.len() < self.rows.len() {
             let timeless = self.rows.values().filter(|row| row.due.is_none());
             excepted.extend(timeless.take(EXCEPTED + 1).map(|row| row.key.clone()));
@@ -287,14 +289,15 @@ impl<K: Clone> RefusedState<K> {
         Step::Claim(self.start.lookout())
     }
 
-    /// Nothing else is to be done: the rows that a survey has found need not wait. Says whether there are any.
+    /// Makes the rows that a survey has found wait no longer, because there is nothing else to do. Returns whether
+    /// there are any.
     pub(super) fn release_found(&mut self, now: Instant) -> bool {
         let is_waiting = now < self.found.next && !self.found.waiting.is_empty();
         (self.found.next, self.found.free_until) = (self.found.next.min(now), now + FREE);
         is_waiting
     }
 
-    /// The row whose pause is over, if one may be tried again now.
+    /// Takes the row whose pause is over, if one may be tried again now.
     fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
         let text = self.retries.take(now)?;
         let row = self.rows.get_mut(&text)?;
@@ -304,13 +307,14 @@ impl<K: Clone> RefusedState<K> {
         Some(row.key.clone())
     }
 
-    /// How many keys a survey is to read, if its time has come or it is asked for, and nobody else is at it.
+    /// Begins a survey, if it is time for one or `at_once` asks for it, and no other worker makes one. Returns how many
+    /// keys to read.
     pub(super) fn begin_survey(&mut self, at_once: bool, now: Instant) -> Option<u32> {
         if self.survey.is_running || (!at_once && now < self.survey.next) {
             return None;
         }
         self.survey.is_running = true;
-        // Each number is a statement.
+        // Each number of keys is a statement of its own.
         u32::try_from((self.rows.len() + SURVEYED).next_power_of_two()).ok()
     }
 
@@ -335,7 +339,7 @@ impl<K: Clone> RefusedState<K> {
             return;
         }
         if self.survey.is_complete && sound_rows <= FEW {
-            // Whatever is due below it is known.
+            // All due rows below the floor are known.
             self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
             self.found.waiting = keys.filter_map(sound).collect();
             return;
@@ -346,12 +350,12 @@ impl<K: Clone> RefusedState<K> {
         let taken = if self.start.only_found || is_beyond { usize::MAX } else { behind_them };
         self.found.waiting = keys.take(taken).filter_map(sound).collect();
         if self.start.only_found && !self.survey.is_complete {
-            // The rest is read as soon as these are worked.
+            // The next survey reads the rest as soon as these are processed.
             self.survey.next = now + now.saturating_duration_since(begun) * SHARE;
         }
     }
 
-    /// How long it is until more is known: by a survey, or by trying a refused row again.
+    /// Returns how long it is until a survey, or a new try of a refused row, shows more.
     pub(super) fn until_known(&self, now: Instant) -> Duration {
         let retry = self.retries.by_time.first().map(|(until, _)| (*until).max(self.retries.next));
         let next = retry.map_or(self.survey.next, |retry| retry.min(self.survey.next));
@@ -366,27 +370,27 @@ impl<K: Clone> RefusedState<K> {
         self.rows.is_empty()
     }
 
-    /// How many times the row was refused.
+    /// Returns how many times the row was refused.
     pub(super) fn times_of(&self, text: &KeyText) -> u32 {
         self.rows.get(text).map_or(0, |row| row.times)
     }
 
-    /// Whether a survey has found rows that nobody has tried yet.
+    /// Tells whether a survey has found rows that no worker has tried yet.
     pub(super) fn has_found(&self) -> bool {
         !self.found.waiting.is_empty()
     }
 
-    /// Whether all that was due at the last survey is refused.
+    /// Tells whether all rows that were due at the last survey are refused.
     pub(super) fn is_all_refused(&self) -> bool {
         self.survey.is_all_refused
     }
 
-    /// Where claims begin, unless they only take what surveys have found.
+    /// Returns where claims begin, unless they take only what surveys have found.
     pub(super) fn claims_from(&self) -> Option<Option<Due>> {
         (!self.start.only_found).then_some(self.start.floor)
     }
 
-    /// How long this row is left alone yet.
+    /// Returns how long this row is still left alone.
     pub(super) fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
         let until = self.rows.get(text)?.until;
         (until > now).then(|| until.saturating_duration_since(now))
@@ -394,8 +398,8 @@ impl<K: Clone> RefusedState<K> {
 }
 
 impl Retries {
-    /// The row was written, or refused once more. If it was being tried again, the next one waits, the longer the longer that
-    /// took.
+    /// Notes that the row was written, or refused once more. If it was being tried again, the next try waits, in
+    /// proportion to the time of this one.
     fn end(&mut self, text: &KeyText, now: Instant) {
         if let Some((_, since)) = self.running.take_if(|(retried, _)| retried == text) {
             self.next = now + now.saturating_duration_since(since) * SHARE;
@@ -404,7 +408,7 @@ impl Retries {
 
     /// Takes the row whose pause is over, if one may be tried again now.
     fn take(&mut self, now: Instant) -> Option<KeyText> {
-        // Whoever has it may have been interrupted, and says nothing.
+        // A worker that took it may have been interrupted without saying so.
         self.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
         if self.running.is_some() || now < self.next || self.by_time.first()?.0 > now {
             return None;
@@ -414,7 +418,8 @@ impl Retries {
 }
 
 impl<K> FoundRows<K> {
-    /// The row is refused. If it was one of these, the next one waits, the longer the longer that took.
+    /// Notes that the row is refused. If it was one of these, the next one waits, in proportion to the time of this
+    /// try.
     fn is_refused(&mut self, text: &KeyText, now: Instant) {
         if let Some(since) = self.tried.remove(text)
             && now >= self.free_until
@@ -423,7 +428,7 @@ impl<K> FoundRows<K> {
         }
     }
 
-    /// Takes the next of them, if they may be tried now, but none that are refused by now.
+    /// Takes the next of them, if they may be tried now, except those that are refused by now.
     fn take(&mut self, limit: usize, now: Instant, is_refused: impl Fn(&KeyText) -> bool) -> Vec<RowKey<K>> {
         let mut taken = Vec::new();
         while now >= self.next
@@ -440,19 +445,19 @@ impl<K> FoundRows<K> {
 }
 
 impl<K: Clone> ClaimStart<K> {
-    /// Whether claims begin behind a row that was due then.
+    /// Tells whether claims begin behind a row that was due at this time.
     fn is_above(&self, due: Option<Due>) -> bool {
         self.only_found || matches!((due, self.floor), (Some(due), Some(floor)) if due < floor)
     }
 
-    /// Has claims begin at a floor behind which these rows are refused, unless they are too many.
+    /// Makes claims begin at a floor, and pass over these refused rows behind it, unless they are too many.
     fn put(&mut self, floor: Option<Due>, excepted: Vec<RowKey<K>>) {
         self.only_found = excepted.len() > EXCEPTED;
         self.has_moved = true;
         (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
     }
 
-    /// Which rows a claim is for that begins here.
+    /// Returns the rows that a claim is for that begins here.
     fn lookout(&mut self) -> Lookout<K> {
         match self.only_found {
             true => Lookout::Nothing,
@@ -466,7 +471,7 @@ impl<K: Clone> ClaimStart<K> {
 }
 
 impl Survey {
-    /// The database's time, and a little earlier, by that of the last survey.
+    /// Returns the database's time, or a little less, calculated from the last survey.
     fn present_at(&self, now: Instant) -> Option<DateTime<Utc>> {
         let (present, at) = self.present?;
         let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
@@ -474,7 +479,7 @@ impl Survey {
     }
 }
 
-/// Repeats the last key, so that there are few numbers of keys: each number is a statement.
+/// Repeats the last key, so that only few different numbers of keys occur: each number is a statement of its own.
 fn padded<K: Clone>(mut keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
     if let Some(last) = keys.last().cloned() {
         keys.resize(keys.len().next_power_of_two(), last);

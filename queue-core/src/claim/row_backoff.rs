@@ -1,5 +1,5 @@
-//! The rows of one entity that this process leaves alone for a while: those that were interrupted, and those whose state
-//! cannot be written at all.
+//! The rows of one entity that this process leaves alone for a while: those whose attempts were interrupted, and those
+//! whose state cannot be written at all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How many rows are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// How many rows a claim passes over by their keys; beyond that, whoever is set aside last waits with the worker.
+/// How many rows a claim passes over by their keys. Beyond that, the row that was set aside last waits with its worker.
 const PASSED_OVER: usize = 50;
 
 /// The paused rows, by the text of their keys.
@@ -30,10 +30,10 @@ pub(crate) struct RowBackoff<K> {
 struct Backoff<K> {
     key: RowKey<K>,
     times: u32,
-    /// How many of them a full disk has caused.
+    /// How many of them a full disk caused.
     times_with_full_disk: u32,
     until: Instant,
-    /// Whether the row itself does not say that it waits: it is due, and the claim has to pass over it.
+    /// Whether the row itself does not show the pause: it is due, and the claim has to pass over it.
     skip_for_a_while: bool,
 }
 
@@ -42,25 +42,25 @@ impl<K: Clone> RowBackoff<K> {
         RowBackoff { rows: Mutex::default(), concluded: Mutex::default() }
     }
 
-    /// Returns how long a row waits after this interruption, which the caller writes on the row, and how many of its kind the row
-    /// has had in sequence: by a full disk, or by something else.
+    /// Returns how long a row waits after this interruption, which the caller writes on the row. Also returns how many
+    /// interruptions of the same kind the row has had in sequence: by a full disk, or by something else.
     pub(crate) fn pause(&self, key: &RowKey<K>, disk_is_full: bool) -> (Duration, u32) {
         self.extend(key, false, disk_is_full)
     }
 
-    /// Passes over a row that stays due because nothing can be written on it: its neighbours' turn must come.
+    /// Passes over a row that stays due because nothing can be written on it, so that its neighbours run.
     pub(crate) fn skip_for_a_while(&self, key: &RowKey<K>) {
         self.extend(key, true, false);
     }
 
-    /// Passes over a row until the value is dropped. What is left of its attempt is written in transactions of its own, between
-    /// which another worker would run its handler again.
+    /// Passes over a row until the value is dropped. The worker writes the rest of its attempt in transactions of their
+    /// own, and between them another worker would run the row's handler again.
     pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
         unpoisoned(self.concluded.lock()).push(key.clone());
         Concluded { concluded: &self.concluded, key: key.clone() }
     }
 
-    /// Leaves out of some keys those of rows whose attempts are being concluded.
+    /// Removes the keys of rows whose attempts are being concluded.
     pub(crate) fn without_concluded(&self, keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
         let concluded = unpoisoned(self.concluded.lock());
         if concluded.is_empty() {
@@ -77,7 +77,7 @@ impl<K: Clone> RowBackoff<K> {
         }
     }
 
-    /// The rows that a claim passes over now.
+    /// Returns the rows that a claim passes over now.
     pub(crate) fn passed_over(&self) -> Vec<RowKey<K>> {
         let mut passed_over = unpoisoned(self.concluded.lock()).clone();
         let rows = self.rows();
@@ -90,7 +90,7 @@ impl<K: Clone> RowBackoff<K> {
         passed_over
     }
 
-    /// Whether a row waits for its next attempt.
+    /// Tells whether any row waits for its next attempt.
     pub(crate) fn any(&self) -> bool {
         let now = Instant::now();
         self.rows().values().any(|pause| pause.until > now)
@@ -109,7 +109,7 @@ impl<K: Clone> RowBackoff<K> {
         pause.times = pause.times.saturating_add(1);
         pause.times_with_full_disk = pause.times_with_full_disk.saturating_add(u32::from(disk_is_full));
         pause.skip_for_a_while = skip_for_a_while;
-        // The database counts the pause from when it is written, which is a little later.
+        // The database counts the pause from the time of the write, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
         (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
     }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(backoff.passed_over(), []);
         assert!((0..40).all(|_| backoff.pause(&one, false).0 <= LONGEST * 2));
         assert_eq!(backoff.pause(&one, false).1, 42);
-        // A full disk is counted by itself.
+        // Interruptions by a full disk are counted separately.
         assert_eq!(
             (backoff.pause(&one, true).1, backoff.pause(&one, false).1, backoff.pause(&one, true).1),
             (1, 43, 2)

@@ -1,7 +1,8 @@
-//! The rows that this process's workers have in hand outside of a lease: nobody else can claim them.
+//! The rows that this process's workers are processing outside lease mode. Their locks keep others from claiming them.
 //!
-//! Unless a handler ends the transaction that holds its row. Then the row is due for everybody until the handler has returned
-//! and that is found out. Other processes cannot know; the other workers of this one do.
+//! There is one exception: a handler that ends the transaction that holds its row. Then every process can claim the row
+//! until the handler has returned and the worker has detected it. Other processes cannot know; the other workers of
+//! this process look here.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ impl RowsInHand {
         RowsInHand { rows: Mutex::default(), attempts: AtomicU64::new(0) }
     }
 
-    /// Takes a row in hand, until what is returned is dropped. `None`: another worker has it.
+    /// Takes a row, until the returned value is dropped. `None`: another worker has it.
     pub(crate) fn take<K>(&self, key: &RowKey<K>) -> Option<RowInHand<'_>> {
         let mut rows = unpoisoned(self.rows.lock());
         if rows.contains_key(key.text()) {
@@ -32,13 +33,13 @@ impl RowsInHand {
         Some(RowInHand { rows: self, key: key.text().clone(), attempt })
     }
 
-    /// Takes a row from a worker whose handler does not return.
+    /// Takes a row away from a worker whose handler does not return.
     pub(crate) fn give_up<K>(&self, key: &RowKey<K>) {
         unpoisoned(self.rows.lock()).remove(key.text());
     }
 }
 
-/// A row in a worker's hand.
+/// A row that a worker has taken.
 pub(crate) struct RowInHand<'a> {
     rows: &'a RowsInHand,
     key: Arc<str>,

@@ -1,5 +1,5 @@
-//! Who keeps an exclusive queue from going on: anybody who may connect to the database can take the lock with which the queue
-//! works one message at a time, and keep it.
+//! Finds the session that blocks an exclusive queue: anybody who can connect to the database can take the queue's lock,
+//! and keep it.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use crate::entity::QueueTable;
 use crate::lock::unpoisoned;
 use crate::statement::QueueOn;
 
-/// How long it is from one look to the next: a worker has the lock for a moment without a row of its own.
+/// The time between two looks: a worker holds the lock for a moment without a row of its own.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// How long it is from one line in the log to the next.
+/// The time between two lines in the log.
 const TOLD: Duration = Duration::from_secs(60);
 
-/// The session that has the lock of one queue, as far as it is known.
+/// The session that holds the lock of one queue, as far as it is known.
 pub(crate) struct TurnHolder(Mutex<State>);
 
 struct State {
     next_look: Instant,
-    /// Who had the lock at the last look, and which row was first in line.
+    /// The session that held the lock at the last look, and the row that was first in line.
     seen: Option<(String, String)>,
 }
 
@@ -32,7 +32,8 @@ impl TurnHolder {
         TurnHolder(Mutex::new(State { next_look: Instant::now() + PERIOD, seen: None }))
     }
 
-    /// Looks who has the lock of a queue whose first row is due, and logs a warning if that is nobody who works the row.
+    /// Looks up the session that holds the lock of a queue whose first row is due, and logs a warning if that session
+    /// does not process the row.
     pub(crate) fn look<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
     where
         C: QueueConnection,
@@ -51,8 +52,8 @@ impl TurnHolder {
         if let (Some((session, _)), true) = (&found, found == state.seen) {
             tracing::warn!(
                 entity = Q::ENTITY,
-                "nothing is worked: the lock with which the queue works one message at a time is held by {session}, \
-                 which works none of its rows"
+                "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
+                 of its rows"
             );
             state.next_look = now + TOLD;
         }
@@ -61,7 +62,7 @@ impl TurnHolder {
     }
 }
 
-/// The session that has the lock while nobody works the row whose turn it is, and that row.
+/// Returns the session that holds the lock while nobody processes the first row, and that row.
 fn idle_holder<Q, C>(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<(String, String)>>
 where
     C: QueueConnection,

@@ -1,5 +1,5 @@
 //! Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of
-//! what it has changed.
+//! the rows that it has changed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::backend::{QueueConnection, execute};
 use crate::row::{Instant, RowKey};
 use crate::statement::{Claimed, QueueOn, Scope, Take, with_details};
 
-/// Takes rows, and reads them as they are now. `None`: another claim drew the same token.
+/// Takes rows, and reads them as they are now. `None`: another claim has drawn the same token.
 pub(crate) fn update_then_select<Q, C>(
     connection: &mut C,
     lease: Duration,
@@ -23,7 +23,8 @@ where
     Q: QueueOn<C>,
 {
     let began = Q::present(connection)?;
-    // A thousandth of a second is what SQLite's times are told apart by; a second is as good as a lease any longer.
+    // SQLite's times differ by a millisecond at least, so the spread is at least that. A longer lease needs no more
+    // than a second.
     let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
     let random = TimeDelta::microseconds(fastrand::i64(0..1000))
         + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());

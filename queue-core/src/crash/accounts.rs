@@ -1,11 +1,11 @@
-//! Crash accounting: it finds a row whose handler ends the process, although its transaction is gone with it.
+//! Crash accounting: finds a row whose handler ends the process, although the row's transaction is lost with it.
 //!
 //! Each worker notes in a file of its own what it is about to run (`in_flight_file.rs`). The file's lock ends with the
-//! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported row,
-//! it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
-//! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): only a crash there counts further,
-//! and after three the row is set aside. Where no file outlives the process, the count is written before the handler runs
-//! (`attempt/crash_mark.rs`).
+//! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported
+//! row, it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
+//! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
+//! there counts, and after three the row is set aside. If no file outlives the process, the worker writes the count
+//! before the handler runs (`attempt/crash_mark.rs`).
 
 use std::fmt::Display;
 use std::io;
@@ -25,39 +25,39 @@ use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::Fence;
 
-/// What a poller knows of crashes.
+/// What a poller knows about crashes.
 pub(crate) struct Crashes {
     pub(crate) accounting: CrashAccounting,
     reports: Option<Mutex<CrashReports>>,
     log: RateLimitedLog,
 }
 
-/// How often is told of a trouble with the records that stays: nobody is to be flooded by what does no harm to the work.
+/// How often a lasting problem with the records is logged. It does no harm to the work, so it must not flood the log.
 const TOLD_EVERY: Duration = Duration::from_secs(600);
 
-/// What is to be done with a row that was claimed.
+/// What a worker does with a row that it has claimed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CrashAction {
-    /// It is handled.
+    /// It handles the row.
     Handle,
-    /// It is a suspect, and the worker is not alone: give the claim up and come back alone.
+    /// The row is a suspect, and the worker is not alone: it gives the claim up and comes back alone.
     ComeBackAlone,
-    /// Something was found out: write this text and give the claim up.
+    /// The row was reported after a crash: the worker writes this text and gives the claim up.
     Mark(String, Entry),
-    /// It is set aside with this text.
+    /// It sets the row aside with this text.
     SetAside(String, Option<Entry>),
-    /// This text is written and committed before the row is handled.
+    /// It writes and commits this text before it handles the row.
     MarkAndHandle(String),
 }
 
 impl Crashes {
-    /// Opens the accounts of a poller that serves these queues of a database, in the directory that was named, or in the
-    /// first of the usual ones that will do, and takes over what dead processes have left there.
+    /// Opens the accounts of a poller that serves these queues of a database, and takes over the records of dead
+    /// processes. It uses `directory`, or else the first usable one of the usual places.
     ///
     /// # Errors
     ///
-    /// When the directory that was named cannot be used. What is wrong with the usual ones is no reason to stop a service:
-    /// it is logged, and crashes are not counted if none will do.
+    /// If `directory` cannot be used. A problem with the usual places does not stop a service: it is logged, and
+    /// crashes are not counted if none of them is usable.
     pub(crate) fn open(
         accounting: CrashAccounting,
         directory: Option<&Path>,
@@ -86,24 +86,24 @@ impl Crashes {
         Ok(crashes)
     }
 
-    /// Accounts of nothing.
+    /// Makes accounts that count nothing.
     pub(crate) fn off() -> Self {
         Crashes { accounting: CrashAccounting::Off, reports: None, log: RateLimitedLog::default().every(TOLD_EVERY) }
     }
 
-    /// Takes over what dead processes have left.
+    /// Takes over the records of dead processes.
     pub(crate) fn adopt(&self) {
         if let Some(mut reports) = self.reports() {
             self.log_io_error(reports.adopt());
         }
     }
 
-    /// A worker's record file.
+    /// Creates a worker's record file.
     pub(crate) fn in_flight_file(&self) -> Option<InFlightFile> {
         self.log_io_error(self.reports()?.in_flight_file())
     }
 
-    /// Says what is to be done with a row that was claimed in this state and with this error text.
+    /// Decides what to do with a row that was claimed in this state and with this error text.
     pub(crate) fn decide(
         &self,
         queue: &str,
@@ -116,7 +116,7 @@ impl Crashes {
         if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
             let row = Entry::new(queue, &key.to_string(), fence, false);
             if let Some(suspect) = reports.take(&row) {
-                // Beside others it may have been a neighbour's; a crash alone counts.
+                // Beside other rows, the crash may have been a neighbour's. A crash alone counts.
                 let crashes = known.map_or(0, |known| known.crashes).saturating_add(suspect.alone).max(1);
                 let suspicion = Suspicion { crashes, presumed: false };
                 return if suspicion.is_proven() {
@@ -140,7 +140,7 @@ impl Crashes {
         }
     }
 
-    /// Whether a row may share its transaction with others, as far as crashes are concerned.
+    /// Tells whether a row may share its transaction with others, as far as crashes are concerned.
     pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
         let suspected = || {
             let row = Entry::new(queue, &key.to_string(), fence, false);
@@ -149,7 +149,7 @@ impl Crashes {
         Suspicion::of(text).is_none() && !suspected()
     }
 
-    /// What was found out is written on the row.
+    /// Removes a report, because it is written on the row.
     pub(crate) fn clear(&self, suspect: &Entry) {
         if let Some(mut reports) = self.reports() {
             let cleared = reports.clear(suspect);
@@ -157,7 +157,7 @@ impl Crashes {
         }
     }
 
-    /// What was found out cannot be written on the row now.
+    /// Puts a report back, because it cannot be written on the row now.
     pub(crate) fn put_back(&self, suspect: Entry) {
         if let Some(mut reports) = self.reports() {
             let put_back = reports.put_back(suspect);
@@ -169,13 +169,13 @@ impl Crashes {
         self.reports.as_ref().map(|reports| unpoisoned(reports.lock()))
     }
 
-    /// Work goes on without a record: a full disk is no reason to stop.
+    /// Logs the error and goes on without a record: a full disk is no reason to stop the work.
     pub(crate) fn log_io_error<T>(&self, result: io::Result<T>) -> Option<T> {
         result.map_err(|error| self.log.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
     }
 }
 
-/// Opens the reports in the first of these places that will do.
+/// Opens the reports in the first usable one of these places.
 fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> Option<CrashReports> {
     let mut troubles = Vec::new();
     for place in places {
@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(decide(accounting, Some(&text(3)), Concurrency::Others), aside);
         }
         assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), CrashAction::Handle);
-        // It would wait for ever for a handler that never returns.
+        // Otherwise it would wait for ever for a handler that never returns.
         assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), CrashAction::Handle);
         assert_eq!(decide(CrashAccounting::On, Some("no route"), Concurrency::Others), CrashAction::Handle);
     }

@@ -1,26 +1,27 @@
-//! What a row says of the crashes that happened while it was handled. It stands in the row's error text, where every
-//! process on every machine reads it at the claim, and where an operator finds it.
+//! The number of crashes that happened while a row was handled. It stands in the row's error text, where every process
+//! on every machine reads it at the claim, and where an operator sees it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::row::{CRASHED, PRESUMED};
 
-/// After how many crashes a row is set aside. One may be somebody else's; two in a row, alone in the process, are not.
+/// The number of crashes after which a row is set aside. The first may be another row's fault; two more in a row, alone
+/// in the process, are not.
 pub(crate) const CRASHES: u32 = 3;
 
-/// Stands between what is said of the crashes and the text that the row had before.
+/// Stands between the text about the crashes and the text that the row had before.
 const BEFORE: &str = "; before that: ";
 
-/// How many characters of the text before are kept: a suspicion is short-lived, and the column has its bound.
+/// How many characters of the earlier text are kept: a suspicion does not last long, and the column's text is bounded.
 const KEPT: usize = 1000;
 
-/// A row is suspected of ending its process.
+/// The suspicion that a row ends its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Suspicion {
-    /// How many crashes are counted.
+    /// The number of crashes so far.
     pub(crate) crashes: u32,
-    /// Whether the last of them is presumed only: the text was written before the handler ran.
+    /// Whether the last of them is only presumed: a worker writes the text before the handler runs.
     pub(crate) presumed: bool,
 }
 
@@ -35,24 +36,24 @@ impl Suspicion {
         text?.parse().ok()
     }
 
-    /// Whether the row is to be set aside.
+    /// Tells whether the row is to be set aside.
     pub(crate) fn is_proven(self) -> bool {
         self.crashes >= CRASHES
     }
 
-    /// The text for a row whose error text was `text`.
+    /// Returns the text for a row whose error text was `text`.
     pub(crate) fn over(self, text: Option<&str>) -> String {
         with_earlier(self.to_string(), text)
     }
 
-    /// The text of a row that is set aside, and whose error text was `text`.
+    /// Returns the text for a row that is set aside and whose error text was `text`.
     pub(crate) fn final_text(text: Option<&str>) -> String {
         let said = format!("the process ended {CRASHES} times while this message was handled: it is set aside");
         with_earlier(said, text)
     }
 }
 
-/// The text that a row had before it was suspected.
+/// Returns the text that a row had before it was suspected.
 pub(crate) fn earlier(text: Option<&str>) -> Option<&str> {
     let text = text?;
     match text.parse::<Suspicion>() {
@@ -103,7 +104,7 @@ mod tests {
                     let text = suspicion.over(Some(before));
                     assert_eq!(Suspicion::of(Some(&text)), Some(suspicion));
                     assert_eq!(earlier(Some(&text)), Some(before));
-                    // The next suspicion takes the place of this one.
+                    // The next suspicion replaces this one.
                     let next = Suspicion { crashes: 9, presumed: false };
                     assert_eq!(next.over(Some(&text)), next.over(Some(before)));
                 }

@@ -1,8 +1,8 @@
-//! Where the records lie, and which of the files there may be believed.
+//! Where the records are, and which of the files there can be trusted.
 //!
-//! A record can set a row aside, so nobody else may write one: neither another user, who may get at a directory for
-//! temporary files first, nor a link to a file that somebody has uploaded. A process believes regular files of its own user,
-//! and nothing that it has not opened by its own name.
+//! A record can set a row aside, so nobody else may write one. Another user may get to a temporary directory first, and
+//! a link may lead to a file that somebody has uploaded. A process therefore trusts only regular files of its own user,
+//! and only those that it has opened by their own name.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a record that are read: a thousand keys of eight kilobytes.
+/// The largest record that is read, in bytes: a thousand keys of eight kilobytes.
 pub(crate) const LARGEST: u64 = 8 << 20;
 
 /// A directory for records.
@@ -20,24 +20,24 @@ pub(crate) struct CrashDirectory {
     place: Place,
 }
 
-/// What kind of place it is.
+/// The kind of place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The one that the settings name. It may be shared with other users, and reached by a link.
+    /// The place that the settings name. Other users may share it, and a link may lead to it.
     Named,
-    /// The service's own, which outlives it.
+    /// The service's own state directory, which outlives the process.
     State,
-    /// One in the directory for temporary files.
+    /// A place in the temporary directory.
     Temporary,
 }
 
 impl CrashDirectory {
-    /// The one that the settings name.
+    /// Returns the directory that the settings name.
     pub(crate) fn named(path: &Path) -> Self {
         CrashDirectory { path: path.to_owned(), place: Place::Named }
     }
 
-    /// The usual places, best first.
+    /// Returns the usual places, best first.
     pub(crate) fn usual() -> Vec<Self> {
         usual(|name| env::var_os(name), &env::temp_dir())
     }
@@ -46,23 +46,24 @@ impl CrashDirectory {
         &self.path
     }
 
-    /// Whether it may be gone with the process.
+    /// Tells whether it may disappear with the process.
     pub(crate) fn is_temporary(&self) -> bool {
         self.place == Place::Temporary
     }
 
-    /// Creates the directory unless it is there, and makes sure that nobody else puts files in the place of this user's.
+    /// Creates the directory unless it exists, and makes sure that nobody else can replace this user's files.
     ///
     /// # Errors
     ///
-    /// When it cannot be created, or cannot be trusted; the text says what to do.
+    /// If it cannot be created or cannot be trusted; the text says what to do.
     pub(crate) fn create(&self) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         match by_system::private_directory(&mut builder).recursive(true).create(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // Service managers reach a state directory by a link; what is not named has none as its last part.
+        // Service managers use a link for a state directory, so a named place may be one. The other places must not end
+        // in a link.
         let found =
             if self.place == Place::Named { fs::metadata(&self.path) } else { fs::symlink_metadata(&self.path) };
         by_system::judge(&found?, &self.path, self.place == Place::Named)
@@ -76,7 +77,7 @@ fn usual(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> Vec<C
     let services = directories("STATE_DIRECTORY").into_iter();
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local").join("state"));
     let users = variable("XDG_STATE_HOME").map(PathBuf::from).filter(absolute).or(home);
-    // Of a service that runs as root with another user's HOME, that user could lead it anywhere.
+    // If a service runs as root with another user's HOME, that user could redirect it anywhere.
     let users = users.filter(|path| by_system::is_below_ours(path));
     let states = services.chain(users).filter(absolute);
     let states = states.map(|path| CrashDirectory { path: path.join("queueable"), place: Place::State });
@@ -84,15 +85,17 @@ fn usual(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> Vec<C
     states.chain([CrashDirectory { path: own, place: Place::Temporary }]).collect()
 }
 
-/// Creates a file that nobody else may read.
+/// Creates a file that nobody else can read.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    // Appending: one call writes, wherever the last one ended.
+    // In append mode one call writes at the end, wherever that is.
     by_system::private(OpenOptions::new().append(true).create_new(true)).open(path)
 }
 
-/// Opens a file that this user has written, if it is one. `None`: a link, a pipe, another user's, or too large for a record.
+/// Opens a file that this user has written, if it is one. `None`: it is a link, a pipe, another user's, or too large
+/// for a record.
 pub(crate) fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
-    // To open some devices does something. Between the two questions the file may become another one, so it is asked again.
+    // The first check comes before `open`, because opening some devices has effects. The file may be replaced in
+    // between, so the second check comes after it.
     if !fs::symlink_metadata(path)?.is_file() {
         return Ok(None);
     }
@@ -102,7 +105,7 @@ pub(crate) fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     Ok(is_own.then_some((file, metadata)))
 }
 
-/// Whether the file is there under this name.
+/// Tells whether the file still has this name.
 pub(crate) fn is_there(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(file), Ok(found)) => by_system::is_same(&file, &found),
@@ -129,7 +132,7 @@ mod by_system {
     }
 
     pub(super) fn no_link(options: &mut OpenOptions) -> &mut OpenOptions {
-        // Without waiting: to open a pipe takes until somebody opens its other end.
+        // Without waiting: opening a pipe blocks until somebody opens its other end.
         options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
     }
 
@@ -137,7 +140,7 @@ mod by_system {
         builder.mode(0o700)
     }
 
-    /// One name: by a second one somebody may have moved another file of this user's here.
+    /// Only one name: with a second one, somebody may have moved another file of this user's here.
     pub(super) fn is_own(metadata: &Metadata) -> bool {
         metadata.uid() == geteuid().as_raw() && metadata.nlink() == 1
     }
@@ -146,7 +149,7 @@ mod by_system {
         (one.dev(), one.ino()) == (other.dev(), other.ino())
     }
 
-    /// Whether the nearest part of the path that is there belongs to this user.
+    /// Tells whether the nearest existing part of the path belongs to this user.
     pub(super) fn is_below_ours(path: &Path) -> bool {
         let nearest = path.ancestors().find_map(|part| fs::metadata(part).ok());
         nearest.is_some_and(|found| found.uid() == geteuid().as_raw())
@@ -156,7 +159,7 @@ mod by_system {
         let path = path.display();
         let refuse = |text: String| Err(io::Error::other(text));
         if !found.is_dir() {
-            return refuse(format!("{path} is no directory"));
+            return refuse(format!("{path} is not a directory"));
         }
         let own = geteuid().as_raw();
         if named {
@@ -181,7 +184,7 @@ mod by_system {
     use std::io;
     use std::path::Path;
 
-    /// The directory for temporary files is the user's own.
+    /// The temporary directory is the user's own here.
     pub(super) fn suffix() -> String {
         String::new()
     }
@@ -213,7 +216,7 @@ mod by_system {
     pub(super) fn judge(found: &Metadata, path: &Path, _named: bool) -> io::Result<()> {
         match found.is_dir() {
             true => Ok(()),
-            false => Err(io::Error::other(format!("{} is no directory", path.display()))),
+            false => Err(io::Error::other(format!("{} is not a directory", path.display()))),
         }
     }
 }
@@ -225,7 +228,7 @@ mod tests {
     use super::*;
     use crate::crash::test_directory::TestDirectory;
 
-    /// Somebody else, as far as root may say so.
+    /// Another user's id, which only root can give a file to.
     const STRANGER: u32 = 4242;
 
     fn is_root() -> bool {
@@ -257,7 +260,7 @@ mod tests {
         let xdg = format!("{home}/state");
         let both = [("HOME", &*home), ("XDG_STATE_HOME", &*xdg)];
         assert_eq!(places(&both), [format!("{xdg}/queueable"), last.clone()]);
-        // What is not absolute counts for nothing.
+        // Relative paths are ignored.
         assert_eq!(places(&[("HOME", &home), ("XDG_STATE_HOME", "state")]), [by_home.clone(), last.clone()]);
         assert_eq!(
             places(&[("HOME", &home), ("STATE_DIRECTORY", "/var/lib/shop:relative:/var/lib/more")]),
@@ -294,7 +297,7 @@ mod tests {
         }
         set_mode(&path, 0o1777);
         assert!(own(&path).create().is_err());
-        // Who names a directory may share it.
+        // A user who names a directory may share it.
         CrashDirectory::named(&path).create().expect("the test's own files");
         if is_root() {
             set_mode(&path, 0o700);
@@ -304,8 +307,8 @@ mod tests {
         }
         let link = root.path().join("link");
         symlink(root.path(), &link).expect("the test's own files");
-        assert!(own(&link).create().expect_err("it is a link").to_string().contains("is no directory"));
-        // As a service manager's link to a private directory is.
+        assert!(own(&link).create().expect_err("it is a link").to_string().contains("is not a directory"));
+        // As a service manager links to a private directory.
         set_mode(root.path(), 0o700);
         CrashDirectory::named(&link).create().expect("the test's own files");
     }

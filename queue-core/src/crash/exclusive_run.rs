@@ -1,6 +1,6 @@
 //! One gate for all attempts of this process, so that a suspect can run alone in it.
 //!
-//! Not for each poller: a crash ends all of them, and whoever ran beside a suspect would be suspected in its place.
+//! There is not one for each poller: a crash ends all of them, and an attempt of another poller would be suspected too.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::lock::unpoisoned;
 
 static GATE: ProcessGate = ProcessGate::new();
 
-/// Who is inside, and who waits to be there alone.
+/// The attempts that are inside, and those that wait to be alone there.
 struct ProcessGate {
     state: Mutex<GateState>,
     changed: Condvar,
@@ -18,11 +18,11 @@ struct ProcessGate {
 struct GateState {
     inside: BTreeSet<u64>,
     alone: bool,
-    /// How many wait to be alone. While one does, nobody else is let in, or it would wait for ever.
+    /// How many wait to be alone. While one waits, nobody else is let in, or it would wait for ever.
     waiting: usize,
-    /// Handlers past their timeout that nobody waits for any more, although they still run.
+    /// Handlers past their timeout that no worker waits for any more, although they still run.
     stuck: BTreeSet<u64>,
-    /// From 1: a worker that was never inside has the number 0.
+    /// Starts at 1: a worker that was never inside has the number 0.
     next: u64,
 }
 
@@ -39,27 +39,27 @@ pub(crate) enum Concurrency {
     /// Other attempts.
     #[default]
     Others,
-    /// Handlers only that nobody waits for any more. A suspect need not wait for their end, but they may be the ones
-    /// that end the process.
+    /// Only handlers that no worker waits for any more. A suspect need not wait for their end, but one of them may be
+    /// the one that ends the process.
     Stuck,
     /// Nothing.
     Nobody,
 }
 
 impl GateState {
-    /// Whether there is place for one more, or for one alone who has said that it waits.
+    /// Tells whether there is room for one more or, with `alone`, for one that runs alone.
     fn is_free(&self, alone: bool) -> bool {
         !self.alone && if alone { self.inside.is_empty() } else { self.waiting == 0 }
     }
 }
 
 impl RunPermit {
-    /// What runs in the process besides.
+    /// Returns what else runs in the process.
     pub(crate) fn concurrency(&self) -> Concurrency {
         self.concurrency
     }
 
-    /// The number by which others can say that this one is stuck.
+    /// Returns the number by which a timeout reports this handler as stuck.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -71,22 +71,22 @@ impl Drop for RunPermit {
     }
 }
 
-/// Goes in, alone if that is asked for. `None`: `gives_up` said so while it waited.
+/// Enters the gate, alone if asked for. `None`: `gives_up` returned true while it waited.
 pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
     GATE.enter(alone, gives_up)
 }
 
-/// Whether whoever goes in now has to wait, so that it had better keep no transaction open.
+/// Tells whether entering now would mean waiting, so that the worker should not keep a transaction open.
 pub(crate) fn has_to_wait(alone: bool) -> bool {
     !GATE.state().is_free(alone)
 }
 
-/// Says that a handler is past its timeout: nobody waits for its end.
+/// Reports that a handler is past its timeout: no worker waits for its end.
 pub(crate) fn is_stuck(number: u64) {
     GATE.is_stuck(number);
 }
 
-/// Has those who wait ask again whether they give up.
+/// Makes the waiting workers check again whether they give up.
 pub(crate) fn ask_again() {
     drop(GATE.state());
     GATE.changed.notify_all();

@@ -1,5 +1,5 @@
-//! A file of this process that others can read when the process is dead: held under an exclusive lock, which ends with
-//! the process however it ends.
+//! A file of this process that others read after the process has died. The process holds an exclusive lock on it, which
+//! ends with the process, however that ends.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use super::crash_directory::{CrashDirectory, create_private, is_there};
 use super::in_flight_record::{ENDED, Entry, header};
 
-/// How the files are named; what is named otherwise is none of ours.
+/// The extension of the record files. Files with any other are ignored.
 pub(crate) const SUFFIX: &str = "flight";
 
-/// How long a file grows before it is cut back. To append a line is three times cheaper than to cut one off.
+/// How long a file grows before it is cut back. Appending a line is three times cheaper than cutting one off.
 const LONGEST: usize = 64 * 1024;
 
-/// How often is looked whether the file is there still: directories are cleaned, by age or by hand.
+/// How often the worker checks that the file still exists: cron jobs and people clean up directories.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// A record file of our own. It is removed with the value.
+/// A record file of this process. It is removed with the value.
 #[derive(Debug)]
 pub(crate) struct InFlightFile {
     file: File,
     path: PathBuf,
     directory: CrashDirectory,
     database: String,
-    /// When it was seen to be there.
+    /// When the file was last known to exist.
     seen: Option<Instant>,
     /// The bytes of the first line.
     header: u64,
@@ -34,7 +34,7 @@ pub(crate) struct InFlightFile {
     length: usize,
     /// Whether nothing is in flight.
     clear: bool,
-    /// Whether the last line may have been written in half.
+    /// Whether the last line may be incomplete.
     broken: bool,
     text: String,
 }
@@ -45,10 +45,10 @@ impl InFlightFile {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         directory.create()?;
         let header = header(database);
-        // Between the creation and the lock somebody may take the file for a dead one, and remove it.
+        // Between the creation and the lock another process may take the file for a dead one, and remove it.
         for _ in 0..100 {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            // The random part tells apart processes with one id, in containers that share a directory.
+            // The random part distinguishes processes with the same id, in containers that share a directory.
             let name = format!("{}-{:016x}-{number}.{SUFFIX}", std::process::id(), fastrand::u64(..));
             let path = directory.path().join(name);
             let mut file = create_private(&path)?;
@@ -82,7 +82,7 @@ impl InFlightFile {
         }
     }
 
-    /// Creates the file anew if it was removed, and its directory too. Returns whether it was.
+    /// Creates the file, and its directory, again if it was removed. Returns whether it was.
     pub(crate) fn renew(&mut self) -> io::Result<bool> {
         self.seen = Some(Instant::now());
         let is_gone = !is_there(&self.file, &self.path);
@@ -92,13 +92,12 @@ impl InFlightFile {
         Ok(is_gone)
     }
 
-    /// The file's name.
+    /// Returns the file's name.
     pub(crate) fn name(&self) -> Option<&std::ffi::OsStr> {
         self.path.file_name()
     }
 
-    /// Writes these entries in the place of what is there. It is not forced to the disk: what was written outlives the
-    /// process in the system's cache.
+    /// Replaces the entries by these. It does not force them to the disk: the system's cache outlives the process.
     pub(crate) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
         if self.seen.is_none_or(|seen| seen.elapsed() > CHECK) {
             self.renew()?;
@@ -124,7 +123,7 @@ impl InFlightFile {
         Ok(())
     }
 
-    /// Puts the end of all that was in flight into the text, unless the file is to be cut back.
+    /// Appends the end of all that was in flight to the text, unless the file is to be cut back.
     fn push_end(&mut self) -> io::Result<()> {
         if self.broken || self.length > LONGEST {
             self.file.set_len(self.header)?;
@@ -147,7 +146,7 @@ impl InFlightFile {
 
 impl Drop for InFlightFile {
     fn drop(&mut self) {
-        // Under the lock still, so that nobody takes it for a dead process's.
+        // While the lock is still held, so that no process takes the file for a dead one's.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -201,7 +200,7 @@ mod tests {
             Err(TryLockError::WouldBlock)
         ));
         drop(in_flight_file);
-        // It fails unless it is empty.
+        // This fails unless the directory is empty.
         fs::remove_dir(directory.path()).expect("the test's own files");
     }
 

@@ -1,30 +1,30 @@
 //! The text of a record: one line for the database, one for each row that is in flight or reported, and one for their end.
 //!
-//! It is read by other processes, also of other versions, and after a crash or on a full disk: what cannot be read is
-//! passed over, and a line counts only with its end.
+//! Other processes read it, even of other versions, after a crash or on a full disk. They skip what they cannot read,
+//! and a line counts only if its end was written.
 
 use crate::row::Fence;
 
 /// Stands at the beginning of every record, with the version of the format.
 const MAGIC: &str = "queueable-flight-1";
 
-/// A line that says that all before it have ended.
+/// Says that all rows before it have ended.
 pub(crate) const ENDED: &str = "-\n";
 
-/// A row in a record. Its texts are escaped, so that each fits in a line; they are compared and never turned back.
+/// A row in a record. Its texts are escaped, so that each fits on a line. They are compared, and never unescaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     queue: String,
     key: String,
     pub(crate) fence: Fence,
-    /// How many times it ended a process in which it was alone. 0: once at least, beside others.
+    /// How many times the row ended a process in which it was alone. 0: it has ended one at least, beside others.
     pub(crate) alone: u32,
 }
 
 impl Entry {
-    /// A row that is about to be handled.
+    /// Makes the entry of a row that is about to be handled.
     pub(crate) fn new(queue: &str, key: &str, fence: Fence, alone: bool) -> Self {
-        // What a record keeps of it, so that it can be compared with one that was read.
+        // Only what a record keeps of the fence, so that the entry compares with one that was read.
         let fence = Fence::new(fence.status, fence.try_count);
         Entry { queue: escaped(queue), key: escaped(key), fence, alone: alone.into() }
     }
@@ -33,7 +33,7 @@ impl Entry {
         self.queue == escaped(queue)
     }
 
-    /// Whether both are about the same row, in whatever state.
+    /// Tells whether both are about the same row, in any state.
     pub(crate) fn is_about(&self, other: &Entry) -> bool {
         self.queue == other.queue && self.key == other.key
     }
@@ -56,16 +56,16 @@ impl Entry {
     }
 }
 
-/// The first line, which says whose rows these are.
+/// Returns the first line, which names the database of the rows.
 pub(crate) fn header(database: &str) -> String {
     format!("{MAGIC}\t{}\n", escaped(database))
 }
 
-/// Reads a record. `None`: it is none of ours.
+/// Reads a record. `None`: it is not a record of this database.
 pub(crate) fn read(text: &[u8], database: &str) -> Option<Vec<Entry>> {
     let text = String::from_utf8_lossy(text);
     let entries = text.strip_prefix(&header(database))?;
-    // What follows the last end of a line was not written to its end, so nothing was handled under it.
+    // The text after the last line end is incomplete, so its row was never handled.
     let (whole, _half) = entries.rsplit_once('\n').unwrap_or_default();
     let mut open = Vec::new();
     for line in whole.lines() {

@@ -1,7 +1,7 @@
 //! Rows whose handler ends the process.
 //!
 //! Each worker notes in a file what it is about to run. The next poller reads the files of dead processes and counts
-//! the crashes of each row, which is set aside after three.
+//! the crashes of each row. After three it sets the row aside.
 
 mod accounting;
 mod accounts;

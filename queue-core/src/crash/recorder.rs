@@ -1,4 +1,4 @@
-//! A worker's part of the crash accounts: what it is about to run.
+//! A worker's part of the crash accounts: the record of what it is about to run.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::in_flight_record::Entry;
 use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Fence};
 
-/// What a worker records.
+/// The crash records of one worker.
 pub(crate) struct Recorder {
     crashes: Arc<Crashes>,
     in_flight_file: Mutex<Option<InFlightFile>>,
@@ -20,38 +20,39 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// The recorder of one worker.
+    /// Makes the recorder of one worker.
     pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
         let in_flight_file = Mutex::new(crashes.in_flight_file());
         Recorder { in_flight_file, crashes, concurrency: Mutex::default(), mark: Mutex::default() }
     }
 
-    /// Says what else runs in this process until it is said again.
+    /// Sets what else runs in this process, until the next call.
     pub(crate) fn set_concurrency(&self, concurrency: Concurrency) {
         *unpoisoned(self.concurrency.lock()) = concurrency;
     }
 
-    /// Says what is to be done with a row that was claimed in this state and with this error text.
+    /// Decides what to do with a row that was claimed in this state and with this error text.
     pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> CrashAction {
         self.crashes.decide(queue, key, fence, text, self.concurrency())
     }
 
-    /// Whether a row that was claimed in this state and with this error text may share its transaction with others.
+    /// Tells whether a row that was claimed in this state and with this error text may share its transaction with
+    /// others.
     pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
         self.crashes.may_share(queue, key, fence, text)
     }
 
-    /// Whether every row is marked before its handler runs, so that none shares its transaction with others.
+    /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
     pub(crate) fn is_strict(&self) -> bool {
         self.crashes.accounting == CrashAccounting::Strict
     }
 
-    /// Whether the worker has asked to be alone in its process, and is.
+    /// Tells whether the worker has asked to be alone in its process, and is.
     pub(crate) fn is_alone(&self) -> bool {
         self.concurrency() != Concurrency::Others
     }
 
-    /// Says whether what was found out is written on its row.
+    /// Notes whether a report is now written on its row.
     pub(crate) fn written(&self, suspect: Entry, written: bool) {
         if written {
             self.crashes.clear(&suspect);
@@ -78,12 +79,12 @@ impl Recorder {
         }
     }
 
-    /// Says that the row bears a mark that an attempt without an end is to take off.
+    /// Notes that the row has a mark, which must be removed if the attempt ends without a settlement.
     pub(crate) fn set_mark(&self, mark: CrashMark) {
         *unpoisoned(self.mark.lock()) = Some(mark);
     }
 
-    /// The mark that the last claimed row bears, if its attempt has not ended in a word on the row.
+    /// Takes the mark of the last claimed row, if its attempt has not written on the row.
     pub(crate) fn take_mark(&self) -> Option<CrashMark> {
         unpoisoned(self.mark.lock()).take()
     }
@@ -99,7 +100,7 @@ impl Default for Recorder {
     }
 }
 
-/// A mark on a row, and the text that stood in its place.
+/// A mark on a row, and the text that it replaced.
 #[derive(Debug)]
 pub(crate) struct CrashMark {
     pub(crate) text: String,

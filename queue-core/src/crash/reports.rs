@@ -1,4 +1,4 @@
-//! The crash reports that this process has taken over from dead ones, until it claims the rows.
+//! The crash reports that this process has taken over from dead ones, until it claims their rows.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -13,38 +13,39 @@ use super::in_flight_record;
 use super::in_flight_record::Entry;
 use crate::fault::planted;
 
-/// How many reports are kept; the oldest are forgotten first.
+/// How many reports are kept; the oldest are dropped first.
 const KEPT: usize = 1000;
 
 /// How often a worker tries to write a report on its row.
 const TRIES: u32 = 3;
 
-/// For how long a dead process's record waits for somebody who serves its queue.
+/// How long a dead process's record waits for a poller that serves its queue.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How many names one look takes: in a directory with very many files of others the next look goes on behind them.
+/// How many names one call of `adopt` reads. In a directory with very many other files the next call goes on where this
+/// one ended.
 const AT_ONCE: usize = 1000;
 
-/// How many files of others are remembered, in which nothing is looked for again.
+/// How many other files are remembered, which are not opened again.
 const REMEMBERED: usize = 10_000;
 
-/// The reports, in memory and in a file of our own, so that a further crash loses none.
+/// The reports, in memory and in a file of this process, so that another crash loses none.
 #[derive(Debug)]
 pub(crate) struct CrashReports {
     directory: CrashDirectory,
     database: String,
     queues: Vec<String>,
     entries: Vec<Entry>,
-    /// Those that a worker is writing on their rows, each with the number of times that it tried. They stay in the file.
+    /// Reports that a worker is writing on their rows, each with the number of tries. They stay in the file.
     at_work: Vec<(Entry, u32)>,
     file: InFlightFile,
     /// Files that concern other databases, queues or users.
     others: HashSet<OsString>,
-    /// Those of them that the present pass through the directory has met.
+    /// The ones among them that the current pass through the directory has met.
     met: HashSet<OsString>,
-    /// Where the present pass goes on.
+    /// Where the current pass goes on.
     listing: Option<ReadDir>,
-    /// How many dead processes' records were taken over.
+    /// How many records of dead processes were taken over.
     adopted: usize,
 }
 
@@ -65,23 +66,23 @@ impl CrashReports {
         })
     }
 
-    /// A new record file for a worker.
+    /// Creates a record file for a worker.
     pub(crate) fn in_flight_file(&self) -> io::Result<InFlightFile> {
         InFlightFile::create(&self.directory, &self.database)
     }
 
-    /// Takes over what dead processes have left, as far as one look shows it.
+    /// Takes over the records of dead processes that one look finds.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
         self.look(AT_ONCE)
     }
 
-    /// Takes over all that dead processes have left.
+    /// Takes over all records of dead processes.
     pub(crate) fn adopt_all(&mut self) -> io::Result<()> {
         self.listing = None;
         self.look(usize::MAX)
     }
 
-    /// Says where the records are, and what was found there.
+    /// Describes where the records are, and what was found there.
     pub(crate) fn summary(&self) -> String {
         let path = self.directory.path().display();
         let found = match (self.adopted, self.entries.len()) {
@@ -111,7 +112,7 @@ impl CrashReports {
         };
         for _ in 0..most {
             let Some(file) = listing.next() else {
-                // Those that are gone are forgotten.
+                // This forgets files that no longer exist.
                 self.others = std::mem::take(&mut self.met);
                 return Ok(());
             };
@@ -119,7 +120,7 @@ impl CrashReports {
             if path.extension().is_none_or(|extension| extension != SUFFIX) || Some(&*name) == self.file.name() {
                 continue;
             }
-            // A living process's file is asked again next time; only those of the dead never change.
+            // A living process's file is read again next time. Only those of dead processes never change.
             let is_others = self.others.contains(&name) || !self.adopt_file(&path).unwrap_or(true);
             if is_others && self.met.len() < REMEMBERED {
                 self.met.insert(name);
@@ -129,7 +130,8 @@ impl CrashReports {
         Ok(())
     }
 
-    /// Takes over one file, if it is a dead process's and concerns us. Returns whether it is to be looked at again.
+    /// Takes over one file, if it belongs to a dead process and concerns this poller. Returns whether to look at it
+    /// again.
     fn adopt_file(&mut self, path: &Path) -> io::Result<bool> {
         let Some((mut file, metadata)) = open_own(path)? else { return Ok(false) };
         if file.try_lock().is_err() || !is_there(&file, path) {
@@ -149,7 +151,7 @@ impl CrashReports {
             found.into_iter().partition(|entry| self.queues.iter().any(|queue| entry.is_of(queue)));
         if !ours.is_empty() {
             ours.into_iter().for_each(|entry| self.record_suspect(entry));
-            // Ours first: a crash between the two writes counts once too often, but not once too seldom.
+            // This poller's first: a crash between the two writes counts one crash too many, but never one too few.
             self.write()?;
         }
         if others.is_empty() {
@@ -160,7 +162,7 @@ impl CrashReports {
         Ok(false)
     }
 
-    /// Leaves in a dead process's file what another poller has to know.
+    /// Leaves in a dead process's file the reports for other pollers.
     fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
         let mut text = in_flight_record::header(&self.database);
         others.iter().for_each(|entry| entry.push(&mut text));
@@ -185,12 +187,12 @@ impl CrashReports {
         }
     }
 
-    /// Whether this row is reported, in this state.
+    /// Tells whether this row is reported, in this state.
     pub(crate) fn suspects(&self, row: &Entry) -> bool {
         self.entries.iter().any(|entry| entry.is_about(row) && entry.fence == row.fence)
     }
 
-    /// Takes the report on a row that was claimed in this state: nobody else counts it meanwhile.
+    /// Takes the report on a row that was claimed in this state, so that no other worker counts it meanwhile.
     pub(crate) fn take(&mut self, row: &Entry) -> Option<Entry> {
         let found = self.entries.iter().position(|entry| entry.is_about(row) && entry.fence == row.fence)?;
         let entry = self.entries.remove(found);
@@ -200,14 +202,14 @@ impl CrashReports {
         Some(entry)
     }
 
-    /// Removes what was taken: it is written on the row.
+    /// Removes a report that was taken, because it is written on the row.
     pub(crate) fn clear(&mut self, entry: &Entry) -> io::Result<()> {
         self.at_work.retain(|(known, _)| !known.is_about(entry));
         self.write()
     }
 
-    /// Takes back what cannot be written on the row now. After some tries it is forgotten: there are rows that nobody can
-    /// write.
+    /// Takes back a report that cannot be written on its row now. After some tries it is dropped, because there are
+    /// rows that nobody can write on.
     pub(crate) fn put_back(&mut self, entry: Entry) -> io::Result<()> {
         let Some((_, tries)) = self.at_work.iter_mut().find(|(known, _)| known.is_about(&entry)) else {
             return Ok(());
@@ -250,7 +252,7 @@ mod tests {
             CrashReports::open(&CrashDirectory::named(self.path()), "shop", queues).expect("the test's own files")
         }
 
-        /// Leaves a file as a process does that has died.
+        /// Leaves a file like that of a process that has died.
         fn die_with(&self, entries: &[Entry]) {
             let name = format!("{:x}.flight", fastrand::u64(..));
             fs::write(self.path().join(name), record(entries)).expect("the test's own files");
@@ -372,7 +374,7 @@ mod tests {
             assert!(reports.listing.is_some(), "{looks} thousand of more are looked at");
         }
         directory.die_with(&[entry("a", "2", true)]);
-        // What comes while a directory is read may be seen in the pass after it.
+        // A file that is created while the directory is read may only be seen in the next pass.
         for _ in 0..8 {
             reports.adopt().expect("the test's own files");
         }

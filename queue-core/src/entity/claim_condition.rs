@@ -1,4 +1,4 @@
-//! The condition on the domain's columns that is part of an entity's claim.
+//! The condition on the domain's columns that an entity adds to its claim.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -35,8 +35,9 @@ impl<DB: Backend> fmt::Debug for ClaimCondition<DB> {
     }
 }
 
-/// A condition on its way to become a [`ClaimCondition`], asked whether the backend `DB` can write it. The derive's code
-/// asks by a method call: the impl for the value wins where the condition can be written, that for its reference elsewhere.
+/// A condition that may become a [`ClaimCondition`], if the backend `DB` can write it. The derive's code finds out by a
+/// method call: the compiler takes the impl for the value where the condition can be written, and the impl for its
+/// reference elsewhere.
 #[doc(hidden)]
 pub struct ConditionFor<DB, E>(Option<E>, PhantomData<fn() -> DB>);
 
@@ -69,7 +70,8 @@ impl<DB, E> UnwritableCondition for &mut ConditionFor<DB, E> {
     }
 }
 
-/// Takes a condition that was written for the backend `X`, if that is the one that the generic code around it calls `DB`.
+/// Takes a condition that was written for the backend `X`, if `X` is the backend that the surrounding generic code
+/// calls `DB`.
 #[doc(hidden)]
 pub fn condition_on<DB: Backend + 'static, X: 'static>(
     take: impl FnOnce() -> Option<Box<dyn Any>>,
@@ -81,7 +83,7 @@ pub fn condition_on<DB: Backend + 'static, X: 'static>(
     Some(written.map_or(ClaimCondition(Err(NotOnThisDatabase)), |condition| *condition))
 }
 
-/// Holds when a condition is one on the table, whatever the database.
+/// Compiles only for a condition on the table, whatever the database.
 #[doc(hidden)]
 pub fn assert_condition<T, E>(_condition: &E)
 where
@@ -90,7 +92,8 @@ where
 {
 }
 
-/// What stands for a condition where no backend was found to write it for: it must not be forgotten.
+/// Stands for a condition that no backend here can write. Its queries fail, so that a claim never leaves the condition
+/// out.
 #[doc(hidden)]
 pub fn unwritable_condition<DB: Backend>() -> Option<ClaimCondition<DB>> {
     Some(ClaimCondition(Err(NotOnThisDatabase)))

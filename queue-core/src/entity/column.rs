@@ -1,4 +1,4 @@
-//! Queue columns as Diesel expressions, and `QueueState`, all of them at once.
+//! Queue columns as Diesel expressions, and the expression for all of them at once, `QueueState`.
 
 use std::marker::PhantomData;
 
@@ -13,18 +13,18 @@ use diesel::{AppearsOnTable, Column, Expression, SelectableExpression};
 use super::table::QueueTable;
 use crate::row::TimestampUtc;
 
-/// A queue column of the table of `T`: `K` says which one.
+/// A queue column of the table of `T`. `K` says which one.
 ///
-/// It is an ordinary Diesel column (`filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`, boxed queries,
-/// and the filter of a joined query), defined here and not in the user's `table!`, which stays as it is. To *select* one from
-/// a join, or to group by it together with a column of the domain, list the queue columns in `schema.rs` too (`diesel
-/// print-schema` does): those impls are written by `table!` alone. Both spellings work side by side.
+/// It is an ordinary Diesel column: it works in `filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`,
+/// boxed queries, and the filter of a joined query. It is defined here, so the user's `table!` stays as it is. To
+/// *select* one from a join, or to group by it together with a column of the domain, list the queue columns in
+/// `schema.rs` too (`diesel print-schema` does): only `table!` writes those impls. Both spellings work side by side.
 ///
-/// On SQLite, `returning` wants diesel's feature `returning_clauses_for_sqlite_3_35`, for these columns as for any.
+/// On SQLite, `returning` needs diesel's feature `returning_clauses_for_sqlite_3_35`, as for any other column.
 pub struct QueueColumn<T, K>(PhantomData<fn() -> (T, K)>);
 
 impl<T, K> QueueColumn<T, K> {
-    /// The column. The derive writes one constant for each.
+    /// Makes the column. The derive writes one constant for each.
     #[expect(clippy::new_without_default, reason = "a column is a constant, not a value with a default")]
     pub const fn new() -> Self {
         QueueColumn(PhantomData)
@@ -45,7 +45,7 @@ impl<T: QueueTable, K: ColumnKind<T>> std::fmt::Debug for QueueColumn<T, K> {
     }
 }
 
-/// Which of the queue's columns: its SQL type, and its name on the table of `T`.
+/// Says which queue column it is: its SQL type, and its name on the table of `T`.
 pub trait ColumnKind<T>: 'static {
     /// The column's SQL type.
     type SqlType: SqlType + SingleValue + diesel::expression::TypedExpressionType + 'static;
@@ -80,7 +80,8 @@ column_kinds! {
     LastAttemptErrorMessage: Nullable<Text> = last_attempt_error_message,
 }
 
-/// The columns that a table has when its entity asks for them; elsewhere they have no name, and naming one does not compile.
+/// The columns that a table has only if its entity asks for them. Elsewhere they have no name, and code that names one
+/// does not compile.
 macro_rules! optional_column_kinds {
     ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = |$options:ident| $name:expr,)*) => {$(
         $(#[$doc])*
@@ -159,7 +160,7 @@ where
     T::Table: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // SQLite's RETURNING takes no table name; diesel says so here.
+        // SQLite's RETURNING takes no table name; diesel signals it by this method.
         if !out.should_skip_from() {
             T::TABLE.walk_ast(out.reborrow())?;
             out.push_sql(".");

@@ -1,4 +1,4 @@
-//! What the derive implements: the table, the key, the names and the settings of an entity.
+//! The trait that the derive implements: the table, the key, the names and the settings of an entity.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -8,9 +8,10 @@ use super::retry::{Retry, RetryPolicy};
 use super::settings::Settings;
 use super::table::QueueTable;
 
-/// What the derive says of an entity: its table, its key, its settings. What users call is [`Queueable`](crate::Queueable).
+/// What the derive knows about an entity: its table, its key, its settings. Users call [`Queueable`](crate::Queueable)
+/// instead.
 ///
-/// It is implemented by `#[derive(Queueable)]`, which reads Diesel's own attributes for the table and the primary key.
+/// `#[derive(Queueable)]` implements it. The derive reads Diesel's own attributes for the table and the primary key.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue",
     note = "add `#[derive(Queueable)]` beside `#[derive(Queryable, Selectable)]`"
@@ -28,8 +29,8 @@ pub trait Entity: Sized {
     /// The condition `key columns = value`.
     type IsKey;
 
-    /// How its messages are worked: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
-    /// [`LeaseMode`](crate::LeaseMode). It decides what a handler is, see [`HandlerFor`](crate::HandlerFor).
+    /// How its messages are handled: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
+    /// [`LeaseMode`](crate::LeaseMode). The mode decides what a handler is, see [`HandlerFor`](crate::HandlerFor).
     type Mode: 'static;
 
     /// The entity's name in logs and errors: the name of the struct.
@@ -41,22 +42,24 @@ pub trait Entity: Sized {
     /// How many columns the primary key has.
     const KEY_PARTS: usize = 1;
 
-    /// The settings that the attributes gave.
+    /// The settings from the attributes.
     const SETTINGS: Settings;
 
-    /// Whether all that is selected is columns of the row, so that what was read is as the row is for as long as that is the same.
+    /// Whether the selection consists of columns of the row alone. An entity that was read is then valid for as long as
+    /// its row stays the same.
     #[doc(hidden)]
     const IS_ITS_ROW: bool = false;
 
     /// Returns the condition that picks the row with this key.
     fn is_key(key: Self::Key) -> Self::IsKey;
 
-    /// Compares two entities in the order in which a group handles them; all are equal unless `order_in_group` names a column.
+    /// Compares two entities in the order in which a group handles them. All are equal unless `order_in_group` names a
+    /// column.
     fn compare_in_group(&self, _other: &Self) -> Ordering {
         Ordering::Equal
     }
 
-    /// Returns the retry policy that the attributes gave.
+    /// Returns the retry policy from the attributes.
     fn retry_policy() -> Arc<dyn RetryPolicy> {
         Arc::new(Retry::DEFAULT)
     }

@@ -1,4 +1,4 @@
-//! What an entity has beyond the five columns, as traits that the operations ask for.
+//! Traits for what an entity has beyond the five columns. Operations ask for them in their bounds.
 
 use diesel::Column;
 
@@ -9,7 +9,7 @@ use crate::row::Stage;
 #[diagnostic::on_unimplemented(message = "this queue has no priority", note = "add `#[queue(priority)]` to the entity")]
 pub trait HasPriority: QueueTable {}
 
-/// A queue whose rows pass stages: `#[queue(stage = ..)]`. The derive implements it.
+/// A queue whose rows pass through stages: `#[queue(stage = ..)]`. The derive implements it.
 #[diagnostic::on_unimplemented(
     message = "this queue has no stages",
     note = "add `#[queue(stage = MyStage)]` to the entity, where `MyStage` is an enum that derives `Stage`"
@@ -21,9 +21,10 @@ pub trait HasStages: QueueTable {
 
 /// A queue whose rows have schedules: `#[queue(periodic)]`. The derive implements it.
 ///
-/// A row whose `period` (seconds) or `cron` is set is due again after each run: `SUCCESS` or, when a run has failed for good,
-/// `ERROR` with the failure's text, and in both cases with its next attempt time at the next time on its schedule. A row with
-/// neither is worked once, as everywhere. The first run is when the row is enqueued for; a period is counted from there:
+/// A row whose `period` (seconds) or `cron` is set is due again after each run, at the next time on its schedule. Its
+/// status is `SUCCESS` or, after a run that failed for good, `ERROR` with the failure's text. A row with neither runs
+/// once, as in any other queue. The first run is at the time for which the row is enqueued, and a period is counted
+/// from there:
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -52,22 +53,23 @@ pub trait HasStages: QueueTable {
 /// # Ok(()) }
 /// ```
 ///
-/// Each run is an occasion of its own, with an [idempotency key](crate::Message::idempotency_key) of its own: `occasion` counts
-/// them.
+/// Each run is an occasion of its own, with its own [idempotency key](crate::Message::idempotency_key): `occasion`
+/// counts them.
 ///
-/// `scheduled_time` is the time on the schedule for which the row runs next, or has to run still: a retry, or an operator's
-/// [`retry_now`](crate::Queue::retry_now), moves the next attempt and not the schedule. To begin a schedule anew, after a
-/// change of its columns too, set `scheduled_time` to null together with `due_at(..)`. A row that has ended its process
-/// thrice is set aside as `FAILED`, and so is one whose columns make no schedule; both say so.
+/// `scheduled_time` is the scheduled time of the run that comes next, or of one that is not finished yet. A retry, or
+/// an operator's [`retry_now`](crate::Queue::retry_now), moves the next attempt and not the schedule. To begin a
+/// schedule anew, also after a change of its columns, set `scheduled_time` to null together with `due_at(..)`. The
+/// queue sets a row aside as `FAILED` when the row has ended its process three times, and when its columns make no
+/// valid schedule. The text on the row says which.
 #[diagnostic::on_unimplemented(
     message = "this queue has no schedules",
     note = "add `#[queue(periodic)]` to the entity"
 )]
 pub trait HasSchedule: QueueTable {}
 
-/// A queue whose rows bear a version: `#[queue(version = ..)]`. The derive implements it.
+/// A queue whose rows have a version: `#[queue(version = ..)]`. The derive implements it.
 #[diagnostic::on_unimplemented(
-    message = "this queue does not know a version",
+    message = "this queue has no version",
     note = "add `#[queue(version = my_column)]` to the entity"
 )]
 pub trait HasVersion: QueueTable {

@@ -14,19 +14,20 @@ use super::target::target_of;
 use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
 use crate::row::Options;
 
-/// Diesel's own table keeps versions in 50 characters.
+/// Diesel's own table stores versions in 50 characters.
 const MAX_VERSION: usize = 50;
 
 /// The migrations of one or several entities, as a source for Diesel's
 /// [`MigrationHarness`](https://docs.rs/diesel_migrations/latest/diesel_migrations/trait.MigrationHarness.html).
 ///
-/// A migration adds the queue's columns and the index that serves the claim. Existing rows are left alone: they are not
-/// queued. It adds only what is missing, so that it can be run again after it was cut short. Reverting it removes the
-/// index and the columns, and with them the queue's state.
+/// A migration adds the queue's columns and the index that serves the claim. It does not queue rows that already exist.
+/// It adds only what is missing, so it can be run again after an interruption. Reverting it removes the index and the
+/// columns, and with them the queue's state.
 ///
-/// The version of a migration is made of the table's name and a hash of the columns' names. It sorts behind versions that
-/// begin with a digit, as those of the diesel CLI do, so the table is there before its queue. When an attribute changes a
-/// name, a further migration is pending, which adds the new columns; what the old ones hold is yours to move.
+/// The version of a migration is made of the table's name and a hash of the columns' names. It sorts after versions
+/// that begin with a digit, as those of the diesel CLI do, so the table exists before its queue. When an attribute
+/// changes a name, a further migration becomes pending, which adds the new columns. It does not move the content of the
+/// old columns; that is left to you.
 ///
 /// ```
 /// use diesel::prelude::*;
@@ -51,7 +52,7 @@ pub struct Migrations<DB: QueueBackend> {
 }
 
 impl<DB: QueueBackend> Migrations<DB> {
-    /// A source without migrations.
+    /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
         Migrations { queues: Vec::new(), others: Vec::new() }
@@ -63,8 +64,8 @@ impl<DB: QueueBackend> Migrations<DB> {
         self
     }
 
-    /// Adds the application's own migrations, so that one source knows them all: Diesel can only revert, or redo, the
-    /// last migration of a source that knows it.
+    /// Adds the application's own migrations, so that one source knows them all. Diesel can revert or redo the last
+    /// migration only with a source that contains it.
     pub fn and(mut self, source: impl MigrationSource<DB> + 'static) -> Self {
         self.others.push(Box::new(source));
         self
@@ -72,12 +73,12 @@ impl<DB: QueueBackend> Migrations<DB> {
 
     /// Writes the queues' migrations as folders with `up.sql` and `down.sql` for the diesel CLI, and returns the folders.
     ///
-    /// A folder's version is the present in UTC, as `diesel migration generate` has it. What was written before is left
-    /// alone. The application's own migrations are not written.
+    /// A folder's version is the current time in UTC, as in `diesel migration generate`. Migrations that were written
+    /// before are left alone. The application's own migrations are not written.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be read or written.
+    /// If the directory cannot be read or written.
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory)?;
@@ -94,7 +95,7 @@ impl<DB: QueueBackend> Migrations<DB> {
                 if present.iter().any(|folder| folder.ends_with(&name)) {
                     continue;
                 }
-                // Diesel knows a migration by its version alone, and takes the dashes out of it.
+                // Diesel knows a migration by its version alone, and removes the dashes from it.
                 let is_taken = |version: &str| present.iter().any(|folder| version_of_folder(folder) == version);
                 while is_taken(&version.format("%Y%m%d%H%M%S").to_string()) {
                     version += TimeDelta::seconds(1);
@@ -115,8 +116,8 @@ impl<DB: QueueBackend> Migrations<DB> {
     }
 }
 
-/// The end of a step's folder. What every queue has is known by its name; the rest by what it does besides, because another
-/// option makes another step of the same name.
+/// The last part of a step's folder name. The name alone is enough for the steps of every queue. The others get a hash
+/// of their SQL too, because another option makes another step of the same name.
 fn folder_of(step: &Step) -> String {
     let name: String = step.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     match step.name {
@@ -176,7 +177,7 @@ fn version_of(target: &Target) -> String {
         if version.len() + c.len_utf8() + hash.len() > MAX_VERSION {
             break;
         }
-        // The version becomes a folder's name.
+        // The version becomes the name of a folder.
         version.push(if c.is_alphanumeric() { c } else { '_' });
     }
     version + &hash

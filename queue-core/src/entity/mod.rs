@@ -1,6 +1,7 @@
 //! What the derive writes about an entity, and what its attributes ask for.
 //!
-//! The table, the key, the settings, the queue's columns as Diesel expressions, and the migration that adds them.
+//! The table, the key, the settings, the queue's columns as Diesel expressions, and the migration that adds the
+//! columns.
 
 mod claim_condition;
 mod column;

@@ -1,21 +1,21 @@
-//! What a periodic row's schedule makes of its attempt: for which time it runs, and when it runs next.
+//! What a periodic row's schedule means for its attempt: for which time it runs, and when the row runs next.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::schedule::{InvalidSchedule, Schedule};
 use crate::row::{Details, Missed, Periodic};
 
-/// The schedule of a claimed row, and where on it the attempt is.
+/// The schedule of a claimed row, and the attempt's place on it.
 #[derive(Debug)]
 pub(crate) struct Recurrence {
-    /// The run after this one. `None`: the schedule has come to its end.
+    /// The run after this one. `None`: the schedule has ended.
     pub(crate) next: Option<DateTime<Utc>>,
     tick: DateTime<Utc>,
     now: DateTime<Utc>,
     missed: Missed,
 }
 
-/// Why the columns of a row make no schedule. The text ends up on the row.
+/// Why the columns of a row make no schedule. The text is written on the row.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoSchedule {
     #[error("the column `{0}` makes no schedule: correct it and retry the row")]
@@ -28,10 +28,10 @@ pub(crate) enum NoSchedule {
 }
 
 impl Recurrence {
-    /// Reads the schedule of a row. `None`: it has none, and runs once.
+    /// Reads the schedule of a row. `None`: the row has none, and runs once.
     pub(crate) fn of(columns: Periodic, details: &Details) -> Result<Option<Self>, NoSchedule> {
         let Some(schedule) = schedule_of(columns, details)? else { return Ok(None) };
-        // Both are read with the row.
+        // A claim reads both together with the row.
         let (Some(now), Some(tick)) = (details.now, details.scheduled_time) else { return Ok(None) };
         let next = schedule.next_by(columns.missed, tick, now);
         if next.is_none() && !schedule.ever_ran() {
@@ -41,9 +41,9 @@ impl Recurrence {
         Ok(Some(Recurrence { next, tick, now, missed: columns.missed }))
     }
 
-    /// When a run that was due at this time, as far as that is known, is left out because it comes too late: the time of
-    /// the next one. The last run of a schedule is never left out, and neither is a row that is due at another time than its
-    /// schedule says: an operator wants it to run, or its content has changed, or its run began in time and goes on.
+    /// Decides whether a run that was due at `due` (if known) comes too late and is left out; returns the time of the
+    /// next run if so. The last run of a schedule is never left out. Neither is a row that is due at another time than
+    /// its schedule says: an operator wants it to run, its content has changed, or its run began in time and goes on.
     pub(crate) fn left_out_for(&self, due: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
         let Missed::Skip(late) = self.missed else { return None };
         let late = TimeDelta::from_std(late).unwrap_or(TimeDelta::MAX);

@@ -10,7 +10,7 @@ use crate::row::MAX_DELAY;
 /// Decides how long to wait after a failure.
 ///
 /// Implement it for your own policy and name it with `#[queue(retry = custom(MyPolicy))]`, or hand it to the poller.
-/// The delay is added to the database's clock at the end of the attempt, not at its start.
+/// The delay is counted by the database's clock, from the end of the attempt and not from its start.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +29,8 @@ use crate::row::MAX_DELAY;
 pub trait RetryPolicy: Send + Sync + std::fmt::Debug {
     /// Returns the delay after the attempt with this number (the first is 1), or `None` to give up.
     ///
-    /// It is asked for every number from 1 to 2^31 - 1 and must answer for each. Delays above [`MAX_DELAY`] are cut.
+    /// The queue asks for numbers from 1 to 2^31 - 1, and the policy must answer for each. Delays above [`MAX_DELAY`]
+    /// are cut.
     fn delay(&self, tries: u32) -> Option<Duration>;
 
     /// Returns the share of the delay, from 0 to 1, by which it may be lengthened at random. The default is 0.
@@ -147,7 +148,7 @@ impl RetryPolicy for Retry {
     }
 }
 
-/// The delay with its jitter; `random` is a number from 0 to 1.
+/// Returns the delay with its jitter; `random` is a number from 0 to 1.
 pub(crate) fn jittered(delay: Duration, jitter: f64, random: f64) -> Duration {
     if planted("a backoff without a cap") {
         return delay;

@@ -10,15 +10,15 @@ use croner::Cron;
 
 use crate::row::{MAX_DELAY, Missed};
 
-/// The times at which something runs again and again.
+/// The times at which something runs repeatedly.
 ///
-/// Every run has a time on the schedule, and the next one is counted from that time and not from when the run came to an
-/// end: a schedule does not drift, however late its runs are.
+/// Every run has a time on the schedule. The next run is counted from that time and not from the end of the run, so a
+/// schedule does not drift, however late its runs are.
 ///
-/// A cron expression names local times of its time zone. When clocks are set forward, a time that is left out runs at the
-/// next instant that there is: all the times of the gap make one run. When clocks are set back, a time that comes twice runs
-/// once, the first time. So a schedule like `*/15 * * * *` rests for the hour that comes twice; where that is not wanted, use
-/// a period, or UTC.
+/// A cron expression names local times of its time zone. When clocks are set forward, the times that they skip run at
+/// the first instant after the gap: all the times of the gap make one run. When clocks are set back, a time that occurs
+/// twice runs once, the first time. So a schedule like `*/15 * * * *` pauses for the hour that occurs twice. If it
+/// should not, use a period, or UTC.
 ///
 /// ```
 /// use queueable::Schedule;
@@ -41,11 +41,11 @@ pub struct Schedule(Kind);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Period(TimeDelta),
-    // Boxed: it is fifty times as large.
+    // Boxed, because it is fifty times as large.
     Cron(Box<Cron>, Tz),
 }
 
-/// Why something is no schedule. The text says what was found and what is accepted.
+/// Why a period or an expression is no schedule. The text says what was found and what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSchedule {
@@ -58,7 +58,7 @@ pub enum InvalidSchedule {
          `30 2 * * Mon-Fri`"
     )]
     Expression(String, String),
-    /// No time fits the cron expression.
+    /// The cron expression names no time that ever comes.
     #[error("the cron expression `{0}` names no time that ever comes")]
     Never(String),
     /// The time zone is unknown.
@@ -67,7 +67,7 @@ pub enum InvalidSchedule {
 }
 
 impl Schedule {
-    /// Runs every so many seconds, counted from the first run.
+    /// Runs at a fixed period, counted from the first run.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Schedule {
         Ok(Schedule(Kind::Period(TimeDelta::from_std(period).map_err(|_| wrong())?)))
     }
 
-    /// The same for a number as a row has it.
+    /// Does the same for the number in a row.
     pub(crate) fn every_seconds(period: i64) -> Result<Self, InvalidSchedule> {
         let seconds = u64::try_from(period).map_err(|_| InvalidSchedule::Period(period.to_string()))?;
         Self::every(Duration::from_secs(seconds)).map_err(|_| InvalidSchedule::Period(period.to_string()))
@@ -88,15 +88,15 @@ impl Schedule {
 
     /// Runs at the local times that a cron expression names in a time zone of the IANA database.
     ///
-    /// The expression has the five fields minute, hour, day, month and weekday; a field for seconds may stand before them,
-    /// and then one for years after them. Names (`Mon-Fri`, `Jan`), steps (`*/15`), `L`, `W`, `#` and `@daily` are known. If
-    /// both day and weekday are given, either is enough.
+    /// The expression has the five fields minute, hour, day, month and weekday. A field for seconds may stand before
+    /// them, and then one for years after them. It may use names (`Mon-Fri`, `Jan`), steps (`*/15`), `L`, `W`, `#` and
+    /// `@daily`. If both day and weekday are given, it is enough that one of them fits.
     ///
-    /// The rules of the time zones are built into the program, so that all its processes agree.
+    /// The rules of the time zones are compiled into the program, so that all its processes agree.
     ///
     /// # Errors
     ///
-    /// What is wrong with the expression or the name of the zone.
+    /// The expression or the name of the zone is wrong; the error says how.
     pub fn cron(expression: &str, time_zone: &str) -> Result<Self, InvalidSchedule> {
         let zone = time_zone.trim().parse().map_err(|_| InvalidSchedule::TimeZone(time_zone.to_owned()))?;
         let cron = expression.parse().map_err(|error: croner::errors::CronError| {
@@ -106,7 +106,7 @@ impl Schedule {
         Ok(Schedule(Kind::Cron(Box::new(cron), zone)))
     }
 
-    /// Returns the run that follows the one at `tick`. `None`: the schedule has come to its end.
+    /// Returns the run that follows the one at `tick`. `None`: the schedule has ended.
     pub fn next(&self, tick: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match &self.0 {
             Kind::Period(period) => tick.checked_add_signed(*period),
@@ -114,8 +114,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the first run after `now` of the schedule that has a run at `tick`, and none before. `None`: it has come to
-    /// its end.
+    /// Returns the first run after `now` of a schedule whose first run is at `tick`. `None`: the schedule has ended.
     pub fn next_after(&self, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match &self.0 {
             _ if now < tick => Some(tick),
@@ -124,8 +123,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the next run after the one at `tick`, which was made at `now`, by what becomes of missed runs. A run that was
-    /// made before its time is an additional one: the one at `tick` is still to come.
+    /// Returns the next run after the one at `tick`, which ran at `now`; `missed` says what happens to missed runs. A
+    /// run before its scheduled time is an additional one, and the one at `tick` is still to come.
     pub fn next_by(&self, missed: Missed, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match missed {
             Missed::Once | Missed::Skip(_) => self.next_after(tick, now),
@@ -141,8 +140,8 @@ impl Schedule {
         std::iter::successors(self.next(tick), |tick| self.next(*tick))
     }
 
-    /// Whether a schedule without a next run has had one. Only one that names years can have come to its end; to look for the
-    /// others again would take a tenth of a second, because croner looks up to the year 5000.
+    /// Tells whether a schedule that has no next run ever had one. Only an expression that names years can have ended.
+    /// A search for the others would take a tenth of a second, because croner searches up to the year 5000.
     pub(crate) fn ever_ran(&self) -> bool {
         match &self.0 {
             Kind::Period(_) => true,
@@ -152,14 +151,14 @@ impl Schedule {
         }
     }
 
-    /// The oldest of the last `most` runs after `tick` that are due.
+    /// Returns the oldest of the last `most` runs after `tick` that are due.
     fn oldest_of(&self, most: u32, tick: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         if let Kind::Period(period) = &self.0 {
             let due = runs_within(*period, now - tick);
             let left_out = (due - i64::from(most)).max(0);
             return (due > 0).then(|| tick.checked_add_signed(times(*period, left_out + 1)?)).flatten();
         }
-        // After a long time there may be millions of them: it is looked further and further into the past.
+        // After a long time there may be millions of them, so the search goes back further and further.
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut reach = TimeDelta::hours(1);
         loop {
@@ -188,7 +187,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// How many runs there are in so long a time after one.
+/// Returns how many runs there are within `time` after one.
 fn runs_within(period: TimeDelta, time: TimeDelta) -> i64 {
     let micros = |time: TimeDelta| time.num_microseconds().unwrap_or(i64::MAX);
     (micros(time) / micros(period)).max(0)
@@ -199,12 +198,12 @@ fn times(period: TimeDelta, times: i64) -> Option<TimeDelta> {
         .checked_add(&TimeDelta::nanoseconds(i64::from(period.subsec_nanos()).checked_mul(times)?))
 }
 
-/// The first instant after `after` at which a local time of the expression comes.
+/// Returns the first instant after `after` at which a local time of the expression comes.
 fn next_in(cron: &Cron, zone: Tz, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let mut local = after.with_timezone(&zone).naive_local().with_nanosecond(0)?;
     loop {
-        // Local times have no gaps and no repetitions here. Those that come twice are passed over the second time, because
-        // their first instant has passed.
+        // Local times have no gaps and no repetitions here. The loop skips a time that occurs twice the second time,
+        // because its first instant has passed.
         local = cron.find_next_occurrence(&local, false).ok()?;
         let instant = first_instant_of(local, zone)?;
         if instant > after {
@@ -213,7 +212,8 @@ fn next_in(cron: &Cron, zone: Tz, after: DateTime<Utc>) -> Option<DateTime<Utc>>
     }
 }
 
-/// The first instant at which clocks show this time, or, if they never do, at which they have passed it.
+/// Returns the first instant at which clocks show this time, or, if they never do, the first at which they have passed
+/// it.
 pub(crate) fn first_instant_of(local: NaiveDateTime, zone: Tz) -> Option<DateTime<Utc>> {
     match zone.from_local_datetime(&local) {
         MappedLocalTime::Single(time) => Some(time.to_utc()),

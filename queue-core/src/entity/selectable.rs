@@ -3,7 +3,7 @@
 use diesel::Selectable;
 use diesel::backend::Backend;
 
-/// An entity that can be selected: every [`Selectable`] is one. It exists for its message.
+/// An entity that can be selected: every [`Selectable`] is one. It exists for its error message.
 #[diagnostic::on_unimplemented(
     message = "the queue cannot select `{Self}`, because it is not `Selectable`",
     label = "this entity is not `Selectable`",

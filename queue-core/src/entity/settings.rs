@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of an entity that its attributes give and a poller may override.
+/// Settings of an entity. Its attributes give them, and a poller may override them.
 ///
 /// ```
 /// use queueable::Settings;
@@ -16,26 +16,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Settings {
-    /// After how many recorded attempts a failure becomes `FAILED`. The default, 20, is half a day of retries under the
-    /// default policy.
+    /// The number of recorded attempts after which a failure becomes `FAILED`. The default, 20, is half a day of
+    /// retries under the default policy.
     pub max_tries: u32,
     /// How long a handler may take. `None` means the mode's default: in transaction and group mode the backend's (30
     /// seconds, on SQLite one second, because its one writer blocks every other), in lease mode the lease.
     pub timeout: Option<Duration>,
-    /// Lease mode: for how long a claimed row belongs to its worker without a sign of life. The default is 60 seconds.
+    /// Lease mode: how long a claimed row belongs to its worker without a heartbeat. The default is 60 seconds.
     pub lease: Duration,
-    /// Group mode: how many rows share a transaction at most. The default is 50.
+    /// Group mode: the largest number of rows that share a transaction. The default is 50.
     pub group: u32,
     /// Group mode: whether the messages of a group share one savepoint, and run one by one only after a failure.
     pub optimistic: bool,
 }
 
 impl Settings {
-    /// The settings of an entity whose attributes say nothing.
+    /// The settings of an entity whose attributes give none.
     pub const DEFAULT: Settings =
         Settings { max_tries: 20, timeout: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
 
-    /// Sets after how many recorded attempts a failure becomes `FAILED`.
+    /// Sets the number of recorded attempts after which a failure becomes `FAILED`.
     pub const fn max_tries(self, max_tries: u32) -> Self {
         Settings { max_tries, ..self }
     }
@@ -45,17 +45,17 @@ impl Settings {
         Settings { timeout: Some(timeout), ..self }
     }
 
-    /// Sets for how long a claimed row belongs to its worker without a sign of life.
+    /// Sets how long a claimed row belongs to its worker without a heartbeat.
     pub const fn lease(self, lease: Duration) -> Self {
         Settings { lease, ..self }
     }
 
-    /// Sets how many rows share a transaction at most.
+    /// Sets the largest number of rows that share a transaction.
     pub const fn group(self, group: u32) -> Self {
         Settings { group, ..self }
     }
 
-    /// Gives the messages of a group one savepoint in common.
+    /// Gives the messages of a group one common savepoint.
     pub const fn optimistic(self) -> Self {
         Settings { optimistic: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! Which entities a database can store: what the statements ask of an entity, said once.
+//! Which entities a database can store: the bounds of all statements on an entity, in one place.
 
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
@@ -8,7 +8,7 @@ use super::entity::Entity;
 use super::table::QueueTable;
 use crate::backend::QueueBackend;
 
-/// A queue's table in databases of one kind. It is implemented for every table that Diesel can name there.
+/// A queue's table in databases of one kind. Every table that Diesel can name there implements it.
 pub trait TableIn<DB: QueueBackend>: QueueTable<Table: QueryFragment<DB>> {}
 
 impl<T, DB> TableIn<DB> for T
@@ -18,7 +18,7 @@ where
 {
 }
 
-/// An entity in databases of one kind. It is implemented for every entity whose key Diesel can store there.
+/// An entity in databases of one kind. Every entity whose key Diesel can store there implements it.
 pub trait StoredIn<DB: QueueBackend>:
     Entity<Queue: TableIn<DB>, KeyColumns: QueryFragment<DB> + Expression, IsKey: QueryFragment<DB>>
 {
@@ -31,12 +31,12 @@ where
 {
 }
 
-/// The same of an entity whose fields are selected there.
+/// An entity that Diesel can also select there.
 pub trait SelectedIn<DB: QueueBackend>: StoredIn<DB> + Selectable<DB> {
-    /// Whether the text of what is selected is always the same.
+    /// Whether the selection always has the same text.
     const SELECTION_IS_STATIC: bool;
 
-    /// Writes what is selected. It is a method, because a supertrait that bounds `SelectExpression` keeps the compiler from
+    /// Writes the selection. It is a method, because a supertrait that bounds `SelectExpression` keeps the compiler from
     /// seeing `Selectable` in generic code over one connection.
     fn push_selection<'b>(selection: &'b Self::SelectExpression, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 }

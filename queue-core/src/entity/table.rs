@@ -8,8 +8,8 @@ use crate::row::{ColumnNames, Options};
 
 /// One queue on one table: the table and the names of its queue columns.
 ///
-/// The derive implements it for a marker type in the module it writes (`payment_queue::Queue`). The queue columns are
-/// generic over this marker and not over the entity, so that entities with lifetimes and type parameters have plain
+/// The derive implements it for a marker type in the module that it writes (`payment_queue::Queue`). The queue columns
+/// are generic over this marker and not over the entity, so that entities with lifetimes and type parameters have plain
 /// constants as columns.
 pub trait QueueTable: Sized + 'static {
     /// The table as `diesel::table!` declares it.
@@ -21,10 +21,11 @@ pub trait QueueTable: Sized + 'static {
     /// The names of the queue's columns.
     const COLUMNS: ColumnNames;
 
-    /// What is asked for beyond the five columns.
+    /// What the entity asks for beyond the five columns.
     const OPTIONS: Options = Options::NONE;
 
-    /// The condition on the domain's columns without which a row is left alone, for one backend; `None` where there is none.
+    /// The condition on the domain's columns, for one backend. A row is claimed only while it holds. `None`: there is
+    /// no condition.
     fn claim_condition<DB: QueueBackend>() -> Option<ClaimCondition<DB>> {
         None
     }

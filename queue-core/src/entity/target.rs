@@ -1,4 +1,4 @@
-//! Where an entity's queue lives, in the words of the catalogue and of the DDL.
+//! Where an entity's queue lives, in the terms of the catalogue and of the DDL.
 
 use diesel::result::QueryResult;
 

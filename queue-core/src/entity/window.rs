@@ -1,4 +1,4 @@
-//! When messages may be worked: hours of days in a time zone.
+//! When messages may be processed: hours of the day in a time zone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::first_instant_of;
 
-/// Hours of days in a time zone, for work that is done off-peak: written as `Mon-Fri 22:00-06:00 Europe/Berlin`.
+/// The hours of the week in which messages may be processed, for off-peak work: written as `Mon-Fri 22:00-06:00
+/// Europe/Berlin`.
 ///
-/// Hours without days hold every day. Hours that end before they begin go over midnight, and belong to the day on which they
-/// begin. Several stand with commas between them, and so may several days: `Mon,Wed 22:00-06:00, Sat-Sun 00:00-24:00 UTC`.
+/// Hours without days hold every day. Hours that end before they begin run past midnight, and belong to the day on
+/// which they begin. Commas separate several ranges, and several days: `Mon,Wed 22:00-06:00, Sat-Sun 00:00-24:00 UTC`.
 ///
-/// A local time that clocks show twice counts the first time, and one that they leave out is the next instant that there is.
-/// So hours may be longer or shorter in the night in which clocks are set.
+/// A local time that clocks show twice counts the first time. One that they skip means the first instant after the gap.
+/// So a range may be longer or shorter in the night in which clocks change.
 ///
 /// ```
 /// use queueable::Window;
@@ -35,17 +36,17 @@ pub struct Window {
     zone: Tz,
 }
 
-/// Hours of some days of the week.
+/// A range of hours on some days of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Hours {
     /// One bit for each day, Monday first.
     days: u8,
-    /// The minute of the day at which they begin, and how many they are: at most a day.
+    /// The minute of the day at which the range begins, and its length in minutes: at most a day.
     begin: u16,
     length: u16,
 }
 
-/// Why a text is no window.
+/// Why a text is not a window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the window `{text}` cannot be read, {reason}: it is written like `Mon-Fri 22:00-06:00 Europe/Berlin`")]
 pub struct InvalidWindow {
@@ -57,16 +58,18 @@ const EVERY_DAY: u8 = 0b111_1111;
 
 const DAY: u16 = 24 * 60;
 
-/// How far it is looked for the next opening: every window opens once a week, unless clocks leave its hours out.
+/// How many days ahead the search for the next opening goes. Every window opens once a week, unless clocks skip its
+/// hours.
 const FARTHEST: u64 = 22;
 
 impl Window {
-    /// Whether messages may be worked at this time.
+    /// Tells whether messages may be processed at this time.
     pub fn is_open(&self, now: DateTime<Utc>) -> bool {
         self.around(now, 0).any(|(begin, end)| begin <= now && now < end)
     }
 
-    /// Returns the next time at which messages may be worked: `now` itself while they may. `None`: there is none.
+    /// Returns the next time at which messages may be processed: `now` itself while the window is open. `None`: there
+    /// is none.
     pub fn next_opening(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         if self.is_open(now) {
             return Some(now);
@@ -74,7 +77,7 @@ impl Window {
         self.around(now, FARTHEST).filter(|(begin, end)| now < *begin && begin < end).map(|(begin, _)| begin).min()
     }
 
-    /// Returns when messages may no longer be worked that may be worked now. `None`: they may not now, or always.
+    /// Returns when a window that is open now closes. `None`: it is not open, or it never closes.
     pub fn closes(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut hours: Vec<_> = self.around(now, FARTHEST).collect();
         hours.sort();
@@ -88,7 +91,7 @@ impl Window {
         closes.filter(|closes| *closes - now < TimeDelta::days(15))
     }
 
-    /// The hours that begin from two days before `now` to so many days after it.
+    /// Returns the ranges that begin from two days before `now` to `days` days after it.
     fn around(&self, now: DateTime<Utc>, days: u64) -> impl Iterator<Item = (DateTime<Utc>, DateTime<Utc>)> + '_ {
         let today = now.with_timezone(&self.zone).date_naive();
         let first = today.checked_sub_days(Days::new(2)).unwrap_or(today);
@@ -98,7 +101,7 @@ impl Window {
 }
 
 impl Hours {
-    /// From when to when they are on a day, if they are.
+    /// Returns when the range begins and ends on a day, if it holds on that day.
     fn on(self, day: NaiveDate, zone: Tz) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
         if self.days & bit(day.weekday()) == 0 {
             return None;
@@ -122,14 +125,14 @@ impl FromStr for Window {
 }
 
 fn read(text: &str) -> Result<Window, String> {
-    let (hours, zone) = text.trim().rsplit_once(char::is_whitespace).ok_or("it has hours and a time zone")?;
+    let (hours, zone) = text.trim().rsplit_once(char::is_whitespace).ok_or("it needs hours and a time zone")?;
     let zone = match zone.parse() {
         Ok(zone) => zone,
         Err(_) if zone.contains(':') => return Err("the time zone is missing at its end".to_owned()),
         Err(_) => return Err(format!("the time zone `{zone}` is not in the IANA database")),
     };
     let mut spans = Vec::new();
-    // Days that wait for their hours, as in `Mon,Wed 22:00-06:00`.
+    // Days that still lack their hours, as in `Mon,Wed 22:00-06:00`.
     let mut waiting = 0;
     for part in hours.split(',').map(str::trim) {
         let (days, hours) = match part.rsplit_once(char::is_whitespace) {
@@ -148,7 +151,7 @@ fn read(text: &str) -> Result<Window, String> {
         };
     }
     if waiting != 0 {
-        return Err("the last of its days have no hours".to_owned());
+        return Err("its last days have no hours".to_owned());
     }
     Ok(Window { hours: spans, zone })
 }
@@ -170,9 +173,9 @@ fn read_days(text: &str) -> Result<u8, String> {
     Ok((0..number).fold(0, |days, after| days | 1 << ((first + after) % 7)))
 }
 
-/// Reads when the hours begin, and how long they are.
+/// Reads when a range begins, and how long it is.
 fn read_hours(text: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("`{text}` are no hours from 00:00 to 24:00");
+    let wrong = || format!("`{text}` is no range of hours from 00:00 to 24:00");
     let minute = |time: &str| {
         let (hour, minute) = time.split_once(':')?;
         let number = |digits: &str| -> Option<u16> {
@@ -184,10 +187,10 @@ fn read_hours(text: &str) -> Result<(u16, u16), String> {
     let (begin, end) = text.split_once('-').ok_or_else(wrong)?;
     let (begin, end) = (minute(begin).ok_or_else(wrong)?, minute(end).ok_or_else(wrong)?);
     if begin == DAY {
-        return Err(format!("`{text}` begin at the end of the day: 00:00 of the next day is accepted"));
+        return Err(format!("`{text}` begins at the end of the day: 00:00 of the next day is accepted"));
     }
     if begin == end {
-        return Err(format!("`{text}` end when they begin: 00:00-24:00 is the whole day"));
+        return Err(format!("`{text}` ends when it begins: 00:00-24:00 is the whole day"));
     }
     Ok((begin, if begin < end { end - begin } else { end + DAY - begin }))
 }

@@ -1,4 +1,4 @@
-//! What users write: a handler, its outcome, its failure.
+//! The handler of transaction and group mode, and the types around it: message, group, outcome, failure.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -38,16 +38,17 @@ pub trait Handler<Q, C>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`]. Errors of
-    /// the database that are nobody's fault (deadlock, lost connection, serialization failure) use up no try.
+    /// Every error makes the queue retry the message by its policy, unless it was made with [`Failure::fatal`].
+    /// Transient errors of the database (deadlock, lost connection, serialization failure) do not use up a try.
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
 
     /// Processes a whole group at once, for an entity with `#[queue(group = 50)]` whose work is better done by a few
-    /// statements over many rows. `None`, the default, has every message handled alone by [`handle`](Handler::handle).
+    /// statements over many rows. The default returns `None`: the worker then handles every message alone, by
+    /// [`handle`](Handler::handle).
     ///
-    /// The answer has one result for each entity, in their order. The group stands or falls together: if one result is a
-    /// failure, if their number is wrong, or in a panic, everything that was written here is undone, and every message is
-    /// handled alone.
+    /// The answer has one result for each entity, in the order of the entities. The group succeeds or fails as a whole.
+    /// After a failure among the results, a wrong number of results or a panic, the worker undoes everything that this
+    /// method wrote and handles every message alone.
     fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
         None
     }
@@ -62,24 +63,25 @@ where
     }
 }
 
-/// What a handler answers.
+/// The answer of a handler.
 pub type HandlerResult = Result<Outcome, Failure>;
 
-/// What becomes of a message that was handled.
+/// What the queue does with a message whose handler succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The work is done: the row becomes `SUCCESS` and is no longer pending, unless it has a schedule: then it is due for
-    /// its next run.
+    /// The work is done: the row becomes `SUCCESS` and is no longer pending. A row that has a schedule stays pending,
+    /// for its next run.
     Done,
-    /// The work is done and the row is removed in the same transaction, its schedule with it.
+    /// The work is done, and the queue deletes the row in the same transaction. A schedule ends with its row.
     Delete,
-    /// The message runs again later. No failure is counted: the tries stay as they are.
+    /// The message runs again later. This counts as no failure: the tries stay as they are.
     Again(When),
-    /// The work of this stage is done: the row goes on to the stage with this text and is due at once, with its tries from
-    /// the start. [`Outcome::next`] makes it of a stage. A stage that the entity does not have is a failure.
+    /// The work of this stage is done: the row moves on to the stage with this text. It is due at once, and its tries
+    /// are counted anew. [`Outcome::next`] takes the stage instead of its text. A stage that the entity does not have
+    /// is a failure.
     Next(&'static str),
-    /// The row is not to be processed: it becomes `SKIPPED`. If it has a schedule, that ends.
+    /// The row is not to be processed: it becomes `SKIPPED`, and its schedule, if it has one, ends.
     Skip,
 }
 
@@ -137,7 +139,7 @@ pub enum When {
     At(DateTime<Utc>),
 }
 
-/// Why a message was not handled. `?` makes one from any error.
+/// Why a handler failed. `?` makes one from any error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -170,28 +172,29 @@ pub(crate) enum RetryChoice {
 }
 
 impl Failure {
-    /// A failure that the retry policy decides about: what `?` makes, for texts and boxed errors too.
+    /// Makes a failure that is retried by the retry policy, as `?` does. It also takes texts and boxed errors.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure { error: error.into(), retry: RetryChoice::ByPolicy, new_key: false }
     }
 
-    /// A failure that is never retried: the row becomes `FAILED`.
+    /// Makes a failure that is never retried: the row becomes `FAILED`.
     pub fn fatal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure { error: error.into(), retry: RetryChoice::Never, new_key: false }
     }
 
-    /// A failure that is retried after `delay`, whatever the policy says; the maximal number of tries still holds.
+    /// Makes a failure that is retried after `delay`, whatever the policy says. The maximal number of tries still
+    /// holds.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure { error: error.into(), retry: RetryChoice::After(delay), new_key: false }
     }
 
-    /// Asks for another [idempotency key](Message::idempotency_key) at the next attempt, for services that store an error under
-    /// the key and answer every repetition with it.
+    /// Asks for a new [idempotency key](Message::idempotency_key) at the next attempt. It is for services that store an
+    /// error under the key and answer every repetition with it.
     ///
-    /// Ask for it only where the service has said that nothing was done: under another key it acts again. It needs the column
-    /// `occasion`, by `#[queue(occasion)]` or `#[queue(periodic)]`. Without it the attempt is retried with its key as it
-    /// was, and the failure's text on the row says what is missing. A failure that is a conflict of the database's keeps
-    /// the key.
+    /// Ask for a new key only if the service has said that it did nothing: under a new key it acts again. This needs
+    /// the column `occasion`, which `#[queue(occasion)]` and `#[queue(periodic)]` add. Without the column, the message
+    /// is retried with its old key, and the error text on the row says what is missing. A failure that is a conflict in
+    /// the database keeps the key.
     ///
     /// ```
     /// use queueable::Failure;
@@ -207,10 +210,10 @@ impl Failure {
         Failure { new_key: true, ..self }
     }
 
-    /// Finds the error of Diesel behind this failure, also where it was wrapped.
+    /// Finds Diesel's error behind this failure, even if other errors wrap it.
     pub(crate) fn database_error(&self) -> Option<&diesel::result::Error> {
         let mut error: &(dyn StdError + 'static) = &*self.error;
-        // An error whose sources form a circle would never end; no honest chain is this long.
+        // The walk would never end if the sources formed a cycle; no real chain is this long.
         for _ in 0..32 {
             if let Some(found) = error.downcast_ref::<diesel::result::Error>() {
                 return Some(found);
@@ -238,7 +241,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// A message while it is handled: the transaction, and what the queue knows of the row.
+/// The message that a handler is processing: its transaction, and what the queue knows about its row.
 pub struct Message<'a, C> {
     pub(crate) connection: &'a mut C,
     pub(crate) state: &'a QueueState,
@@ -250,14 +253,14 @@ pub struct Message<'a, C> {
 impl<C> Message<'_, C> {
     /// Returns the connection, inside the message's transaction. Nested `transaction` calls become savepoints.
     ///
-    /// The transaction is not the handler's to end. A handler that commits or rolls back with SQL of its own, or runs a
-    /// statement that commits (DDL on MySQL), is found out: the attempt is a failure that says so.
+    /// The handler must not end the transaction. If it commits or rolls back by SQL of its own, or runs a statement
+    /// that commits (DDL on MySQL), the worker detects it, and the attempt is a failure that says so.
     ///
-    /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`, advisory
-    /// locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
+    /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`,
+    /// advisory locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
     ///
-    /// On PostgreSQL the transaction may have begun with the end of the message before: `now()` is that moment, which may lie
-    /// before this message was enqueued. `clock_timestamp()` is the present.
+    /// On PostgreSQL the transaction may have begun when the previous message ended, so `now()` may lie before the time
+    /// at which this message was enqueued. `clock_timestamp()` is the current time.
     pub fn connection(&mut self) -> &mut C {
         self.connection
     }
@@ -272,26 +275,28 @@ impl<C> Message<'_, C> {
         self.state
     }
 
-    /// Returns the stage in which the row is: an enum of the entity's `#[queue(stage = ..)]`.
+    /// Returns the row's stage, as a value of the enum that `#[queue(stage = ..)]` names.
     ///
     /// # Panics
     ///
-    /// If it is no stage of this enum, because the entity names another one. The panic is the attempt's failure.
+    /// If the row's stage is not in this enum, because the entity names another enum. The panic is the attempt's
+    /// failure.
     pub fn stage<S: Stage>(&self) -> S {
         self.details.stage()
     }
 
-    /// Returns the time on its schedule for which the row runs, the same at every try of this run: it names a day or an
-    /// hour of work better than the clock does. `None` if the row has no schedule, or if it was made due before its time.
+    /// Returns the scheduled time of this run. It is the same at every try of the run, so it names a day or an hour of
+    /// work better than the clock does. `None` if the row has no schedule, or if it was made due before its scheduled
+    /// time.
     pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
         self.details.scheduled_for()
     }
 
-    /// Returns a key for external calls that is the same at every attempt of one occasion, also after a crash, and another one
-    /// for every other occasion: a service that honours it acts once for each.
+    /// Returns a key for external calls. It is the same at every attempt of one occasion, even after a crash, and
+    /// different for every other occasion: a service that honours it acts once for each occasion.
     ///
-    /// It is the table, the queue's status column and the database's text of the primary key, as in `payments.status:42`, and,
-    /// where the entity has them:
+    /// The key is made of the table, the queue's status column and the database's text of the primary key, as in
+    /// `payments.status:42`, and, where the entity has them, of these parts:
     ///
     /// | part | of | a new occasion begins |
     /// |---|---|---|
@@ -300,26 +305,27 @@ impl<C> Message<'_, C> {
     /// | `:content=3` | `#[queue(rerun_on_change(..))]` | with each change of the columns |
     /// | `:occasion=2` | `#[queue(occasion)]`, `#[queue(periodic)]` | after each success, skip and run of a schedule, and with each [`rerun`](crate::Queue::rerun) |
     ///
-    /// Counts of 0 are left out. A retry, [`retry_now`](crate::Queue::retry_now), another due time, a conflict, a crash or a lost
-    /// lease change none of it; a row that was `FAILED` and is made due again is retried.
+    /// Counts of 0 are left out. A retry, [`retry_now`](crate::Queue::retry_now), a new due time, a conflict, a crash
+    /// or a lost lease do not change the key. A `FAILED` row that is made due again is retried, and keeps its key too.
     ///
-    /// Without the column `occasion` a row that is enqueued again after its success, by `rerun` or by the application's own
-    /// SQL, keeps its key, because the five columns do not tell it from a retry: a service that honours the key does not act twice. Add
-    /// `#[queue(occasion)]` where a second effect is wanted.
+    /// Without the column `occasion`, a row keeps its key when `rerun` or the application's own SQL enqueues it again
+    /// after a success: the five columns do not tell this from a retry. A service that honours the key then does not
+    /// act a second time. Add `#[queue(occasion)]` if it should.
     ///
-    /// The key has at most 255 bytes, all of them printable ASCII without spaces: other bytes, `%`, `:` and `,` of names and values
-    /// are written as `%` and two hexadecimal digits, and a text that is too long is replaced by its SHA-256. No two occasions
-    /// of a queue have one key, and a later release makes the same. The name of the database is no part of it.
+    /// The key has at most 255 bytes, all of them printable ASCII without spaces. Other bytes, and `%`, `:` and `,` in
+    /// names and values, are written as `%` and two hexadecimal digits. A text that is too long is replaced by its
+    /// SHA-256. No two occasions of a queue have the same key, and later releases make the same keys. The name of the
+    /// database is not part of the key.
     pub fn idempotency_key(&self) -> &str {
         self.idempotency_key
     }
 }
 
-/// The messages of a group while they are handled at once: their transaction, and what the queue knows of each row. The
-/// messages are counted from 0, in the order of the entities.
+/// The messages of a group that [`Handler::handle_group`] is processing: their transaction, and what the queue knows
+/// about each row. Messages are numbered from 0, in the order of the entities.
 pub struct Group<'a, C> {
     pub(crate) connection: &'a mut C,
-    /// What is to be done before the connection is used.
+    /// Runs once, before the connection is first used.
     pub(crate) before: Option<&'a mut (dyn FnMut(&mut C) + Send)>,
     pub(crate) messages: Vec<GroupedMessage<'a>>,
 }
@@ -333,7 +339,7 @@ pub(crate) struct GroupedMessage<'a> {
 }
 
 impl<C> Group<'_, C> {
-    /// Returns the connection, inside the group's transaction. What [`Message::connection`] says holds here too.
+    /// Returns the connection, inside the group's transaction. The rules of [`Message::connection`] hold here too.
     pub fn connection(&mut self) -> &mut C {
         if let Some(before) = self.before.take() {
             before(self.connection);
@@ -341,11 +347,11 @@ impl<C> Group<'_, C> {
         self.connection
     }
 
-    /// Returns the number of this attempt of a message since its row was enqueued; the first is 1.
+    /// Returns the number of a message's attempt since its row was enqueued; the first is 1.
     ///
     /// # Panics
     ///
-    /// If the group has no such message; so do the others.
+    /// If the group has no message with this number. The other methods then panic too.
     pub fn try_number(&self, message: usize) -> u32 {
         self.messages[message].try_number
     }
@@ -360,7 +366,7 @@ impl<C> Group<'_, C> {
         self.messages[message].details.stage()
     }
 
-    /// Returns the time on its schedule for which a message's row runs, see [`Message::scheduled_for`].
+    /// Returns the scheduled time of a message's run, see [`Message::scheduled_for`].
     pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
         self.messages[message].details.scheduled_for()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock::unpoisoned;
 
-/// What is known of one lease, by this process's monotonic clock.
+/// What this process knows about one lease, by its monotonic clock.
 #[derive(Debug)]
 pub(crate) struct LeaseClock {
     pub(crate) lease: Duration,
@@ -15,22 +15,22 @@ pub(crate) struct LeaseClock {
 
 #[derive(Debug)]
 struct ClockState {
-    /// When the statement was sent whose success confirmed the lease last. The lease ends no earlier than this and the
-    /// lease's length, by whatever clock.
+    /// When this process sent the last statement that claimed or extended the lease. The lease ends no earlier than
+    /// this time plus its length, whatever the clock.
     confirmed: Instant,
     /// When the handler's time is over.
     deadline: Instant,
-    /// Whether the handler has answered, and its answer is being written.
+    /// Whether the handler has answered and its answer is being written.
     settling: bool,
     ended: Option<LeaseEnd>,
 }
 
-/// Why a lease is held no longer.
+/// Why a lease has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseEnd {
     /// The row is no longer in the state in which this worker claimed it.
     Overtaken,
-    /// Half the lease has passed without a sign that it is still ours.
+    /// Half the lease has passed without an answer from the database that confirms it.
     Unconfirmed,
     /// The handler took longer than its timeout.
     TimedOut,
@@ -39,7 +39,7 @@ pub(crate) enum LeaseEnd {
 }
 
 impl LeaseClock {
-    /// A lease that was claimed by a statement sent at `claimed`, of a row that still waits for a worker.
+    /// Starts the clock of a lease whose claim was sent at `claimed`. The row still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
         let deadline = far_from(claimed, Duration::MAX);
         let state = ClockState { confirmed: claimed, deadline, settling: false, ended: None };
@@ -51,16 +51,16 @@ impl LeaseClock {
         self.state().deadline = far_from(Instant::now(), timeout);
     }
 
-    /// Ends the handler's time: it has answered. Returns why the lease is held no longer, if so.
+    /// Ends the handler's time, because it has answered. Returns why the lease has ended, if it has.
     pub(crate) fn answered(&self) -> Option<LeaseEnd> {
         let ended = self.ended();
         let mut state = self.state();
         state.settling = true;
-        // The scout may have enforced the timeout between the two.
+        // The scout may have ended the lease between the two calls.
         state.ended.or(ended)
     }
 
-    /// Moves the end of the handler's time, if it lies before `by` from now.
+    /// Moves the end of the handler's time to `by` from now, unless it is later already.
     pub(crate) fn extend(&self, by: Duration) -> Result<(), LeaseEnd> {
         if let Some(why) = self.ended() {
             return Err(why);
@@ -70,14 +70,15 @@ impl LeaseClock {
         Ok(())
     }
 
-    /// Says that a statement sent at `sent` has extended the lease.
+    /// Notes that a statement sent at `sent` has extended the lease.
     pub(crate) fn confirm(&self, sent: Instant) {
         let mut state = self.state();
         state.confirmed = state.confirmed.max(sent);
     }
 
-    /// Ends the lease, unless it has ended before; returns whether it was this call that did. A row that is somebody else's
-    /// is not written on, whatever was known before; one of which nothing was known is given up.
+    /// Ends the lease, and returns whether this call ended it. A lease that was only unconfirmed counts as not ended
+    /// yet. `Overtaken` replaces every other reason, because nothing may be written on a row that belongs to somebody
+    /// else.
     pub(crate) fn end(&self, why: LeaseEnd) -> bool {
         let mut state = self.state();
         let first = matches!(state.ended, None | Some(LeaseEnd::Unconfirmed));
@@ -87,12 +88,12 @@ impl LeaseClock {
         first
     }
 
-    /// Why the lease is held no longer, if so.
+    /// Returns why the lease has ended, if it has.
     pub(crate) fn ended(&self) -> Option<LeaseEnd> {
         let mut state = self.state();
         let now = Instant::now();
-        // Also after half a lease without a sign: such a lease is extended again as soon as that is possible, and a handler
-        // that never returns would keep its row for ever.
+        // An unconfirmed lease times out too: the heartbeat extends it again as soon as it can, and a handler that
+        // never returns would keep its row for ever.
         if matches!(state.ended, None | Some(LeaseEnd::Unconfirmed)) && !state.settling && now >= state.deadline {
             state.ended = Some(LeaseEnd::TimedOut);
         }
@@ -102,19 +103,20 @@ impl LeaseClock {
         state.ended
     }
 
-    /// Whether the heartbeat is to extend the lease: it was not confirmed lately, and nobody is writing on the row.
+    /// Tells whether the heartbeat should extend the lease: it was not confirmed lately, and no answer is being
+    /// written.
     pub(crate) fn is_due_for_renewal(&self) -> bool {
         let wanted = matches!(self.ended(), None | Some(LeaseEnd::Unconfirmed));
         let state = self.state();
         wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
 
-    /// Until when the lease holds at least, by this process's clock.
+    /// Returns the earliest time at which the lease can end, by this process's clock.
     pub(crate) fn holds_until(&self) -> Instant {
         self.state().confirmed + self.lease
     }
 
-    /// When the handler's time is over.
+    /// Returns when the handler's time is over.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
     }
@@ -124,7 +126,7 @@ impl LeaseClock {
     }
 }
 
-/// The instant after a duration that may be longer than the clock reaches.
+/// Adds a duration that may be longer than the clock reaches; it is cut to a year.
 fn far_from(now: Instant, duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     now + duration.min(FAR)

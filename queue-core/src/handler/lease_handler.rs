@@ -1,4 +1,4 @@
-//! What users write in lease mode: a handler in two parts, and the lease that the first part holds.
+//! The handler of lease mode, in two parts, and the lease that its first part holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::row::{Details, QueueState, Stage};
 /// Processes one message of the entity `Q` in two parts: [`call`](LeaseHandler::call) does the slow work without a
 /// transaction, [`apply`](LeaseHandler::apply) writes its result in the message's transaction, on a connection of type `C`.
 ///
-/// For an entity with `#[queue(lease = "60s")]`. What `apply` writes commits together with the queue state, or not at all.
-/// The work of `call` happens *at least* once: every attempt of one occasion has the same
+/// It is for entities with `#[queue(lease = "60s")]`. What `apply` writes commits together with the queue state, or not
+/// at all. `call` happens *at least* once: every attempt of one occasion has the same
 /// [`idempotency_key`](Lease::idempotency_key).
 ///
 /// A pair of closures is a handler too:
@@ -40,24 +40,25 @@ use crate::row::{Details, QueueState, Stage};
             |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| Ok(Outcome::Done))`"
 )]
 pub trait LeaseHandler<Q, C>: Send + Sync {
-    /// What the call has found out, for `apply` to write.
+    /// The answer of `call`, for `apply` to write.
     type Answer;
 
-    /// Does the work. No transaction is open and there is no connection: the database waits for nobody meanwhile. It may
-    /// take as long as the entity's `timeout` says, which is the lease unless it is given; [`Lease::extend`] asks for more.
+    /// Does the slow work. It has no transaction and no connection, so it holds up nobody in the database. It may take
+    /// as long as the entity's `timeout`, which is the lease by default; [`Lease::extend`] asks for more.
     ///
     /// # Errors
     ///
     /// Every error means that the message is retried by its policy, unless it was made with [`Failure::fatal`].
     fn call(&self, entity: &Q, lease: &Lease) -> Result<Self::Answer, Failure>;
 
-    /// Writes what the call has found out, in the message's transaction. It should be short: it may take 30 seconds, on SQLite
-    /// one, whatever the entity's `timeout` says. It is run again, with the same answer, if its transaction meets a conflict
-    /// or loses its connection.
+    /// Writes the answer of `call` in the message's transaction. It should be short: it may take 30 seconds, on SQLite
+    /// one second, whatever the entity's `timeout` says. The worker runs it again, with the same answer, if its
+    /// transaction meets a conflict or loses its connection.
     ///
     /// # Errors
     ///
-    /// Every error rolls back what was written, and the message is retried by its policy, `call` included.
+    /// Every error rolls back what `apply` has written. The message is then retried by its policy, and `call` runs
+    /// again.
     fn apply(&self, entity: &Q, answer: &Self::Answer, message: &mut Message<'_, C>) -> HandlerResult;
 }
 
@@ -77,7 +78,7 @@ where
     }
 }
 
-/// A message while it is worked under a lease: the row belongs to this attempt, and no transaction is open.
+/// The lease of a message that `call` is working on: the row belongs to this attempt, and no transaction is open.
 pub struct Lease {
     pub(crate) clock: Arc<LeaseClock>,
     pub(crate) state: QueueState,
@@ -98,43 +99,43 @@ impl Lease {
         self.try_number
     }
 
-    /// Returns the queue columns as the claim has left them: the status is `IN_PROGRESS`, this attempt is counted. The
-    /// lease's end is not in it, because the lease is extended while the handler runs.
+    /// Returns the queue columns as the claim left them: the status is `IN_PROGRESS`, and this attempt is counted. The
+    /// end of the lease is not among them, because the heartbeat extends the lease while the handler runs.
     pub fn queue_state(&self) -> &QueueState {
         &self.state
     }
 
-    /// Returns the stage in which the row is, see [`Message::stage`].
+    /// Returns the row's stage, see [`Message::stage`].
     pub fn stage<S: Stage>(&self) -> S {
         self.details.stage()
     }
 
-    /// Returns the time on its schedule for which the row runs, see [`Message::scheduled_for`].
+    /// Returns the scheduled time of this run, see [`Message::scheduled_for`].
     pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
         self.details.scheduled_for()
     }
 
-    /// Asks for more time: the handler may take `by` from now, if that is more than it has left. The row stays its own
-    /// meanwhile, because its lease is extended in the background.
+    /// Asks for more time: the handler may run for `by` from now, if that is more than it has left. The row stays with
+    /// this attempt meanwhile, because the heartbeat extends its lease in the background.
     ///
     /// # Errors
     ///
-    /// [`LeaseLost`] if it is too late; `?` makes a failure of it, which uses a try.
+    /// [`LeaseLost`] if the lease has already ended. `?` makes a failure of it, which uses a try.
     pub fn extend(&self, by: Duration) -> Result<(), LeaseLost> {
         self.clock.extend(by).map_err(LeaseLost::from)
     }
 
-    /// Returns how much of its time the handler has left: what to give a call to the outside as its timeout.
+    /// Returns how much time the handler has left. Use it as the timeout of an external call.
     pub fn remaining(&self) -> Duration {
         self.clock.deadline().saturating_duration_since(Instant::now())
     }
 
-    /// Tells whether the row may soon belong to another worker, so that it is no use to go on. A handler that works in
-    /// steps asks between them.
+    /// Tells whether the lease has ended: the row may soon belong to another worker, and there is no point in going on.
+    /// A handler that works in steps should ask between them.
     ///
-    /// It is true from the moment at which half the lease has passed without a sign from the database, when the handler's
-    /// time is over, when the row was changed by somebody else, and when the poller shuts down and the grace is over. Once
-    /// true it stays true.
+    /// It is true as soon as half the lease has passed without an answer from the database, the handler's time is over,
+    /// somebody else has changed the row, or the poller is shutting down and its grace is over. Once true, it stays
+    /// true.
     pub fn lease_lost(&self) -> bool {
         self.clock.ended().is_some()
     }
@@ -150,20 +151,20 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The lease has ended, and why: the row may belong to another worker.
+/// Why a lease has ended. The row may belong to another worker by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseLost {
     /// Somebody else has changed the row: an operator, the application, or another worker.
     #[error("the lease is lost: somebody else has changed the row")]
     Overtaken,
-    /// Half the lease has passed without an answer from the database. The row is about to be another worker's.
+    /// Half the lease has passed without an answer from the database. Another worker may soon claim the row.
     #[error("the lease is lost: half of it has passed without an answer from the database")]
     Unconfirmed,
-    /// The handler has taken longer than it may. That is recorded as the failure of this attempt.
+    /// The handler has taken longer than it may. This is recorded as the failure of the attempt.
     #[error("the lease is lost: the handler's time is over")]
     TimedOut,
-    /// The poller shuts down and the grace is over. The row is given back.
+    /// The poller is shutting down and its grace is over. The worker gives the row back.
     #[error("the lease is lost: the poller shuts down")]
     Shutdown,
 }

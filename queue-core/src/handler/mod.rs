@@ -1,6 +1,6 @@
-//! What users write, and what a handler is given: the message, the lease, the group.
+//! The handler traits, and what a handler gets: the message, the lease, the group.
 //!
-//! Values of users that may panic when they are dropped are kept here too.
+//! Also the wrapper for users' values whose `Drop` may panic.
 
 mod handler;
 mod lease_clock;

@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Holds a value of the user's: a panic while it is dropped is logged, and changes nothing of what was written. Several in a
-/// row would end the process.
+/// Holds a value of a user's type. A panic while it is dropped is logged, and changes nothing of what was written. Two
+/// such panics at once, as in the drop of a `Vec`, would end the process.
 pub(crate) struct PanicSafeDrop<T>(Option<T>);
 
 impl<T> PanicSafeDrop<T> {
@@ -12,7 +12,7 @@ impl<T> PanicSafeDrop<T> {
         PanicSafeDrop(Some(value))
     }
 
-    /// The value, which is its taker's to drop.
+    /// Returns the value. The caller has to drop it safely.
     pub(crate) fn into_inner(mut self) -> T {
         self.0.take().expect("the value is there until it is dropped")
     }
@@ -36,14 +36,15 @@ impl<T> Drop for PanicSafeDrop<T> {
     fn drop(&mut self) {
         let value = self.0.take();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            // Its text was printed by the panic already, and is the application's.
+            // The panic hook has printed its text already. The payload belongs to the application, and its `Drop` may
+            // panic too.
             std::mem::forget(panic);
             tracing::error!("a value panicked when it was dropped");
         }
     }
 }
 
-/// Drops something of the user's, whose `Drop` may panic.
+/// Drops a value of a user's type, whose `Drop` may panic.
 pub(crate) fn drop_safely<T>(value: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(panic);

@@ -17,14 +17,14 @@ use crate::poller::wake;
 use crate::row::OnFinish;
 use crate::statement::{Archive, CopyRows};
 
-/// What [`Queue::redrive`] came to.
+/// The result of [`Queue::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Redriven {
-    /// How many rows were moved back and are due.
+    /// How many rows were moved back and are due now.
     pub rows: usize,
-    /// How many rows stay in the archive, because the table has a row with their key, or with another value that must be
-    /// unique.
+    /// How many rows stay in the archive, because the table has another row with their key, or with another value that
+    /// must be unique.
     pub conflicts: usize,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Redriven {
     }
 }
 
-/// Which archive.
+/// Which of the two archives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Failed,
@@ -49,18 +49,18 @@ impl<Q: Entity, F: Chosen> Queue<Q, F>
 where
     Q::Queue: HasArchive,
 {
-    /// Moves finished rows to their archive: those with `SUCCESS` to the one for successes, those that have `FAILED` to the one
-    /// for failures, as far as the entity names them. Pollers do so by themselves; this is for rows that had finished before
-    /// the archive was there. Skipped rows are left alone.
+    /// Moves finished rows to their archive: rows with `SUCCESS` to the archive for successes and `FAILED` rows to the
+    /// archive for failures, if the entity names them. Pollers do this by themselves; call it for rows that finished
+    /// before the archive existed. Skipped rows are left alone.
     ///
-    /// A row is copied whole and removed in one transaction, of 1,000 rows or as many as [`batch`](Queue::batch) says. Rows that
-    /// others hold are passed over.
+    /// Each transaction copies whole rows and removes them from the table: 1,000 rows, or as many as
+    /// [`batch`](Queue::batch) says. It passes over rows that others have locked.
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before. Rows that cannot be
-    /// moved, because the archive has their key already or others refer to them, stay; when all others are moved,
-    /// [`Error::Refused`] tells how many there are, within [`Error::Interrupted`] if there were others.
+    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
+    /// that cannot be moved, because the archive already has their key or others refer to them, stay. When all others
+    /// are moved, [`Error::Refused`] says how many stay, inside [`Error::Interrupted`] if other rows were moved.
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
@@ -72,7 +72,7 @@ where
             let archive = live.beside(archive);
             let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
             let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
-                // Under the rows' locks, which keep the application from adding a column in between.
+                // Under the rows' locks, so that the application cannot add a column in between.
                 let columns = connection.copied_columns(&live)?;
                 queue.copy_to(connection, &archive, &columns, keys)?;
                 queue.remove_keys(connection, keys, None)
@@ -82,17 +82,18 @@ where
         refused.beside(rows)
     }
 
-    /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. What has failed
-    /// is retried, so it keeps its [idempotency key](crate::Message::idempotency_key). The filter and the other conditions are asked of the archived rows.
+    /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
+    /// retries failed work, so each row keeps its [idempotency key](crate::Message::idempotency_key). The filter and
+    /// the other conditions apply to the archived rows.
     ///
-    /// A row is copied whole and removed from the archive in one transaction, of 1,000 rows or as many as
+    /// Each transaction copies whole rows and removes them from the archive: 1,000 rows, or as many as
     /// [`batch`](Queue::batch) says. A row whose key is taken in the table stays archived, and is counted in
     /// [`Redriven::conflicts`].
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now); [`Error::Interrupted`] when batches were committed before; [`Error::Archive`] when
-    /// the entity names no archive for failures, or its `table!` names a schema.
+    /// As [`retry_now`](Queue::retry_now); [`Error::Interrupted`] if batches were committed before the error;
+    /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema.
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
@@ -100,7 +101,8 @@ where
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
 
-    /// The same from the archive for successes: the work is done once more, as another occasion where the entity counts them.
+    /// Does the same from the archive for successes: the work is done once more, as a new occasion if the entity counts
+    /// occasions.
     ///
     /// # Errors
     ///
@@ -120,7 +122,7 @@ where
         let archive = side.archive::<Q>(&live)?;
         let mut redriven = Redriven::default();
         for (states, change) in operation::redrive(side == Side::Succeeded).0 {
-            // Once: rows that are in conflict would be tried again, and counted twice.
+            // Once, because a second pass would try the conflicting rows again, and count them twice.
             let sweep = Sweep { states: &states, archive: Some(&archive), batch: self.batch, once: true };
             let work = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
                 let archived = connection.copied_columns(archive.table())?;
@@ -160,7 +162,7 @@ impl<Q: Entity, F: Chosen> DryRun<Q, F>
 where
     Q::Queue: HasArchive,
 {
-    /// What [`Queue::archive`] would do.
+    /// Reads what [`Queue::archive`] would do.
     ///
     /// # Errors
     ///
@@ -172,7 +174,7 @@ where
         self.0.preview(connection, &operation::archive(&Q::Queue::OPTIONS))
     }
 
-    /// What [`Queue::redrive`] would do. Rows that would be in conflict count too.
+    /// Reads what [`Queue::redrive`] would do. Rows that would conflict count too.
     ///
     /// # Errors
     ///
@@ -184,7 +186,7 @@ where
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
 
-    /// What [`Queue::redrive_succeeded`] would do. Rows that would be in conflict count too.
+    /// Reads what [`Queue::redrive_succeeded`] would do. Rows that would conflict count too.
     ///
     /// # Errors
     ///
@@ -226,7 +228,7 @@ fn is_conflict(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }
 
-/// The moves of a selection's rows on one kind of connection. It is implemented wherever Diesel can run them.
+/// Moves a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
 pub trait ArchiveOn<C> {
     /// The primary key.
     type Key;

@@ -1,4 +1,4 @@
-//! The calls that change or remove the rows that a filter picks, at once.
+//! The calls that change or remove all rows of a selection at once.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::poller::wake;
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
-    /// Makes rows due at once: those that are pending, and those that have `FAILED`, whose tries start anew. Finished
-    /// and skipped rows are left alone, and so are rows that are not queued, and those that a worker holds under a lease.
+    /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
+    /// skipped rows, rows that are not queued, and rows that a worker holds under a lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Held`] and [`Error::Database`], as all changing calls; nothing is changed then.
+    /// [`Error::Held`] and [`Error::Database`], as all changing calls. Nothing is changed then.
     pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         Self: ChangeOn<C::Connection>,
@@ -30,8 +30,8 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::retry_now())
     }
 
-    /// Moves the next attempt of pending rows to a given time, later or earlier. Rows that a worker holds under a lease are
-    /// left alone.
+    /// Moves the next attempt of pending rows to a given time, later or earlier. It leaves alone rows that a worker
+    /// holds under a lease.
     ///
     /// # Errors
     ///
@@ -43,10 +43,11 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::postpone_until(time.into()))
     }
 
-    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). Their status and tries stay, except those of
-    /// a finished row that the application's own SQL has made due: it becomes `NOT_ATTEMPTED`, as it is enqueued anew. A row that a
-    /// worker holds under a lease is worked to the end of the attempt, and not retried; of an exclusive entity it is left alone.
-    /// A row without a failure gets the text `stopped`, so that it can be told from one that was never enqueued.
+    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). They keep their status and tries,
+    /// with one exception: a finished row that the application's own SQL has made due becomes `NOT_ATTEMPTED`, as it is
+    /// enqueued anew. If a worker holds a row under a lease, its attempt runs to its end, and the row is not retried; a
+    /// row of an exclusive entity is left alone instead. A row without a failure gets the text `stopped`, so that it
+    /// can be told from one that was never enqueued.
     ///
     /// # Errors
     ///
@@ -58,9 +59,9 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
     }
 
-    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped while
-    /// a worker held it under a lease may be worked still: it becomes due one lease later, and stays with its worker if that
-    /// lives.
+    /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped
+    /// while a worker held it under a lease may still be running. It becomes due one lease later, and stays with its
+    /// worker if that is alive.
     ///
     /// # Errors
     ///
@@ -75,8 +76,9 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
     /// `NOT_ATTEMPTED`, the tries start anew, and a row with stages begins with the first one. Skipped rows are left alone.
     ///
-    /// It begins a new occasion, with another [idempotency key](crate::Message::idempotency_key), where the entity counts them:
-    /// `#[queue(occasion)]`. Elsewhere the row keeps its key, because the five columns do not tell it from one that is retried.
+    /// This begins a new occasion, with a new [idempotency key](crate::Message::idempotency_key), if the entity counts
+    /// occasions: `#[queue(occasion)]`. Otherwise the row keeps its key, because the five columns do not tell it from a
+    /// row that is retried.
     ///
     /// # Errors
     ///
@@ -88,10 +90,10 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
     }
 
-    /// Says that rows are not to be processed: they become `SKIPPED`. A row that a worker holds under a lease is taken from
-    /// it, and what its call answers is not written; of an exclusive entity it is left alone. Rows with `SUCCESS` are left
-    /// alone, unless they are pending, as for the next run on their schedule; rows that were never enqueued are skipped too,
-    /// which keeps them out of later bulk operations.
+    /// Marks rows as not to be processed: they become `SKIPPED`. A worker that holds a row under a lease loses it, and
+    /// the answer of its call is not written; a row of an exclusive entity is left alone instead. Rows with `SUCCESS`
+    /// are left alone, unless they are pending, for example for the next run on their schedule. Rows that were never
+    /// enqueued are skipped too, which keeps them out of later bulk operations.
     ///
     /// # Errors
     ///
@@ -103,8 +105,8 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
     }
 
-    /// Deletes the rows themselves, whatever their state. Only a row of an exclusive entity that a worker holds under a lease is
-    /// left alone.
+    /// Deletes the rows themselves, whatever their state. Only a row of an exclusive entity that a worker holds under a
+    /// lease is left alone.
     ///
     /// # Errors
     ///
@@ -138,15 +140,15 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 }
 
-/// How often an operation is tried anew that lost against other transactions.
+/// How often an operation is run in all, if it loses against other transactions.
 const TRIES: u32 = 5;
 
-/// How long is waited before that; up to twice as long.
+/// The pause before the next try; up to twice as long at random.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Runs `change` in a transaction in which no statement waits longer than `wait` for a lock. One of its own is tried anew after
-/// a conflict, as a deadlock with an attempt is, for as long as a lock may be waited for; what the caller has done in a
-/// transaction nobody else can repeat.
+/// Runs `change` in a transaction in which no statement waits longer than `wait` for a lock. If the transaction is its
+/// own, it tries again after a conflict, such as a deadlock with an attempt, until `wait` has passed. It does not
+/// repeat the caller's transaction, because only the caller can repeat what else was done there.
 pub(crate) fn in_transaction<C: QueueConnection, T>(
     connection: &mut C,
     wait: Duration,
@@ -160,7 +162,7 @@ pub(crate) fn in_transaction<C: QueueConnection, T>(
             change(connection, alone)
         });
         match changed {
-            // Whoever has waited for a lock has done so for the whole time.
+            // A try that waited for a lock has used up the whole time.
             Err(error) if is_own && C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < wait => {
                 thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
             }
@@ -177,7 +179,7 @@ pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) ->
     })
 }
 
-/// The changing operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+/// Changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
 pub trait ChangeOn<C> {
     #[doc(hidden)]
     fn change_rows(

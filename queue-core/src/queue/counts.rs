@@ -1,4 +1,4 @@
-//! What a queue reports of itself.
+//! The number of rows of each status.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::Status;
 
-/// How many rows there are of each status.
+/// The number of rows of each status.
 ///
 /// ```
 /// # use queueable::{Status, StatusCounts};
@@ -19,7 +19,7 @@ use crate::row::Status;
 pub struct StatusCounts {
     #[serde(flatten)]
     pub(crate) known: BTreeMap<Status, i64>,
-    /// Rows whose status is none of ours.
+    /// Rows whose status is not one of the queue's.
     #[serde(default)]
     pub unknown: i64,
 }

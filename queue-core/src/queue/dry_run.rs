@@ -1,4 +1,4 @@
-//! What an operation would do: how many rows, and some of them.
+//! Dry runs: how many rows an operation would change, and some of them.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use diesel::sql_types::BigInt;
 /// How many rows a preview shows.
 const SHOWN: usize = 5;
 
-/// How much of a failure's text a line of a preview shows, in characters.
+/// How many characters of a failure's text a line of a preview shows.
 const TEXT_SHOWN: usize = 60;
 
-/// Answers for each changing call what it would do, without doing it: see [`Queue::dry_run`].
+/// Says for each changing call what it would do, without doing it: see [`Queue::dry_run`].
 #[derive(Debug)]
 #[must_use = "nothing is read before an operation is called"]
 pub struct DryRun<Q, F>(pub(crate) Queue<Q, F>);
@@ -34,7 +34,7 @@ impl<Q, F: Clone> Clone for DryRun<Q, F> {
     }
 }
 
-/// What an operation would do at the moment when it was asked.
+/// What an operation would do at the moment of the dry run.
 ///
 /// Its `Display` is a line for each row that it shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,13 +46,14 @@ pub struct Preview<Q> {
     pub some: Vec<PreviewedRow<Q>>,
 }
 
-/// A row that an operation would concern, as it is now. Its `Display` leaves the key to whoever shows it.
+/// A row that an operation would change, as it is now. Its `Display` leaves out the key; the code that shows it writes
+/// the key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PreviewedRow<Q> {
     /// The primary key, as `Debug` writes it, if it can be decoded.
     pub key: String,
-    /// The status, also one that is none of ours.
+    /// The status, even if it is not one of the queue's.
     pub status: String,
     /// How many attempts were recorded since the row was enqueued.
     pub try_count: i32,
@@ -62,12 +63,13 @@ pub struct PreviewedRow<Q> {
     pub last_attempt_time: Option<DateTime<Utc>>,
     /// The text of the last failure.
     pub last_attempt_error_message: Option<String>,
-    /// The entity; `None` if it cannot be decoded, and then the times and the text are not known either.
+    /// The entity. `None` if it cannot be decoded; then the times and the text are missing too.
     pub entity: Option<Q>,
 }
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
-    /// Asks what a changing call would do: how many rows, and some of them. Nothing is written and no lock is taken.
+    /// Makes a dry run: each changing call then returns how many rows it would change, and some of them. It writes
+    /// nothing and takes no lock.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -93,7 +95,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 }
 
-/// The dry runs: each call answers for the one of its name on [`Queue`].
+/// The dry runs: each call stands for the one of the same name on [`Queue`].
 macro_rules! dry_runs {
     ($($name:ident($($argument:ident: $type:ty),*) = $operation:expr;)*) => {
         impl<Q: Entity, F: Chosen> DryRun<Q, F> {$(
@@ -144,7 +146,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-/// The dry runs of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+/// Reads the previews of a selection on one kind of connection. It is implemented wherever Diesel can run the
+/// statements.
 pub trait PreviewOn<C> {
     /// The entity.
     type Entity;
@@ -191,7 +194,7 @@ where
 }
 
 impl<Q> Preview<Q> {
-    /// Adds what is said of other rows.
+    /// Adds the preview of other rows.
     pub(crate) fn add(&mut self, other: Preview<Q>) {
         self.rows += other.rows;
         self.some.extend(other.some);

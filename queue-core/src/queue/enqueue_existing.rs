@@ -1,4 +1,4 @@
-//! Enqueues rows that were there before the queue was: paced, in small transactions, and resumable.
+//! Enqueues rows that are older than the queue: at a limited pace, in small transactions, and resumable.
 
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
@@ -14,7 +14,7 @@ use crate::entity::Entity;
 use crate::error::Error;
 use crate::poller::wake;
 
-/// How many rows are enqueued in one transaction when nothing else is said.
+/// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
 
 /// A back-fill: see [`Queue::enqueue_existing`].
@@ -26,7 +26,7 @@ pub struct EnqueueExisting<Q, F> {
     per_second: Option<u32>,
 }
 
-/// How far a back-fill is.
+/// The progress of a back-fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Progress {
@@ -44,12 +44,13 @@ impl fmt::Display for Progress {
 }
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
-    /// Enqueues rows that were never enqueued, as those that were in the table before the queue was: the back-fill of a new
-    /// queue. Rows that were attempted, stopped, skipped or finished are left alone.
+    /// Enqueues rows that were never enqueued, such as those that were in the table before the queue was: the back-fill
+    /// of a new queue. Rows that were attempted, stopped, skipped or finished are left alone.
     ///
-    /// It works in small transactions, no faster than it is told, and can be run again after it was cut short: it goes on
-    /// with the rows that are left, and enqueues none twice. Rows that others hold are passed over, and looked for once more
-    /// at the end. Inside the caller's transaction it would hold its locks till the end of that: run it outside.
+    /// It works in small transactions, no faster than the limit, and can be run again after an interruption: it goes on
+    /// with the rows that are left, and enqueues none twice. It passes over rows that others have locked, and tries
+    /// them once more at the end. Run it outside a transaction: inside the caller's, it would hold its locks until that
+    /// ends.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -77,14 +78,15 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
 }
 
 impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
-    /// Sets how many rows are enqueued in a second at most, 1 at least. Without it there is no limit but the database.
+    /// Sets the largest number of rows to enqueue in a second, at least 1. Without it only the database limits the
+    /// pace.
     pub fn per_second(mut self, rows: u32) -> Self {
         self.per_second = Some(rows.max(1));
         self
     }
 
-    /// Sets how many rows are enqueued in one transaction, 1 to 5,000. The default is 100, and never more than a second's
-    /// worth.
+    /// Sets how many rows are enqueued in one transaction, 1 to 5,000. The default is 100. A transaction never takes
+    /// more than a second's worth of rows.
     pub fn batch(mut self, rows: u32) -> Self {
         self.batch = rows;
         self
@@ -94,7 +96,7 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`Queue::retry_now`], and [`Error::Interrupted`] when batches were committed before: run it again.
+    /// As [`Queue::retry_now`], and [`Error::Interrupted`] if batches were committed before the error: run it again.
     pub fn run<C: AsQueueConnection>(
         &self,
         connection: &mut C,
@@ -135,7 +137,8 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     }
 }
 
-/// Keeps to a number of rows in a second. Time that was lost is not made up for: a burst is what the pace is to prevent.
+/// Limits the number of rows in a second. It does not make up for lost time, because the limit is there to prevent
+/// bursts.
 struct Pace {
     per_second: Option<u32>,
     /// When the next batch may begin.

@@ -1,4 +1,4 @@
-//! What an operator does with the rows of a queue, picked by a domain filter.
+//! The operations on a queue's rows, picked by a domain filter: an operator's tools.
 //!
 //! Each operation is a method of [`Queue`] in a file of its own; `report` counts and explains.
 

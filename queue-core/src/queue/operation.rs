@@ -1,4 +1,4 @@
-//! The operations as a table: which rows each of them takes, by their queue state, and what it makes of them. A call and
+//! The operations as a table: which rows each of them takes, by their queue state, and how it changes them. A call and
 //! its dry run read the same table, so they cannot differ.
 
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use crate::row::{ErrorText, Instant, OnFinish, Options, Status};
 use crate::statement::{Change, Next, StateCondition};
 
-/// The text that marks a row which was stopped before any attempt failed. It tells such a row from one that was never
+/// The text that marks a row that was stopped before any attempt failed. It tells such a row from one that was never
 /// enqueued, which [`resume`] must leave alone.
 const STOPPED: &str = crate::row::STOPPED;
 
-/// The pending rows that no worker holds under a lease: its end must not come earlier because an operator wants the row to
-/// run now.
+/// The pending rows that no worker holds under a lease. An operator who wants a row to run now must not bring the end
+/// of its lease forward.
 const PENDING_AND_FREE: [StateCondition; 2] = [StateCondition::Pending, StateCondition::NotLeased];
 
 const DUE_NOW: Next = Next::In(Duration::ZERO);
 
-/// Kinds of rows, each with what becomes of it, in the order in which they are taken. The kinds do not overlap when
-/// their turn comes: each effect takes its rows out of the kinds that follow.
+/// Kinds of rows, each with its effect, in the order in which they are taken. The kinds do not overlap when their turn
+/// comes: each effect takes its rows out of the kinds that follow.
 #[derive(Debug)]
 pub(crate) struct Operation<E>(pub(crate) Vec<(Vec<StateCondition>, E)>);
 
-/// That the rows are removed.
+/// The effect that removes the rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Removal;
 
 impl<E> Operation<E> {
-    /// The states of the rows: one of these kinds.
+    /// Returns the states of the rows: one of these kinds.
     pub(crate) fn kinds(&self) -> Vec<Vec<StateCondition>> {
         self.0.iter().map(|(states, _)| states.clone()).collect()
     }
@@ -46,14 +46,15 @@ pub(crate) fn postpone_until(time: Instant) -> Operation<Change> {
 
 pub(crate) fn stop(options: &Options) -> Operation<Change> {
     let stop = Change { next: Some(Next::Never), ..Change::default() };
-    // A finished row that is pending was made due by the application's own SQL: it is enqueued anew, and would look finished
-    // once it has no time. A row that waits for the next run on its schedule has the status of the last one.
+    // A finished row that is pending was made due by the application's own SQL. It is enqueued anew, and would look
+    // finished without a next attempt time. A row that waits for the next run on its schedule has the status of the
+    // last one.
     let finished: &[_] = match options.periodic {
         Some(_) => &[Status::Failed, Status::Skipped],
         None => &[Status::Success, Status::Failed, Status::Skipped],
     };
     let stop_anew = Change { status: Some(Status::NotAttempted), try_count: Some(0), ..stop.clone() };
-    // A row without a lease's end would not keep the next one from being worked beside it.
+    // An exclusive row without the end of its lease would not keep the next row from running beside it.
     let pending = of_free_rows(options, StateCondition::Pending);
     let kinds =
         [(vec![StateCondition::In(finished)], stop_anew), (Vec::new(), stop)].into_iter().flat_map(|(of, change)| {
@@ -64,8 +65,8 @@ pub(crate) fn stop(options: &Options) -> Operation<Change> {
     Operation(kinds.collect())
 }
 
-/// Rows in this state, but, where one message is worked at a time, none that a worker holds under a lease: the next one would
-/// be worked beside it.
+/// Picks rows in this state. For an exclusive entity it leaves out rows that a worker holds under a lease: the next row
+/// would run beside them.
 fn of_free_rows(options: &Options, state: StateCondition) -> Vec<StateCondition> {
     match options.exclusive {
         true => vec![state, StateCondition::NotLeased],
@@ -93,7 +94,7 @@ pub(crate) fn skip(options: &Options) -> Operation<Change> {
     let skip =
         || Change { status: Some(Status::Skipped), next: Some(Next::Never), next_occasion: true, ..Change::default() };
     let mut kinds = vec![(of_free_rows(options, StateCondition::NotIn(&[Status::Success, Status::Skipped])), skip())];
-    // What is done but pending is to be done again: by its schedule, or by the application's own SQL.
+    // A row that is done but pending is to run again: by its schedule, or by the application's own SQL.
     kinds.push((vec![StateCondition::In(&[Status::Success, Status::Skipped]), StateCondition::Pending], skip()));
     if options.periodic.is_some() {
         let stopped =
@@ -103,7 +104,7 @@ pub(crate) fn skip(options: &Options) -> Operation<Change> {
     Operation(kinds)
 }
 
-/// Skipped rows are left as they are, as by every other change.
+/// Skipped rows are left as they are, as in every other change.
 pub(crate) fn set_priority(priority: i32) -> Operation<i32> {
     Operation(vec![(vec![StateCondition::NotIn(&[Status::Skipped])], priority)])
 }
@@ -116,12 +117,12 @@ pub(crate) fn delete(options: &Options) -> Operation<Removal> {
 pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
     let finished = |status| vec![status, StateCondition::NotPending, StateCondition::AttemptedBefore(older_than)];
     let mut successes = finished(StateCondition::In(&[Status::Success]));
-    // A success bears no text, unless its schedule was stopped.
+    // A successful row has no text, unless its schedule was stopped.
     successes.push(StateCondition::WithoutErrorText);
     Operation(vec![(finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal), (successes, Removal)])
 }
 
-/// Rows that were never enqueued are told from those that an operator stopped by the text that those bear.
+/// The text on a row that an operator stopped tells it from a row that was never enqueued.
 pub(crate) fn enqueue_existing() -> Operation<Change> {
     let never = vec![
         StateCondition::In(&[Status::NotAttempted]),
@@ -132,7 +133,7 @@ pub(crate) fn enqueue_existing() -> Operation<Change> {
     Operation(vec![(never, anew())])
 }
 
-/// Each row goes to the archive that the entity names for its end.
+/// Each row goes to the archive that the entity names for its status.
 pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
     let mut kinds = Vec::new();
     for (status, on_finish) in [(&[Status::Success], options.on_success), (&[Status::Failed], options.on_failure)] {
@@ -143,7 +144,7 @@ pub(crate) fn archive(options: &Options) -> Operation<&'static str> {
     Operation(kinds)
 }
 
-/// A new enqueueing that begins with the first stage again.
+/// Enqueues a row anew, beginning with the first stage.
 fn from_first_stage(options: &Options) -> Change {
     match options.stages.and_then(|stages| stages.names.first().copied()) {
         Some(first) => Change { next: Some(Next::InStage(first)), ..anew() },
@@ -151,13 +152,13 @@ fn from_first_stage(options: &Options) -> Change {
     }
 }
 
-/// The rows are those of an archive; this is what they become in the queue. What has
-/// failed is retried; what has succeeded is done once more, which is another occasion.
+/// The rows are those of an archive, and the change applies to them in the queue. A failed row is retried; a successful
+/// one is done once more, which is a new occasion.
 pub(crate) fn redrive(succeeded: bool) -> Operation<Change> {
     Operation(vec![(Vec::new(), Change { next_occasion: succeeded, ..anew() })])
 }
 
-/// A new enqueueing: due at once, with tries from the start.
+/// Enqueues a row anew: due at once, with its tries counted from the start.
 pub(crate) fn anew() -> Change {
     Change { status: Some(Status::NotAttempted), next: Some(DUE_NOW), try_count: Some(0), ..Change::default() }
 }

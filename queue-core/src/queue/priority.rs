@@ -1,4 +1,4 @@
-//! The priority of rows, changed on the fly.
+//! Changes the priority of rows.
 
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
@@ -18,12 +18,12 @@ where
     Q: Entity<Queue: HasPriority>,
     F: Chosen,
 {
-    /// Sets the priority of rows: among those that are due, the ones with a lower number are claimed first. A new row has
-    /// the priority 0; a negative one comes before it.
+    /// Sets the priority of rows: among the rows that are due, those with a lower number are claimed first. A new row
+    /// has the priority 0; a negative one comes before it.
     ///
-    /// Nothing else of the row changes. It concerns every row that the conditions pick, except skipped ones: those that are
-    /// not queued, or finished, bear the priority should they be enqueued later. A row that a worker holds under its lock is waited for, as by
-    /// all changing calls; one under a lease is changed, and its attempt goes on.
+    /// Nothing else of the row changes. It applies to every row that the conditions pick, except skipped ones: finished
+    /// rows and rows that are not queued keep the priority for a later enqueueing. As all changing calls, it waits for
+    /// a row that a worker has locked. A row under a lease is changed, and its attempt goes on.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -64,7 +64,7 @@ where
     Q: Entity<Queue: HasPriority>,
     F: Chosen,
 {
-    /// What [`Queue::set_priority`] would do.
+    /// Reads what [`Queue::set_priority`] would do.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// The change of a selection's priority on one kind of connection. It is implemented wherever Diesel can run it.
+/// Changes a selection's priority on one kind of connection. It is implemented wherever Diesel can run the statement.
 pub trait PrioritizeOn<C> {
     #[doc(hidden)]
     fn prioritize_rows(

@@ -1,4 +1,4 @@
-//! Removes rows whose work has ended long ago.
+//! Removes rows whose work ended long ago.
 
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
     /// was at least `older_than` ago, by the database's clock. Pending rows are never deleted, however old they are.
     ///
-    /// Rows without a recorded attempt stay, because nobody knows how long ago their work has ended: those that an operator
-    /// has skipped before any attempt, and those that were never enqueued. [`delete`](Queue::delete) removes them.
+    /// Rows without a recorded attempt stay, because the database does not know how long ago their work ended: rows
+    /// that an operator skipped before any attempt, and rows that were never enqueued. [`delete`](Queue::delete)
+    /// removes them.
     ///
-    /// It works in transactions of 1,000 rows, or as many as [`batch`](Queue::batch) says, and passes over rows that others
-    /// hold. Inside the caller's transaction all batches belong to that.
+    /// It works in transactions of 1,000 rows, or as many as [`batch`](Queue::batch) says, and passes over rows that
+    /// others have locked. Inside the caller's transaction all batches belong to that transaction.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -39,9 +40,9 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] when batches were committed before. Rows that cannot be
-    /// deleted, because others refer to them, stay; when all others are deleted, [`Error::Refused`] tells how many there are,
-    /// within [`Error::Interrupted`] if there were others.
+    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
+    /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
+    /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
     where
         Self: SweepOn<C::Connection, Key = Q::Key>,

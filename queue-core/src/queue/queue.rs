@@ -18,16 +18,17 @@ use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{And, Condition, Count, CountByStatus, Load, ShownFrom, StateCondition};
 
-/// How long an operation waits for rows that others hold.
+/// How long an operation waits for rows that others have locked.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
-/// How many rows an operation works in one transaction, if it works in batches.
+/// How many rows an operation that works in batches takes in one transaction.
 const DEFAULT_BATCH: u32 = 1_000;
 
-/// The rows of a queue that an operation concerns.
+/// The rows of a queue that an operation applies to.
 ///
-/// It begins with [`Queueable::queue`](crate::Queueable::queue). Conditions add up; then comes the operation, which says how many rows it read or
-/// changed. Calls that change rows want a domain filter, or the word [`all_rows`](Queue::all_rows):
+/// It begins with [`Queueable::queue`](crate::Queueable::queue). Conditions add up. The operation comes last, and
+/// returns how many rows it read or changed. Calls that change rows need a domain filter, or an explicit
+/// [`all_rows`](Queue::all_rows):
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -56,12 +57,12 @@ const DEFAULT_BATCH: u32 = 1_000;
 /// # }
 /// ```
 ///
-/// Rows whose keys cannot be decoded are changed like all others by calls that need no keys; those that work in batches pass
-/// over them, and say in the log how many they are.
+/// Calls that need no keys change rows whose keys cannot be decoded like all others. Calls that work in batches pass
+/// over such rows, and log how many there are.
 ///
-/// A changing call waits for rows that a worker holds, because they may be about to fail, but no longer than
-/// [`wait`](Queue::wait) allows; then it changes nothing and answers [`Error::Held`]. It runs in a transaction of its own,
-/// or in the caller's.
+/// A changing call waits for rows that a worker has locked, because their attempts may be about to fail. It waits no
+/// longer than [`wait`](Queue::wait) allows; then it changes nothing and returns [`Error::Held`]. It runs in a
+/// transaction of its own, or in the caller's.
 #[must_use = "nothing happens before an operation is called"]
 pub struct Queue<Q, F> {
     pub(crate) selection: F,
@@ -110,7 +111,7 @@ impl<Q: Entity> Queue<Q, AllFilters> {
         self.with(|AllFilters| Filtered(filter))
     }
 
-    /// Says that a changing call means every row that the other conditions leave.
+    /// Makes a changing call apply to every row that the other conditions leave.
     pub fn all_rows(self) -> Queue<Q, EveryRow> {
         self.with(|AllFilters| EveryRow)
     }
@@ -128,34 +129,34 @@ impl<Q: Entity, A> Queue<Q, Filtered<A>> {
 }
 
 impl<Q: Entity, F> Queue<Q, F> {
-    /// Rows whose status is `FAILED`: the queue gave up on them.
+    /// Picks rows whose status is `FAILED`: the queue gave up on them.
     pub fn failed(self) -> Self {
         self.and(StateCondition::In(&[Status::Failed]))
     }
 
-    /// Rows with a next attempt time, due or scheduled.
+    /// Picks rows with a next attempt time, due or scheduled.
     pub fn pending(self) -> Self {
         self.and(StateCondition::Pending)
     }
 
-    /// Rows whose next attempt time has come, by the database's clock.
+    /// Picks rows whose next attempt time has come, by the database's clock.
     pub fn due(self) -> Self {
         self.and(StateCondition::Due)
     }
 
-    /// Rows whose next attempt time lies in the future.
+    /// Picks rows whose next attempt time lies in the future.
     pub fn scheduled(self) -> Self {
         self.and(StateCondition::Scheduled)
     }
 
-    /// Rows whose work has ended: `SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time.
+    /// Picks rows whose work has ended: `SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time.
     pub fn finished(self) -> Self {
         self.and(StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]))
             .and(StateCondition::NotPending)
     }
 
-    /// Sets how long a changing call waits for rows that others hold. The default is 5 seconds. MySQL counts whole
-    /// seconds.
+    /// Sets how long a changing call waits for rows that others have locked. The default is 5 seconds. MySQL counts
+    /// whole seconds.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -172,7 +173,7 @@ impl<Q: Entity, F> Queue<Q, F> {
         self
     }
 
-    /// The conditions on the rows' state, and further ones.
+    /// Returns the conditions on the rows' state, together with more of them.
     pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.states.iter().chain(states).copied().collect()
     }
@@ -197,7 +198,7 @@ impl<Q, F> Queue<Q, F> {
         &self.states
     }
 
-    /// The same operation on other rows.
+    /// Applies the same settings to other rows.
     pub(crate) fn on<G>(&self, selection: G) -> Queue<Q, G> {
         Queue { selection, states: self.states.clone(), wait: self.wait, batch: self.batch, entity: PhantomData }
     }
@@ -239,7 +240,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// [`Error::Database`], also when one of the rows cannot be decoded.
+    /// [`Error::Database`], also if one of the rows cannot be decoded.
     pub fn load<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
     where
         Self: LoadOn<C::Connection, Entity = Q>,
@@ -251,7 +252,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// [`Error::Database`], also when one of the rows cannot be decoded.
+    /// [`Error::Database`], also if one of the rows cannot be decoded.
     pub fn load_some<C: AsQueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
     where
         Self: LoadOn<C::Connection, Entity = Q>,
@@ -260,7 +261,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-/// The reading operations of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+/// Reads a selection's numbers on one kind of connection. It is implemented wherever Diesel can run the statements.
 pub trait ReadOn<C> {
     #[doc(hidden)]
     fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>;
@@ -268,7 +269,7 @@ pub trait ReadOn<C> {
     fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>>;
 }
 
-/// The loading of a selection's rows on one kind of connection. It is implemented wherever Diesel can run it.
+/// Loads a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statement.
 pub trait LoadOn<C> {
     /// The entity.
     type Entity;

@@ -1,28 +1,28 @@
-//! Which rows an operation concerns: none named yet, those of a filter, or all by name.
+//! Which rows an operation applies to: not chosen yet, those of a filter, or explicitly all.
 
 use crate::statement::And;
 
-/// Which rows a domain filter picks.
+/// The rows that a domain filter picks.
 pub trait Selection {
     /// The filter's type.
     type Filter;
 
-    /// The filter, if there is one.
+    /// Returns the filter, if there is one.
     fn filter(&self) -> Option<&Self::Filter>;
 }
 
-/// A selection that somebody has thought about: a filter, or all rows by name.
+/// A selection that the caller has chosen explicitly: a filter, or all rows.
 #[diagnostic::on_unimplemented(
     message = "this call changes rows, and nothing says which",
     note = "add `.filter(..)` with a condition on the table, or say `.all_rows()`"
 )]
 pub trait Chosen: Selection {}
 
-/// No domain filter was given yet: enough to read, too little to change.
+/// No domain filter yet: enough for reading, too little for changing.
 #[derive(Debug, Clone, Copy)]
 pub struct AllFilters;
 
-/// All rows, by name.
+/// All rows, chosen explicitly.
 #[derive(Debug, Clone, Copy)]
 pub struct EveryRow;
 
@@ -30,7 +30,7 @@ pub struct EveryRow;
 #[derive(Debug, Clone, Copy)]
 pub struct Filtered<E>(pub(crate) E);
 
-/// Stands where a filter's type is needed and none is given.
+/// Stands in for a filter's type if there is no filter.
 pub type NoFilter = And<(), ()>;
 
 impl Selection for AllFilters {

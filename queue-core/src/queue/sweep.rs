@@ -1,7 +1,7 @@
-//! Operations on very many rows, in small transactions: the keys are read some ten thousand at a time, without a lock, and
-//! then locked and worked in batches, each under the same condition once more.
+//! Operations on very many rows, in small transactions. The sweep reads some ten thousand keys at a time, without a
+//! lock. It then locks and processes them in batches, each under the same condition once more.
 //!
-//! Whoever is killed in between has done whole batches, and whoever goes on finds the rows that are left.
+//! A sweep that is killed has finished whole batches, and the next one finds the rows that are left.
 
 use std::cell::RefCell;
 
@@ -19,8 +19,8 @@ use crate::statement::{
 };
 use diesel::sql_types::BigInt;
 
-/// How many keys are read at a time: enough that a million rows are looked through a hundred times and no more, and little
-/// enough for the memory.
+/// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
+/// the memory.
 const CHUNK: usize = 10_000;
 
 /// The most rows of one transaction. SQLite binds 32,766 values in a statement, and a key may have several columns.
@@ -30,30 +30,30 @@ const MOST_ROWS: usize = 5_000;
 pub(crate) struct Sweep<'a> {
     /// Their state.
     pub(crate) states: &'a [StateCondition],
-    /// Where they are, if not in the queue's table.
+    /// The archive that contains them, if they are not in the queue's table.
     pub(crate) archive: Option<&'a Archive>,
-    /// How many are worked in one transaction.
+    /// How many are processed in one transaction.
     pub(crate) batch: u32,
-    /// Whether rows that were passed over are left, and not looked for once more.
+    /// Whether the sweep ends after one pass, without another try at rows that it passed over.
     pub(crate) once: bool,
 }
 
-/// What happens to a batch.
+/// A step of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Moment {
-    /// The rows are looked through from the first.
+    /// The sweep begins a pass with the first row.
     Anew,
-    /// It is about to begin.
+    /// A batch is about to begin.
     Begins,
-    /// It is committed, and this many of its rows were taken.
+    /// The batch is committed, and this many of its rows were taken.
     Done(usize),
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Works the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or leaves some;
-    /// it returns how many it took. `at` is told of each batch outside its transaction.
+    /// Processes the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or
+    /// leaves some; it returns how many it took. The sweep calls `at` for each batch, outside the batch's transaction.
     ///
-    /// Rows that others hold are passed over, and looked for once more at the end.
+    /// It passes over rows that others have locked, and tries them once more at the end.
     pub(crate) fn sweep<C: QueueConnection>(
         &self,
         connection: &mut C,
@@ -78,8 +78,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Ok(done)
     }
 
-    /// The same, where the database may refuse what `work` does with some of the rows: the other rows of their batch are
-    /// worked all the same, and those stay and are counted.
+    /// Does the same where the database may refuse `work` on some of the rows. The other rows of their batch are
+    /// processed all the same; the refused ones stay and are counted.
     pub(crate) fn sweep_leaving<C: QueueConnection>(
         &self,
         connection: &mut C,
@@ -90,9 +90,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: SweepOn<C, Key = Q::Key>,
     {
-        // What was refused is tried once more whenever the rows are looked through anew.
+        // Each pass tries the refused rows once more.
         let now_refused = RefCell::new(Refused::default());
-        // A batch that is tried anew counts once.
+        // A batch that is tried again counts once.
         let refused_in_batch = RefCell::new(Refused::default());
         let each = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
             refused_in_batch.take();
@@ -135,7 +135,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
         loop {
             at(Moment::Anew);
-            // The rows that stay come first in the next chunk: they are passed over by their number.
+            // The rows that stay come first in the next chunk, so the next read skips as many.
             let (mut taken, mut left) = (0, 0);
             loop {
                 let read =
@@ -147,7 +147,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
                     tracing::warn!(
                         entity = Q::ENTITY,
                         rows = rows - keys.len(),
-                        "rows whose keys cannot be decoded stay"
+                        "rows whose keys cannot be decoded are left as they are"
                     );
                     left += rows - keys.len();
                 }
@@ -175,7 +175,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-/// The rows of which the database does not let go.
+/// The rows that the database refuses to change.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     rows: usize,
@@ -188,7 +188,7 @@ impl Refused {
         self.first = self.first.take().or(error);
     }
 
-    /// How many rows are done, or the error that tells of both.
+    /// Returns how many rows are done, or the error that reports both.
     pub(crate) fn beside(self, done: usize) -> Result<usize, Error> {
         let Some(source) = self.first else { return Ok(done) };
         let refused = Error::Refused { rows: self.rows, source };
@@ -199,7 +199,7 @@ impl Refused {
     }
 }
 
-/// Whether the database refuses because of what else it holds: it will do so again.
+/// Tells whether the database refuses because of its other data: it will do so again.
 fn is_refusal(error: &DieselError) -> bool {
     matches!(
         error,
@@ -215,8 +215,9 @@ fn is_refusal(error: &DieselError) -> bool {
     )
 }
 
-/// Works in a savepoint. The error is that of the work, also where the database has ended the whole transaction with it. After a
-/// refusal, which the caller passes over, it is that of the return to the savepoint, if that has failed.
+/// Runs `work` in a savepoint. The error is the one of `work`, even if the database has ended the whole transaction
+/// with it. After a refusal, which the caller passes over, it is the error of the rollback to the savepoint, if that
+/// failed.
 fn undone_on_error<C: QueueConnection, T>(
     connection: &mut C,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
@@ -234,7 +235,7 @@ fn undone_on_error<C: QueueConnection, T>(
     })
 }
 
-/// Makes sure that a statement has changed each of the rows that were locked for it.
+/// Makes sure that a statement has changed each of the rows that it had locked.
 pub(crate) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
     match rows == expected {
         true => Ok(rows),
@@ -244,7 +245,8 @@ pub(crate) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
     }
 }
 
-/// The operations in batches of a selection on one kind of connection. It is implemented wherever Diesel can run them.
+/// Runs a selection's operations in batches on one kind of connection. It is implemented wherever Diesel can run the
+/// statements.
 pub trait SweepOn<C> {
     /// The primary key.
     type Key;

@@ -1,4 +1,4 @@
-//! Enqueueing by version: out-of-order news of a row changes nothing.
+//! Enqueueing by version: a version that arrives out of order changes nothing.
 
 use diesel::Column;
 use diesel::expression::{AsExpression, Expression};
@@ -13,8 +13,8 @@ use crate::statement::EnqueueIfNewer;
 /// The SQL type of a queue's version column.
 type VersionType<T> = <<T as HasVersion>::Column as Expression>::SqlType;
 
-/// An entity whose rows can be enqueued on one kind of connection by a version of type `V`. It is implemented wherever the
-/// entity names a version column and Diesel can store `V` in it.
+/// An entity whose rows can be enqueued on one kind of connection by a version of type `V`. It is implemented wherever
+/// the entity names a version column and Diesel can store `V` in it.
 #[diagnostic::on_unimplemented(
     message = "a row of `{Self}` cannot be enqueued by a version of type `{V}` on `{C}`",
     note = "add `#[queue(version = my_column)]` to the entity, and give a value that can be stored in that column"

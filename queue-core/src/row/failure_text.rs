@@ -1,4 +1,5 @@
-//! The text of a failure as it is stored: bounded, cut at a character, without what a database refuses.
+//! The text of a failure as the queue stores it: bounded, cut between characters, without characters that a database
+//! refuses.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -8,16 +9,17 @@ use super::reserved_text::before_failure;
 use crate::fault::planted;
 use crate::redact::{Redact, hide_passwords};
 
-/// Stands at the end of a text that was cut.
+/// Ends a text that was cut.
 const CUT: &str = " [...]";
 
-/// How much more of a text is made than is stored, so that a redaction sees whole what the end cuts.
+/// The number of bytes beyond the limit that the application's redaction gets, so that it sees a secret whole that the
+/// cut would split.
 const MARGIN: usize = 4096;
 
-/// How the texts of failures are made that are stored on rows.
+/// Makes the texts of failures that are stored on rows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FailureTexts {
-    /// How many bytes are stored.
+    /// The largest number of bytes that are stored.
     pub(crate) limit: usize,
     /// The application's redaction.
     pub(crate) redact: Option<Redact>,
@@ -32,8 +34,8 @@ impl FailureTexts {
     }
 }
 
-/// Writes an error and its sources into at most `limit` bytes, without passwords. It is safe when an error's `Display` panics,
-/// never ends or fails.
+/// Writes an error and its sources into at most `limit` bytes, without passwords. It is safe when an error's `Display`
+/// panics, never ends or fails.
 pub(crate) fn failure_text(error: &(dyn Error + 'static), limit: usize) -> String {
     as_no_mark(bounded(&hide_passwords(&whole_text(error, limit)), limit), limit)
 }
@@ -43,7 +45,7 @@ fn whole_text(error: &(dyn Error + 'static), limit: usize) -> String {
     let written = catch_unwind(AssertUnwindSafe(|| {
         write!(text, "{error}")?;
         let mut source = error.source();
-        // A chain of sources may be a circle; the text's bound does not end one of empty texts.
+        // A chain of sources may be a cycle, and the limit does not end a cycle of empty texts.
         for _ in 0..32 {
             let Some(cause) = source else { break };
             let mut line = Bounded { text: String::new(), limit, cut: false };
@@ -74,7 +76,7 @@ fn bounded(text: &str, limit: usize) -> String {
     bounded.finish()
 }
 
-/// Writes a failure's text so that none of the library's own marks is read in it.
+/// Changes a failure's text that would read as one of the library's own marks.
 fn as_no_mark(text: String, limit: usize) -> String {
     match before_failure(&text) {
         "" => text,
@@ -82,12 +84,12 @@ fn as_no_mark(text: String, limit: usize) -> String {
     }
 }
 
-/// Replaces what is not printable ASCII, for a database whose encoding cannot take the text.
+/// Replaces everything but printable ASCII, for a database whose encoding cannot store the text.
 pub(crate) fn ascii_only(text: &str) -> String {
     text.chars().map(|c| if c == '\n' || c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// A text that stops taking more at its limit.
+/// A text that takes no more at its limit.
 struct Bounded {
     text: String,
     limit: usize,
@@ -114,7 +116,7 @@ impl Bounded {
 impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for c in part.chars() {
-            // PostgreSQL stores no NUL in text.
+            // PostgreSQL does not store NUL in text.
             let c = if c == '\0' && !planted("a text as it is") { char::REPLACEMENT_CHARACTER } else { c };
             if self.text.len() + c.len_utf8() > self.limit {
                 self.cut = true;
@@ -190,20 +192,20 @@ mod tests {
     }
 }
 
-/// What becomes of the text of the last failure.
+/// What a write does with the text of the last failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ErrorText {
-    /// It stays.
+    /// Keeps it.
     #[default]
     Keep,
-    /// It is cleared.
+    /// Clears it.
     Clear,
-    /// It is replaced.
+    /// Replaces it.
     Set(String),
 }
 
 impl ErrorText {
-    /// The new text, if it is replaced.
+    /// Returns the new text, if it is replaced.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             ErrorText::Set(text) => Some(text),

@@ -3,7 +3,7 @@
 use super::instant::Instant;
 use super::status::Status;
 
-/// The state in which a row was claimed. Every write of an attempt names it, so that it changes nothing that somebody
+/// The state in which a row was claimed. Every write of an attempt names it, so that it never overwrites what somebody
 /// else has changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
@@ -11,30 +11,31 @@ pub struct Fence {
     pub status: Status,
     /// The number of recorded attempts.
     pub try_count: i32,
-    /// Under a lease: when the attempt began, as the row says. The number of attempts alone would not tell it from another
-    /// of the same number, after the row was enqueued anew.
+    /// Under a lease: when the attempt began, as stored on the row. A row that was enqueued anew can reach the same
+    /// number of attempts; this time tells the two apart.
     pub began: Option<Instant>,
-    /// When the row was due, as the row says. A row that was enqueued anew, postponed or stopped in the attempt's own
-    /// transaction may have the same status and tries. `None` under a lease, whose end moves, and where the column's text
-    /// cannot be written again as it is (on SQLite, where an application may have written the time in a form of its own).
+    /// When the row was due, as stored on the row. A row that was enqueued anew, postponed or stopped in the attempt's
+    /// own transaction may have the same status and tries. `None` under a lease, because the end of the lease moves,
+    /// and where the column's text cannot be written back exactly (on SQLite, where an application may have written the
+    /// time in its own format).
     pub due: Option<Instant>,
-    /// How often the row's content had changed when it was claimed, where a change makes it due. Only what an attempt says
-    /// of the content depends on it, see [`Change::of_content`](crate::statement::Change::of_content).
+    /// How often the row's content had changed at the claim, for an entity with `rerun_on_change`. Only writes that
+    /// depend on the content compare it, see [`Change::of_content`](crate::statement::Change::of_content).
     pub change_count: Option<i64>,
 }
 
 impl Fence {
-    /// A state without a lease.
+    /// Makes a fence without a lease.
     pub const fn new(status: Status, try_count: i32) -> Self {
         Fence { status, try_count, began: None, due: None, change_count: None }
     }
 
-    /// The same state, whenever the row is due: for a row that was made due at another time since it was claimed.
+    /// Drops the due time, for a row whose due time was changed after the claim.
     pub(crate) fn at_any_time(self) -> Self {
         Fence { due: None, ..self }
     }
 
-    /// Whether both have one status and number of attempts, whenever they began.
+    /// Tells whether both have the same status and number of attempts, whenever they began.
     pub(crate) fn reads_as(self, other: Fence) -> bool {
         (self.status, self.try_count) == (other.status, other.try_count)
     }

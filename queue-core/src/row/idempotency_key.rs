@@ -1,27 +1,28 @@
-//! The key under which external calls are made: one for all attempts of an occasion, another for every other occasion.
+//! The key for external calls: the same for all attempts of an occasion, and different for every other occasion.
 
 use sha2::{Digest, Sha256};
 
 use super::details::Details;
 use super::row_key::{RowKey, escaped, hex_of};
 
-/// How long a key is at most, in bytes. Services take 255 characters or more.
+/// The largest length of a key in bytes. Services accept 255 characters or more.
 const LONGEST: usize = 255;
 
-/// How much of a queue's name stands before a digest of the whole key: the rest of [`LONGEST`] is for the digest.
+/// How much of a queue's name stands before a digest of the whole key. The rest of [`LONGEST`] is for the digest.
 const LONGEST_NAME: usize = 180;
 
-/// The name of a queue in its keys: its table, with the schema that `table!` names, and its status column.
+/// Returns the name of a queue in its keys: its table, with the schema that `table!` names, and its status column.
 pub(crate) fn queue_name(schema: Option<&str>, table: &str, status: &str) -> String {
     let name = |name: &str| escaped(name.as_bytes()).replace('.', "%2E");
     let names = schema.into_iter().chain([table, status]).map(name);
     names.collect::<Vec<_>>().join(".")
 }
 
-/// The key of a row's present occasion. It never changes from release to release: a service may have stored it.
+/// Makes the key of a row's current occasion. Its format never changes between releases, because a service may have
+/// stored a key.
 ///
-/// What an entity does not have is left out, and so is a count of 0, so that a row keeps its key when its entity asks for such
-/// a column.
+/// It leaves out what an entity does not have, and counts of 0, so that a row keeps its key when its entity begins to
+/// ask for such a column.
 pub(crate) fn idempotency_key<K>(queue: &str, key: &RowKey<K>, details: &Details) -> String {
     let mut parts = String::new();
     let mut part = |name: &str, value: &str| {
@@ -46,12 +47,12 @@ pub(crate) fn idempotency_key<K>(queue: &str, key: &RowKey<K>, details: &Details
     if whole.len() <= LONGEST {
         return whole;
     }
-    // The parts are worth more to whoever reads the key than a long text.
+    // The parts are more useful to a reader of the key than a long text.
     let readable = format!("{queue}:{}{parts}", digest(key.text()));
     if readable.len() <= LONGEST {
         return readable;
     }
-    // Not alike what a key of that text would be: that holds no colon.
+    // This cannot equal a key whose text is such a digest, because that text holds no colon.
     format!("{}:{}", &queue[..queue.len().min(LONGEST_NAME)], digest(&whole))
 }
 

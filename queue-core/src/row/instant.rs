@@ -1,7 +1,8 @@
-//! Our SQL type for an instant, one type on three backends.
+//! The queue's SQL type for an instant: one type on three backends.
 //!
-//! The Rust value is [`Instant`], chrono's `DateTime<Utc>` in our name. PostgreSQL stores `timestamptz`, MySQL and MariaDB `DATETIME(6)` in UTC,
-//! SQLite text of one fixed width (`YYYY-MM-DD HH:MM:SS.mmm`), because there times are compared as text.
+//! The Rust value is [`Instant`], chrono's `DateTime<Utc>` in a type of this crate. PostgreSQL stores `timestamptz`,
+//! MySQL and MariaDB `DATETIME(6)` in UTC. SQLite stores text of a fixed width (`YYYY-MM-DD HH:MM:SS.mmm`), because it
+//! compares times as text.
 
 use std::time::Duration;
 
@@ -23,10 +24,10 @@ pub struct TimestampUtc;
 
 impl SqlOrd for TimestampUtc {}
 
-/// A [`DateTime<Utc>`] as the queue's time columns take and give it.
+/// A [`DateTime<Utc>`], as the queue's time columns take and return it.
 ///
-/// It exists because Rust lets nobody but Diesel say how chrono's type is stored as a type of ours; convert with `from`
-/// and `into`, or read it as the `DateTime` it derefs to.
+/// It exists because only Diesel may implement the storage of chrono's type. Convert with `from` and `into`, or read it
+/// as the `DateTime` that it derefs to.
 ///
 /// ```
 /// use chrono::{DateTime, Utc};
@@ -64,7 +65,7 @@ impl std::ops::Deref for Instant {
     }
 }
 
-/// A due time as it was read, and whether it is written again as it stands in its column.
+/// A due time as it was read, and whether writing it back would give the same text as in its column.
 #[derive(Debug, Clone, Copy, FromSqlRow)]
 pub struct DueTime {
     pub(crate) time: Instant,
@@ -72,7 +73,7 @@ pub struct DueTime {
 }
 
 impl DueTime {
-    /// A time as the database compares it.
+    /// Makes a time that is written back as the database stores it.
     pub(crate) fn exact(time: Instant) -> Self {
         DueTime { time, is_exact: true }
     }
@@ -84,13 +85,13 @@ impl From<DueTime> for DateTime<Utc> {
     }
 }
 
-/// The longest delay that is written: 100 years.
+/// The longest delay that the queue writes: 100 years.
 ///
-/// Every database can add it to the present without leaving its range (MySQL's `DATETIME` and SQLite's text end with
-/// the year 9999, and MySQL answers an overflow with null, which would be a row that is never due).
+/// Every database can add it to the current time without leaving its range. MySQL's `DATETIME` and SQLite's text end
+/// with the year 9999, and MySQL answers an overflow with null, which would make a row that is never due.
 pub const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A delay as the databases add it: whole microseconds, at most [`MAX_DELAY`].
+/// Returns a delay as the databases add it: whole microseconds, at most [`MAX_DELAY`].
 pub(crate) fn microseconds(delay: Duration) -> i64 {
     if planted("a backoff without a cap") {
         return i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
@@ -98,5 +99,5 @@ pub(crate) fn microseconds(delay: Duration) -> i64 {
     i64::try_from(delay.min(MAX_DELAY).as_micros()).expect("100 years of microseconds fit into 64 bits")
 }
 
-/// How far a probe reaches into the future: as long as the longest poll interval.
+/// How far a probe looks into the future: as long as the longest poll interval.
 pub(crate) const HORIZON: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
-//! What stands on a row: its state, its times, the optional columns beside the five.
+//! The values on a row: its state, its times, and the optional columns beside the five.
 //!
-//! Plain values that every other room speaks about. Nothing here asks the database.
+//! Plain values that every other room uses. Nothing here asks the database.
 
 mod details;
 mod failure_text;

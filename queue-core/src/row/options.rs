@@ -1,4 +1,4 @@
-//! What an entity asks for beyond the five columns: kinds of work, further columns, what becomes of finished rows.
+//! What an entity asks for beyond the five columns: kinds of work, more columns, what happens to finished rows.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
 ///
-/// It has a field for each attribute, so that the derive names each once.
+/// It has many fields because there is one for each attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// In which order due rows are claimed, instead of by their due time.
+    /// The order in which due rows are claimed, instead of by their due time.
     pub order: Option<Order>,
     /// The name of the queue's own column `priority`.
     pub priority: Option<&'static str>,
-    /// The stages that a row passes.
+    /// The stages that a row passes through.
     pub stages: Option<Stages>,
     /// The rows' schedules.
     pub periodic: Option<Periodic>,
@@ -22,68 +22,71 @@ pub struct Options {
     pub version: Option<&'static str>,
     /// The columns whose change makes a row due, whoever changes them.
     pub rerun_on_change: Option<RerunOnChange>,
-    /// The times that are kept for statistics.
+    /// The times that the queue keeps for statistics.
     pub timestamps: Timestamps,
-    /// What becomes of a row whose status is `SUCCESS`.
+    /// What happens to a row whose status is `SUCCESS`.
     pub on_success: OnFinish,
-    /// What becomes of a row whose status is `FAILED`.
+    /// What happens to a row whose status is `FAILED`.
     pub on_failure: OnFinish,
-    /// The name of the queue's own column `occasion`, which counts the occasions of a row that have ended.
+    /// The name of the queue's own column `occasion`, which counts the finished occasions of a row.
     pub occasion: Option<&'static str>,
-    /// When messages may be worked: days, hours and a time zone, as [`Window`](crate::Window) reads them.
+    /// When messages may be processed: days, hours and a time zone, as [`Window`](crate::Window) reads them.
     pub window: Option<&'static str>,
-    /// Whether at most one message is worked at a time, anywhere: the first pending one, by `order` if that is given, then by
-    /// the primary key. While it waits for its time, the first or that of a retry, is held or is locked, none of those behind
-    /// it runs; one that has failed for good, is stopped or skipped is passed, and so is one whose condition is false.
+    /// Whether at most one message is processed at a time, on all machines together: the first pending one, by `order`
+    /// if that is given, then by the primary key. While this row waits for its time (the first one or that of a retry),
+    /// is claimed or is locked, no row behind it runs. The queue passes over a row that has failed for good, is stopped
+    /// or skipped, or whose condition is false.
     ///
-    /// Whoever works holds a lock of the database's, which ends with its session: nothing is to be cleaned up after a killed
-    /// process. The lock is an advisory lock of the transaction on PostgreSQL, a named lock on MySQL and MariaDB, and the
-    /// write lock on SQLite. A named lock is one server's: on a cluster in which several servers take writes there may be one
-    /// message for each. In lease mode the lease is what holds: a worker that is frozen for longer than its lease may come
-    /// back while another message is called. It writes nothing then.
+    /// The worker holds a lock of the database that ends with its session, so a killed process leaves nothing to clean
+    /// up. The lock is an advisory lock of the transaction on PostgreSQL, a named lock on MySQL and MariaDB, and the
+    /// write lock on SQLite. A named lock belongs to one server: on a cluster in which several servers take writes, one
+    /// message may run for each. In lease mode the lease is the lock: a worker that is frozen for longer than its lease
+    /// may come back while another message is being called. It writes nothing then.
     pub exclusive: bool,
-    /// Whether a condition on the domain's columns keeps rows from being claimed. A due row whose condition is false is left as
-    /// it is, and every claim and probe passes it: a thousand of them cost about a millisecond, a hundred thousand a tenth of a
-    /// second on PostgreSQL and SQLite and up to a second on MariaDB. Where many wait for long, better make them due when the
-    /// condition becomes true.
+    /// Whether a condition on the domain's columns keeps rows from being claimed. A due row whose condition is false
+    /// stays as it is, and every claim and probe passes over it: a thousand of them cost about a millisecond, a hundred
+    /// thousand a tenth of a second on PostgreSQL and SQLite and up to a second on MariaDB. If many rows wait for long,
+    /// it is better to make them due when the condition becomes true.
     pub conditional: bool,
-    /// Whether the database tells the pollers of every process when a row has become due, instead of leaving it to their poll
-    /// interval: PostgreSQL does, by triggers that `NOTIFY`. On MySQL, MariaDB and SQLite it changes nothing.
+    /// Whether the database tells the pollers of every process that a row has become due, instead of leaving it to
+    /// their poll interval. PostgreSQL does so, by triggers that `NOTIFY`. On MySQL, MariaDB and SQLite this changes
+    /// nothing.
     pub notifies: bool,
 }
 
-/// The order in which due rows are claimed: by a column, lower first, then by their due times. Rows that are not due are
-/// left alone, whatever they bear.
+/// The order in which due rows are claimed: by a column, lower first, then by their due times. Rows that are not due
+/// are left alone, whatever their value.
 ///
 /// Null comes first, on every database: give a column that may be null a default if its rows are to come last.
 ///
-/// A row can wait for ever: as long as rows that come before it become due faster than they are worked, it is never
-/// claimed. With an age, one claim in eight looks first for the row that is due longest among those that have been due for
-/// longer than that. So of a hundred claims about twelve go to rows that have waited too long, and the rest keep the order.
+/// A row can wait for ever: as long as rows that come before it become due faster than they are processed, no worker
+/// claims it. With an age, one claim in eight first looks for rows that have been due for longer than that age, and
+/// takes the one that has been due longest. So of a hundred claims about twelve go to rows that have waited too long,
+/// and the rest keep the order.
 ///
-/// It costs a second index. Rows that wait for a later time, as after a failure, are passed by each claim that finds them
-/// before the first due one.
+/// It costs a second index. A claim passes over the rows that it finds before the first due one and that wait for a
+/// later time, for example after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// The column, lower first: the queue's own `priority`, or one of the domain's.
     pub column: &'static str,
-    /// After how long a due row no longer waits behind those that come first by the column.
+    /// How long a row may be due before it no longer waits behind rows that come first by the column.
     pub age: Option<Duration>,
 }
 
-/// The stages that a row passes.
+/// The stages that a row passes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stages {
     /// The name of the queue's own column `stage`.
     pub column: &'static str,
-    /// The stages' texts, in the order in which a row passes them.
+    /// The stages' texts, in the order in which a row passes through them.
     pub names: &'static [&'static str],
 }
 
-/// The rows' schedules: the names of the queue's own columns for them, and what becomes of missed runs.
+/// The rows' schedules: the names of the queue's own columns for them, and what happens to missed runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periodic {
-    /// The column of the seconds from run to run.
+    /// The column of the seconds between runs.
     pub period: &'static str,
     /// The column of the cron expression.
     pub cron: &'static str,
@@ -91,19 +94,19 @@ pub struct Periodic {
     pub time_zone: &'static str,
     /// The column of the scheduled time of the run that is due or running.
     pub scheduled_time: &'static str,
-    /// What becomes of missed runs.
+    /// What happens to missed runs.
     pub missed: Missed,
 }
 
-/// What becomes of the runs of a schedule that were missed, while no worker was there or a run took too long.
+/// What happens to the runs of a schedule that were missed because no worker was running or a run took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// They are made up for by one run, at once.
+    /// One run, at once, makes up for all of them.
     Once,
     /// A run that could not begin within this time is left out.
     Skip(Duration),
-    /// Each is made up for, one after the other, but no more than this number: of more, the oldest are left out.
+    /// Each is made up for, one after the other, but no more than this number. Of more, the oldest are left out.
     All(u32),
 }
 
@@ -112,16 +115,16 @@ pub enum Missed {
 pub struct RerunOnChange {
     /// The domain's columns.
     pub columns: &'static [&'static str],
-    /// The name of the queue's own column `change_count`, which a trigger counts up at each change.
+    /// The name of the queue's own column `change_count`, which a trigger increments at each change.
     pub change_count: &'static str,
 }
 
 /// The names of the queue's own columns for the times that statistics need, by the database's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// When the row was inserted, by whomever. Rows from before the column have none.
+    /// When the row was inserted, by anybody. Rows that are older than the column have none.
     pub created: Option<&'static str>,
-    /// When the queue has written on the row last.
+    /// When the queue last wrote on the row.
     pub updated: Option<&'static str>,
     /// When the last recorded attempt began: when its row was claimed, by the database's clock.
     pub begin: Option<&'static str>,
@@ -129,22 +132,22 @@ pub struct Timestamps {
     pub end: Option<&'static str>,
 }
 
-/// What becomes of a row that has reached its end.
+/// What happens to a row that has reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFinish {
     /// It stays.
     Keep,
-    /// It is removed. Rows of other tables that refer to it by a foreign key keep it from that, or go with it if their key
-    /// cascades.
+    /// The queue deletes it. Rows of other tables that refer to it by a foreign key prevent this, or are deleted too if
+    /// their key cascades.
     Delete,
-    /// It moves to this table, in the schema of the entity's own: whole, except for columns that are computed. For the
-    /// table that it leaves, this is a removal.
+    /// The queue moves it to this table, in the schema of the entity's own table: the whole row, except for generated
+    /// columns. For the table that it leaves, this is a delete.
     Archive(&'static str),
 }
 
 impl Options {
-    /// Nothing is asked for.
+    /// Asks for nothing.
     pub const NONE: Options = Options {
         order: None,
         priority: None,
@@ -202,22 +205,22 @@ impl Options {
         Options { occasion: Some(column), ..self }
     }
 
-    /// Says what becomes of rows that succeed.
+    /// Says what happens to rows that succeed.
     pub const fn on_success(self, on_success: OnFinish) -> Self {
         Options { on_success, ..self }
     }
 
-    /// Says what becomes of rows that fail for good.
+    /// Says what happens to rows that fail for good.
     pub const fn on_failure(self, on_failure: OnFinish) -> Self {
         Options { on_failure, ..self }
     }
 
-    /// Says when messages may be worked.
+    /// Says when messages may be processed.
     pub const fn window(self, window: &'static str) -> Self {
         Options { window: Some(window), ..self }
     }
 
-    /// Has at most one message worked at a time.
+    /// Allows at most one message to be processed at a time.
     pub const fn exclusive(self) -> Self {
         Options { exclusive: true, ..self }
     }
@@ -227,13 +230,13 @@ impl Options {
         Options { conditional: true, ..self }
     }
 
-    /// Has the database tell pollers of rows that become due.
+    /// Makes the database tell pollers about rows that become due.
     pub const fn notify(self) -> Self {
         Options { notifies: true, ..self }
     }
 
-    /// What the migration makes of the options, as words: another list is another migration, and an empty one is that of an
-    /// entity that asks for nothing.
+    /// Returns the options that the migration depends on, as words. A different list is a different migration. The list
+    /// of an entity that asks for nothing is empty.
     pub(crate) fn shape(&self) -> Vec<&'static str> {
         let Timestamps { created, updated, begin, end } = self.timestamps;
         let archive = |on_finish| if let OnFinish::Archive(table) = on_finish { Some(table) } else { None };
@@ -257,12 +260,12 @@ impl Options {
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
         say("wake", self.notifies.then_some("notify"));
-        // What the triggers know of the marks: a trigger of another time is replaced.
+        // The mark that the triggers contain: a release with another mark has to replace the triggers.
         say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));
         words
     }
 
-    /// Whether a success writes the five columns and nothing else, and nothing happens to its row besides.
+    /// Tells whether a success writes only the five columns and does nothing else to its row.
     pub(crate) const fn ends_plainly(&self) -> bool {
         !self.needs_details()
             && matches!(self.on_success, OnFinish::Keep)
@@ -271,7 +274,7 @@ impl Options {
             && !self.exclusive
     }
 
-    /// Whether an attempt has to know more of its row than a claim reads.
+    /// Tells whether an attempt needs more of its row than a claim reads.
     pub(crate) const fn needs_details(&self) -> bool {
         self.stages.is_some()
             || self.periodic.is_some()

@@ -1,30 +1,31 @@
-//! The texts that have a meaning in the error column. They are one format: none may be the beginning of another.
+//! The texts with a meaning of their own in the error column. They are one format: none may be the beginning of
+//! another.
 //!
-//! No failure bears one. A failure's text that begins as they do is written behind [`NO_MARK`], and what reads a mark compares
-//! it character by character.
+//! No failure has such a text. A failure's text that begins like one is written behind [`NO_MARK`], and code that reads
+//! a mark compares it character by character.
 
-/// What every mark begins with.
+/// The beginning of every mark.
 const MARK: &str = "queueable: ";
 
-/// What stands before the text of a failure that begins with the word of the marks.
+/// Stands before the text of a failure that begins like a mark.
 const NO_MARK: &str = "failure: ";
 
-/// What the text begins with that a row bears which was being handled when its process ended.
+/// The beginning of the text on a row whose process ended while a handler processed it.
 pub(crate) const CRASHED: &str = "queueable: the process ended while this message was handled";
 
-/// What the text begins with that a row bears while it is worked under strict accounts.
+/// The beginning of the text on a row while a handler processes it under strict accounts.
 pub(crate) const PRESUMED: &str = "queueable: this message is being handled, or the process ended meanwhile";
 
-/// What the text begins with that a group leaves on its rows while it holds them.
+/// The beginning of the text that a group leaves on its rows while it holds them.
 pub(crate) const RESERVING: &str = "queueable: in the group ";
 
 /// The text on a row that was stopped before any attempt failed.
 pub(crate) const STOPPED: &str = "queueable: stopped";
 
-/// What the text of a row begins with whose last attempt never ended. The attempt's number follows.
+/// The beginning of the text on a row whose last attempt never ended. The attempt's number follows.
 pub(crate) const LEASE_EXPIRED: &str = "queueable: lease expired in attempt ";
 
-/// What is to stand before the text of a failure, so that it is no mark.
+/// Returns the text to put before the text of a failure, so that it does not read as a mark.
 pub(crate) fn before_failure(text: &str) -> &'static str {
     if text.starts_with(MARK) { NO_MARK } else { "" }
 }

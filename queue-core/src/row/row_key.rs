@@ -1,15 +1,16 @@
-//! The primary key of a row, with a text that tells it from every other one: the database's own, and never what `Debug` makes of it.
+//! The primary key of a row, with a text that tells it from every other key: the database's text, and never that of
+//! `Debug`.
 
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A primary key: its value, and the text that the database gives for it. Keys are compared by their texts, so a type whose
-/// `Debug` masks a part of it has as many keys as it has rows.
+/// A primary key: its value, and the text that the database gives for it. Keys are compared by their texts, so a type
+/// whose `Debug` masks a part of the value still has as many keys as it has rows.
 ///
-/// The text is printable ASCII without spaces. `%`, `:` and `,` and all other bytes are written as `%` and two hexadecimal digits.
-/// The parts of a key of several columns are separated by commas. Bytes that are no text begin with `0x`.
+/// The text is printable ASCII without spaces. `%`, `:` and `,` and all other bytes are written as `%` and two
+/// hexadecimal digits. Commas separate the parts of a key of several columns. Bytes that are not UTF-8 begin with `0x`.
 #[derive(Clone)]
 pub struct RowKey<K> {
     value: K,
@@ -17,22 +18,22 @@ pub struct RowKey<K> {
 }
 
 impl<K> RowKey<K> {
-    /// The key with this value and this text.
+    /// Makes the key with this value and this text.
     pub fn new(value: K, text: impl Into<Arc<str>>) -> Self {
         RowKey { value, text: text.into() }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn value(&self) -> &K {
         &self.value
     }
 
-    /// The values of some keys.
+    /// Returns the values of some keys.
     pub(crate) fn values(keys: &[Self]) -> impl Iterator<Item = &K> {
         keys.iter().map(|key| &key.value)
     }
@@ -87,26 +88,26 @@ impl<K> fmt::Display for RowKey<K> {
 /// How a database gives the text of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextForm {
-    /// As it is; of several parts, each with `%` and `,` written as `%25` and `%2C`.
+    /// As it is. In a key of several parts, each part has `%` and `,` written as `%25` and `%2C`.
     Text,
     /// The bytes in hexadecimal.
     Hex,
-    /// An SQL literal of the value in hexadecimal, so that a number is told from a text and from bytes.
+    /// An SQL literal of the value in hexadecimal, which distinguishes a number from a text and from bytes.
     HexOfLiteral,
 }
 
 impl TextForm {
-    /// What a statement gives in the place of a null: no value has this text.
+    /// Stands in a statement for null: no value has this text.
     pub(crate) const NULL: &'static str = "%";
 
-    /// The text of a value that may be null, as this database has given it.
+    /// Reads the text of a value that may be null, as this database returned it.
     pub(crate) fn read_value(self, given: &str) -> Option<String> {
-        // SQLite has a literal for null too.
+        // SQLite has a literal for null, too.
         let is_null = given == Self::NULL || (self == TextForm::HexOfLiteral && given == "4E554C4C");
         (!is_null).then(|| self.read_part(given))
     }
 
-    /// The text of a key with so many parts, as this database has given it.
+    /// Reads the text of a key with `parts` parts, as this database returned it.
     pub(crate) fn read_key(self, given: &str, parts: usize) -> String {
         if self == TextForm::Text && parts == 1 {
             return escaped(given.as_bytes());
@@ -114,7 +115,7 @@ impl TextForm {
         given.split(',').map(|part| self.read_part(part)).collect::<Vec<_>>().join(",")
     }
 
-    /// The text of one of several parts, as this database has given it.
+    /// Reads the text of one of several parts, as this database returned it.
     pub(crate) fn read_part(self, given: &str) -> String {
         match self {
             TextForm::Text => escaped(given.replace("%2C", ",").replace("%25", "%").as_bytes()),
@@ -126,7 +127,7 @@ impl TextForm {
     }
 }
 
-/// The bytes that a hexadecimal text stands for.
+/// Returns the bytes that a hexadecimal text stands for.
 pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
@@ -134,7 +135,7 @@ pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| (byte << 4) | digit)).collect())
 }
 
-/// Bytes as hexadecimal digits.
+/// Writes bytes as hexadecimal digits.
 pub(crate) fn hex_of(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
@@ -142,19 +143,19 @@ pub(crate) fn hex_of(bytes: &[u8]) -> String {
     })
 }
 
-/// The text of bytes that are UTF-8, or else the bytes themselves.
+/// Returns the text of bytes that are UTF-8, or else the bytes in hexadecimal.
 fn text_or_bytes(bytes: &[u8]) -> String {
     if std::str::from_utf8(bytes).is_ok() { escaped(bytes) } else { format!("0x{}", hex_of(bytes)) }
 }
 
-/// What SQLite writes as a literal: a text between quotes, bytes in hexadecimal behind an X, or a number.
+/// Reads a literal as SQLite writes it: a text between quotes, bytes in hexadecimal after an X, or a number.
 fn literal_text(literal: &[u8]) -> String {
     match literal {
         [b'\'', text @ .., b'\''] => {
             let mut bytes = Vec::with_capacity(text.len());
             let mut rest = text.iter().copied().peekable();
             while let Some(byte) = rest.next() {
-                // A quote within is doubled.
+                // A quote inside the text is doubled.
                 if byte == b'\'' && rest.peek() == Some(&b'\'') {
                     rest.next();
                 }
@@ -167,12 +168,12 @@ fn literal_text(literal: &[u8]) -> String {
     }
 }
 
-/// Writes bytes as printable ASCII without spaces, separators and what could be read as something else. Two of them are never
-/// written alike.
+/// Writes bytes as printable ASCII, without spaces, separators and anything that could be read as something else. No
+/// two sequences of bytes have the same text.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (place, byte) in bytes.iter().enumerate() {
-        // Bytes that are no text, and digests, have beginnings of their own.
+        // Bytes that are not UTF-8, and digests, have prefixes of their own, so a text must not begin with one.
         let misleads = place == 0 && (bytes.starts_with(b"0x") || bytes.starts_with(b"sha256-"));
         if byte.is_ascii_graphic() && !matches!(byte, b'%' | b':' | b',') && !misleads {
             text.push(char::from(*byte));

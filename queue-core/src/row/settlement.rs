@@ -1,6 +1,6 @@
-//! What became of a message.
+//! The result of a message.
 
-/// What was committed on a row.
+/// The result that a worker committed on a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Succeeded,

@@ -2,16 +2,16 @@
 
 use std::fmt::Debug;
 
-/// The stages that a row of a pipeline passes: an enum without fields, named by `#[queue(stage = ..)]`.
+/// The stages that a row of a pipeline passes through: an enum without fields, named by `#[queue(stage = ..)]`.
 ///
-/// `#[derive(Stage)]` implements it, and Diesel's mapping to text besides, so that stages can be filtered by and stored like
-/// any value. The text of a stage is its name in capitals with underscores, `SEND_MAIL` for `SendMail`.
+/// `#[derive(Stage)]` implements it, together with Diesel's mapping to text, so that queries can filter by a stage and
+/// store it like any value. The text of a stage is its name in capitals with underscores, `SEND_MAIL` for `SendMail`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an enum of stages",
     note = "add `#[derive(Debug, Clone, Copy, PartialEq, Eq, queueable::Stage)]` to an enum without fields"
 )]
 pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
-    /// All stages, in the order in which a row passes them: the first is where a row begins.
+    /// All stages, in the order in which a row passes through them. A row begins in the first.
     const ALL: &'static [Self];
 
     /// Their texts, in the same order.
@@ -31,5 +31,5 @@ pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
 /// Returns the stage with this text, for the derive's mapping.
 #[doc(hidden)]
 pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
-    S::named(name).ok_or_else(|| format!("`{name}` is no stage, expected {}", S::NAMES.join(", ")).into())
+    S::named(name).ok_or_else(|| format!("`{name}` is not a stage, expected {}", S::NAMES.join(", ")).into())
 }

@@ -18,7 +18,7 @@ use super::status::Status;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueState {
-    /// What is known of the row's work so far.
+    /// The state of the row's work so far.
     pub status: Status,
     /// When the next attempt is due; `None` means that the row is not to be processed.
     pub next_attempt_time: Option<DateTime<Utc>>,

@@ -10,10 +10,10 @@ use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
 
-/// Says what is known of a row's work so far.
+/// The state of a row's work so far.
 ///
-/// It is stored as text (`NOT_ATTEMPTED`, `ERROR`, ...), so that a person who reads the table needs no legend.
-/// The status never decides whether a row is processed: `next_attempt_time` alone does.
+/// It is stored as text (`NOT_ATTEMPTED`, `ERROR`, ...), so that a person who reads the table needs no legend. The
+/// status never decides whether a row is processed: `next_attempt_time` alone does.
 ///
 /// ```
 /// use queueable::Status;
@@ -31,7 +31,8 @@ use serde::{Deserialize, Serialize};
 pub enum Status {
     /// No attempt was recorded since the row was enqueued.
     NotAttempted,
-    /// A worker holds a lease on the row. Only lease mode writes it: in transaction mode the row lock is this state.
+    /// A worker holds a lease on the row. Only lease mode writes this status: in transaction mode the row lock is this
+    /// state.
     InProgress,
     /// The last attempt succeeded.
     Success,
@@ -72,7 +73,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A text in a status column that is none of ours.
+/// A text in a status column that is not one of the queue's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown queue status `{found}`, expected NOT_ATTEMPTED, IN_PROGRESS, SUCCESS, ERROR, FAILED or SKIPPED")]
 pub struct UnknownStatus {

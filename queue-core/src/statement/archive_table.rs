@@ -6,8 +6,8 @@ use diesel::result::QueryResult;
 use crate::backend::{QueueBackend, TableName};
 use crate::error::Error;
 
-/// An archive of a queue's rows. Statements on it give it the name of the queue's own table, so that the user's filter, an
-/// expression on that table, means its rows.
+/// An archive of a queue's rows. Statements on it give it the name of the queue's own table as an alias, so that the
+/// user's filter, an expression on that table, applies to the archive's rows.
 #[derive(Debug, Clone)]
 pub struct Archive {
     table: TableName,
@@ -15,11 +15,11 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// The archive of this name beside the queue's table.
+    /// Returns the archive of this name beside the queue's table.
     ///
     /// # Errors
     ///
-    /// When the queue's table is named with a schema: nothing but that table can bear such a name in a statement.
+    /// If the queue's table is named with a schema: an alias in a statement cannot contain one.
     pub fn of(live: &TableName, name: &str) -> Result<Self, Error> {
         if let Some(schema) = &live.schema {
             return Err(Error::Archive(format!(
@@ -31,7 +31,7 @@ impl Archive {
         Ok(Archive { table: live.beside(name), alias: live.name.clone() })
     }
 
-    /// The archive's own name.
+    /// Returns the archive's own name.
     pub fn table(&self) -> &TableName {
         &self.table
     }

@@ -1,4 +1,4 @@
-//! Counts what is pending, by the queue's index, and what has failed for good.
+//! Counts the pending rows, by the queue's index, and the rows that have failed for good.
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -14,9 +14,9 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
 use crate::row::Status;
 
-/// How many rows are pending, due, and under a lease, and for how long the oldest has been due.
+/// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due.
 ///
-/// The condition must pick pending rows only: the queue's index knows those.
+/// The condition must pick pending rows only, because the queue's index contains no others.
 pub struct CountPending<'a, Q: Entity, F, S, DB: Backend> {
     condition: Condition<'a, Q::Queue, F>,
     split: Split<'a, S>,
@@ -24,21 +24,22 @@ pub struct CountPending<'a, Q: Entity, F, S, DB: Backend> {
     limit: u32,
 }
 
-/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those whose condition
-/// holds; those that a worker holds under a lease; the microseconds for which the oldest has been due; and how many values
-/// there are.
+/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those
+/// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
+/// and the number of values.
 pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
 
 /// The SQL type of a [`PendingRow`].
 pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
 
 impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
-    /// Counts the rows; of more than `limit` values, those with most rows.
+    /// Counts the rows. If there are more than `limit` values, it counts those with most rows.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
         CountPending { condition, split: Split(split), claim_if: Q::Queue::claim_condition(), limit }
     }
 
-    /// Writes that the row's time has come, that its condition holds, and that its stage is one of the entity's.
+    /// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the
+    /// entity's.
     fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         Q: StoredIn<DB>,
@@ -89,7 +90,7 @@ where
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
-        // Of the microseconds and not of the times: what is due since ever has not been due for any time.
+        // The difference is taken of the microseconds and not of the times, because `-infinity` gives no duration.
         out.push_sql(" - MIN(CASE WHEN ");
         self.push_is_due(&mut out)?;
         out.push_sql(" THEN ");
@@ -104,21 +105,21 @@ where
     }
 }
 
-/// How many rows a condition picks, by value.
+/// Counts the rows that a condition picks, by value.
 pub struct CountByValue<'a, T, F, S> {
     condition: Condition<'a, T, F>,
     split: Split<'a, S>,
     limit: u32,
 }
 
-/// One value's number as it is loaded, and how many values there are.
+/// One value's number as it is loaded, and the number of values.
 pub type CountRow = (Option<String>, i64, i64);
 
 /// The SQL type of a [`CountRow`].
 pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
 
 impl<'a, T, F, S> CountByValue<'a, T, F, S> {
-    /// Counts the rows; of more than `limit` values, those with most rows.
+    /// Counts the rows. If there are more than `limit` values, it counts those with most rows.
     pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, limit: u32) -> Self {
         CountByValue { condition, split: Split(split), limit }
     }
@@ -143,7 +144,7 @@ where
     }
 }
 
-/// Only a split one needs a window function.
+/// Only a split count needs a window function.
 fn push_count_of_values<S, DB: QueueBackend>(split: &Split<'_, S>, out: &mut AstPass<'_, '_, DB>) {
     out.push_sql(if split.0.is_some() { ", COUNT(*) OVER ()" } else { ", COUNT(*)" });
 }

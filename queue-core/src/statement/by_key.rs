@@ -1,5 +1,5 @@
-//! Reads the keys of the rows that are due longest, without a lock, and claims one of them by its key: the condition is
-//! judged again under the lock.
+//! Reads the keys of the rows that have been due longest, without a lock, and claims one of them by its key. The claim
+//! checks the condition again under the lock.
 
 use std::marker::PhantomData;
 
@@ -20,7 +20,7 @@ use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
 use crate::fault::claim_lock;
 use crate::row::Instant;
 
-/// The keys of the rows of `Q` that are due longest, each with its text.
+/// Reads the keys of the rows of `Q` that have been due longest, each with its text.
 pub struct DueKeys<Q> {
     limit: Limit,
     floor: Option<Instant>,
@@ -33,13 +33,13 @@ impl<Q: Entity> DueKeys<Q> {
         DueKeys { limit: Limit::of(limit), floor: None, entity: PhantomData }
     }
 
-    /// Reads none that is due earlier than this.
+    /// Leaves out rows that are due earlier than this.
     pub fn not_below(self, floor: Option<Instant>) -> Self {
         DueKeys { floor, ..self }
     }
 }
 
-/// The claim of one row of `Q` that is known by its key, if it is still due. It is prepared once and for all.
+/// Claims one row of `Q` by its key, if it is still due. The statement is prepared once and for all.
 pub struct ClaimKey<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     is_key: Q::IsKey,
@@ -52,7 +52,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKey<Q, DB> {
     }
 }
 
-/// The claim of several rows of `Q` that are known by their keys, those of them that are still due.
+/// Claims several rows of `Q` by their keys, those of them that are still due.
 pub struct ClaimKeys<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     keys: Vec<Q::IsKey>,
@@ -70,7 +70,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
         ClaimKeys { claim: Claim::new(), number: keys.len(), keys: is_keys::<Q>(keys), limit: None }
     }
 
-    /// Claims so many of them, and leaves the others unlocked.
+    /// Claims at most `limit` of them, and leaves the others unlocked.
     pub fn at_most(self, limit: u32) -> Self {
         ClaimKeys { limit: Some(limit).filter(|limit| self.number > *limit as usize).map(Limit::of), ..self }
     }
@@ -128,7 +128,7 @@ where
         self.claim.push_columns(out.reborrow())?;
         out.push_sql(" FROM ");
         <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        // MySQL would rather walk it, and lock every row on the way, as it would for an order.
+        // MySQL would rather walk the index, and lock every row on the way. It would do the same for an order.
         push_index_hint::<Q::Queue, DB>(&mut out, DB::IGNORE_INDEX)?;
         out.push_sql(" WHERE ");
         push_keys(&self.keys, &mut out)?;

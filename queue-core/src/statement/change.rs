@@ -1,4 +1,4 @@
-//! What a write does to the queue columns of a row.
+//! The new values that a write gives the queue columns of a row.
 
 use std::time::Duration;
 
@@ -13,36 +13,37 @@ use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Perio
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
 ///
-/// It has many fields because each is what becomes of one column, or a condition of one.
+/// It has many fields because each is the new value of one column, or a condition of one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// The status.
     pub status: Option<Status>,
     /// When the row is due next.
     pub next: Option<Next>,
-    /// Whether a row that was stopped while its lease was held stays stopped: nothing makes it due then.
+    /// Whether a row that was stopped under a lease stays stopped, so that this change does not make it due.
     pub unless_stopped: bool,
     /// The number of recorded attempts.
     pub try_count: Option<i32>,
-    /// Whether one is added to the number of recorded attempts, instead of setting it.
+    /// Whether the number of recorded attempts is incremented, instead of being set.
     pub another_try: bool,
-    /// Whether the row's next attempt is another occasion than its last one, where the entity counts them: it has another
+    /// Whether the row's next attempt is a new occasion, if the entity counts occasions: it then has another
     /// idempotency key.
     pub next_occasion: bool,
     /// Whether an attempt ends now.
     pub attempted: bool,
-    /// When an attempt under a lease begins, which tells its lease from every other of the row.
+    /// When an attempt under a lease begins. It distinguishes the lease from every other of the row.
     pub began: Option<Instant>,
     /// The text of the last failure.
     pub error: ErrorText,
-    /// How the application rewrites what may come to be said besides.
+    /// How the application redacts texts that a settlement may add.
     pub redact: Option<Redact>,
-    /// When the attempt that ends now began, for entities that keep it.
+    /// When the attempt that ends now began, for entities that store it.
     pub begin: Option<Instant>,
-    /// Whether it is what an attempt says of the row's content. If that has changed since the row was claimed, the row
-    /// becomes what the change would have made of it right after the attempt: due, with its tries from the start.
+    /// Whether the change is an attempt's result for the row's content. If the content has changed since the claim, the
+    /// row becomes what a change of the content right after the attempt would have made of it: due, with its tries
+    /// counted from the start.
     pub of_content: bool,
-    /// Whether a row whose work ends with it stays in its table, whatever the entity asks for.
+    /// Whether a row whose work ends with this change stays in its table, whatever the entity asks for.
     pub stays: bool,
 }
 
@@ -64,17 +65,17 @@ pub enum Next {
 }
 
 impl Change {
-    /// A change by an attempt that knows this of its row.
+    /// Makes a change by an attempt with these details of its row.
     pub(crate) fn of(details: &Details) -> Self {
         Change { begin: details.now.map(Instant::from), of_content: true, ..Change::default() }
     }
 
-    /// The change in place of this one where the content has changed meanwhile.
+    /// Returns the change to write instead of this one if the content has changed meanwhile.
     pub(crate) fn after_new_content(&self) -> Self {
         Change {
             status: Some(Status::NotAttempted),
             next: Some(match self.next {
-                // The time on its schedule was this attempt's, which has ended: the next attempt does not bear it too.
+                // The attempt that has ended used the scheduled time, so the next attempt does not use it again.
                 Some(Next::Scheduled(next)) => Next::AheadOf(next),
                 _ => Next::In(Duration::ZERO),
             }),
@@ -85,7 +86,7 @@ impl Change {
         }
     }
 
-    /// Writes ` SET column = value, ..`. A change that changes nothing would be no SQL, so there is always one column.
+    /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
     pub(crate) fn push_set<'b, T, DB>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: QueueTable,
@@ -94,7 +95,7 @@ impl Change {
         let mut columns = SetColumns { separator: " SET ", names: T::COLUMNS, options: &T::OPTIONS, out };
         self.push_status(&mut columns)?;
         self.push_stage(&mut columns)?;
-        // Before the next attempt's time, because MySQL assigns from left to right and reads what it has assigned.
+        // Before the next attempt time, because MySQL assigns from left to right and reads what it has assigned.
         self.push_scheduled_time(&mut columns)?;
         self.push_next_attempt_time(&mut columns)?;
         self.push_tries(&mut columns)?;
@@ -116,7 +117,7 @@ impl Change {
         Ok(())
     }
 
-    /// Writes for which time on its schedule the row runs next.
+    /// Writes the scheduled time of the row's next run.
     fn push_scheduled_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         let (Some(next), Some(periodic)) = (&self.next, columns.options.periodic) else { return Ok(()) };
         columns.begin(periodic.scheduled_time)?;
@@ -126,7 +127,7 @@ impl Change {
         }
     }
 
-    /// Writes when the row is due next, unless it is to stay stopped.
+    /// Writes when the row is due next, unless it must stay stopped.
     fn push_next_attempt_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         let Some(next) = &self.next else { return Ok(()) };
         let name = columns.names.next_attempt_time;
@@ -144,7 +145,7 @@ impl Change {
                 let due = chrono::Utc::now() + *delay;
                 out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
             }
-            // A lease has one length, so that its statement is prepared once.
+            // All leases of an entity have one length, so that the statement is prepared once.
             Next::In(lease) if self.began.is_some() => push_now_plus(out, *lease),
             Next::In(delay) => {
                 out.unsafe_to_cache_prepared();
@@ -159,7 +160,7 @@ impl Change {
         Ok(())
     }
 
-    /// Writes the number of recorded attempts and that of the occasion.
+    /// Writes the number of recorded attempts and the number of the occasion.
     fn push_tries<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         let name = columns.names.try_count;
         if let Some(try_count) = &self.try_count {
@@ -178,7 +179,7 @@ impl Change {
         Ok(())
     }
 
-    /// Writes the times of the attempt that ends or begins, and that of this write.
+    /// Writes the times of the attempt that ends or begins, and the time of this write.
     fn push_attempt_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         if self.attempted {
             columns.begin(columns.names.last_attempt_time)?;
@@ -196,11 +197,11 @@ impl Change {
         Ok(())
     }
 
-    /// Writes when the attempt that ends now began and ended, where the entity keeps that.
+    /// Writes when the attempt that ends now began and ended, if the entity stores that.
     fn push_measured_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
         let timestamps = columns.options.timestamps;
-        // An attempt whose process died is not measured: nobody knows when it ended. The times of one before it are not
-        // its own.
+        // An attempt whose process died is not measured, because its end is unknown. The times of an earlier attempt
+        // are not its own.
         let measured = timestamps.begin.is_none() || self.begin.is_some();
         if let Some(name) = timestamps.begin {
             columns.begin(name)?;
@@ -221,8 +222,8 @@ impl Change {
         let (name, next_attempt_time) = (columns.names.last_attempt_error_message, columns.names.next_attempt_time);
         match &self.error {
             ErrorText::Keep => Ok(()),
-            // A stopped row keeps the text, by which it is known as one that can be resumed. Its time stays null, so that
-            // MySQL, which reads what it has just assigned, sees it too.
+            // A stopped row keeps the text that marks it as one that can be resumed. Its time stays null, so that
+            // MySQL, which reads what it has just assigned, sees null too.
             ErrorText::Clear if self.unless_stopped && self.next != Some(Next::Never) => {
                 columns.begin(name)?;
                 columns.out.push_sql("CASE WHEN ");
@@ -245,9 +246,9 @@ impl Change {
     }
 }
 
-/// The columns of a table as ` SET column = value, ..` writes them, one after the other.
+/// Writes the columns of a table as ` SET column = value, ..`, one after the other.
 struct SetColumns<'a, 'b, DB: QueueBackend> {
-    /// What stands before the next column.
+    /// The text before the next column.
     separator: &'static str,
     names: ColumnNames,
     options: &'static Options,
@@ -271,13 +272,13 @@ pub(crate) fn push_next_occasion<DB: QueueBackend>(occasion: &str, out: &mut Ast
     Ok(())
 }
 
-/// Whether a change that changed nothing may have found new content in the row.
+/// Tells whether a change that changed no row may have failed because of new content.
 pub(crate) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
     change.of_content && fence.change_count.is_some()
 }
 
-/// Writes the scheduled time as it is or, for a row with a schedule that was not run yet, the time at which it is due: that
-/// is about to be another one, and the schedule is to begin with this one.
+/// Writes the scheduled time as it is. For a row with a schedule that has not run yet, it writes the time at which the
+/// row is due: the statement replaces that time, and the schedule is to begin with it.
 pub(crate) fn push_begun_schedule<DB: QueueBackend>(
     periodic: Periodic,
     names: ColumnNames,

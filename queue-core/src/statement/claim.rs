@@ -1,4 +1,4 @@
-//! Claims the row that is due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
+//! Claims the row that has been due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::entity::{
 use crate::fault::claim_lock;
 use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
-/// The claim of one row of `Q`.
+/// Claims one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
     selection: Q::SelectExpression,
     pub(crate) claim_if: Option<ClaimCondition<DB>>,
@@ -32,7 +32,7 @@ pub struct Claim<Q: Selectable<DB>, DB: Backend> {
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
-    /// The claim.
+    /// Makes the claim.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         Claim {
@@ -43,7 +43,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
         }
     }
 
-    /// The claim of up to `limit` rows with none of these keys.
+    /// Claims up to `limit` rows, except those with these keys.
     pub fn some<'k>(self, limit: u32, except: impl IntoIterator<Item = &'k Q::Key>) -> ClaimSome<Q, DB>
     where
         Q::Key: 'k,
@@ -60,7 +60,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
         }
     }
 
-    /// Claims rows in these stages only.
+    /// Claims only rows in these stages.
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         Claim { stages: stages.map(<[_]>::to_vec), ..self }
     }
@@ -69,13 +69,13 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for Claim<Q, DB> {
     type QueryId = PhantomData<fn() -> Claim<Q, DB>>;
 
-    // A condition is the user's to write, and may be another one each time; so are the stages that a poller serves.
+    // The user writes the condition, which may be another one each time. A poller may serve other stages.
     const HAS_STATIC_QUERY_ID: bool =
         Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
-/// The claim of several rows of `Q`, but not of some that are known by their keys. It is a statement of its own, because
-/// the plain claim is prepared once and for all.
+/// Claims several rows of `Q`, except some that are known by their keys. It is a statement of its own, because the
+/// plain claim is prepared once and for all.
 pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     pub(crate) limit: Limit,
@@ -88,22 +88,23 @@ pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
-    /// Reads the rows and locks none.
+    /// Reads the rows without locking them.
     pub fn without_lock(self) -> Self {
         ClaimSome { locks: false, ..self }
     }
 
-    /// Claims rows that are due at this time or later, where they are claimed by their due times.
+    /// Claims only rows that are due at this time or later, for entities that claim by due time.
     pub fn not_below(self, floor: Option<Instant>) -> Self {
         ClaimSome { floor: floor.filter(|_| self.walk == Walk::Oldest), ..self }
     }
 
-    /// Claims rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
+    /// Claims rows that have been due for longer than this, those first that have been due longest, whatever the
+    /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
         ClaimSome { walk: Walk::Oldest, age: Some(age), ..self }
     }
 
-    /// Claims rows with these keys and no others.
+    /// Claims only rows with these keys.
     pub fn only<'k>(self, keys: impl IntoIterator<Item = &'k Q::Key>) -> Self
     where
         Q::Key: 'k,
@@ -120,18 +121,18 @@ pub struct Claimed<Q: Entity> {
     pub fence: Fence,
     /// The entity and its queue state, or why they cannot be decoded.
     pub message: Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>,
-    /// The optional columns, where the entity asks for them.
+    /// The optional columns, if the entity asks for them.
     pub details: Details,
 }
 
-/// The key of a row that a claim has read.
+/// Returns the key of a row that a claim has read.
 pub(crate) fn claimed_key<Q: Entity, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
     let (text, _) = occasion_of::<Q, DB>(&row.0, &row.1);
     RowKey::new(row.0, text)
 }
 
 impl<Q: Entity> Claimed<Q> {
-    /// Reads a row as this database has given it.
+    /// Reads a row as this database returned it.
     pub(crate) fn read<DB: QueueBackend>((key, text, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
         let (text, details) = occasion_of::<Q, DB>(&key, &text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
@@ -146,7 +147,7 @@ impl<Q: Entity> Claimed<Q> {
             };
             (entity, state)
         });
-        // SQLite stores anything. A row whose occasion cannot be told has no key that is its own.
+        // SQLite stores values of any type. A row whose occasion cannot be read has no idempotency key of its own.
         let message = match details.occasion {
             None if Q::Queue::OPTIONS.occasion.is_some() => Err("its occasion is no whole number".into()),
             _ => message,
@@ -207,7 +208,7 @@ where
     Q: SelectedIn<DB>,
     DB: QueueBackend,
 {
-    /// Writes all up to the end of the condition.
+    /// Writes everything up to the end of the condition.
     pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;
         walk.push_from::<Q::Queue, DB>(&mut out)?;

@@ -1,4 +1,4 @@
-//! Claims the row that is due longest, but none below the low-water mark.
+//! Claims the row that has been due longest, but none below the low-water mark.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use crate::entity::{Entity, SelectedIn};
 use crate::fault::claim_lock;
 use crate::row::Instant;
 
-/// The claim of one row of `Q` that is not below the low-water mark. It is a statement of its own, prepared once like the
+/// Claims one row of `Q` that is not below the low-water mark. It is a statement of its own, prepared once like the
 /// plain claim.
 pub struct ClaimFrom<Q: Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
@@ -24,7 +24,7 @@ pub struct ClaimFrom<Q: Selectable<DB>, DB: Backend> {
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
-    /// The claim of one row that is due at this time or later.
+    /// Claims one row that is due at this time or later.
     pub fn from(self, floor: Instant) -> ClaimFrom<Q, DB> {
         ClaimFrom { claim: self, floor }
     }

@@ -19,15 +19,15 @@ use crate::row::{Instant, RowKey};
 
 /// Locks due rows and reads them. See [`QueueOn`](super::queue_on::QueueOn).
 pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
-    /// Locks and reads the row that is due longest and that nobody holds, by one plain statement, which knows the stages and
-    /// the floor of the scope only; `claim_one` decides whether it may be used. It belongs into a transaction.
+    /// Locks and reads the free row that has been due longest, by one plain statement. It uses only the stages and the
+    /// floor of the scope; `claim_one` decides whether that is enough. Run it in a transaction.
     fn claim(connection: &mut C, scope: Scope<'_, Self::Key>) -> QueryResult<Option<Claimed<Self>>>;
 
-    /// Reads the keys of up to `limit` rows that are due longest, but not longer than since `floor`, without a lock, for
-    /// [`claim_keys`](Self::claim_keys).
+    /// Reads the keys of up to `limit` rows that have been due longest, without a lock, for
+    /// [`claim_keys`](Self::claim_keys). It leaves out rows that are due earlier than `floor`.
     fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Self::Key>>>;
 
-    /// Locks and reads up to `limit` of the rows with these keys, of those that are due and that nobody holds.
+    /// Locks and reads up to `limit` of the rows with these keys, those that are due and free.
     fn claim_keys(
         connection: &mut C,
         keys: &[RowKey<Self::Key>],
@@ -35,28 +35,29 @@ pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
         scope: Scope<'_, Self::Key>,
     ) -> QueryResult<Vec<Claimed<Self>>>;
 
-    /// Whether the rows of this scope are claimed by keys that were read before: where the due time alone decides whose turn
-    /// it is, and a claim along the index would keep others from settling their rows.
+    /// Tells whether the rows of this scope are claimed by keys that were read before. This is so if the due time alone
+    /// decides which row is next, and a claim along the index would keep others from settling their rows.
     fn is_claimed_by_key(scope: Scope<'_, Self::Key>) -> bool;
 
-    /// Reads up to `limit` rows that are due longest and not earlier than `floor`, without a lock, each with its version.
+    /// Reads up to `limit` rows that have been due longest, without a lock, each with its version. It leaves out rows
+    /// that are due earlier than `floor`.
     fn prefetch_rows(
         connection: &mut C,
         limit: u32,
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<Self>, RowVersion)>>;
 
-    /// Writes the text that prepares [`LockVersion`], where rows are prefetched.
+    /// Writes the text that prepares [`LockVersion`], if rows are prefetched.
     fn lock_version() -> QueryResult<Option<String>>;
 
-    /// Whether whole rows of this scope are prefetched: where the due time alone decides whose turn it is.
+    /// Tells whether whole rows of this scope are prefetched: only if the due time alone decides which row is next.
     fn prefetches_rows(scope: Scope<'_, Self::Key>) -> bool;
 
-    /// Takes the lock with which one message is worked at a time, where the entity asks for that. `false`: another session
-    /// has it. It belongs into a transaction, and ends with it or with [`end_exclusion`](Self::end_exclusion).
+    /// Takes the lock of an exclusive entity. `false`: another session holds it. Run it in a transaction; the lock ends
+    /// with the transaction or with [`end_exclusion`](Self::end_exclusion).
     fn exclude(connection: &mut C) -> QueryResult<bool>;
 
-    /// The session that has the lock of an exclusive queue, if it is another one.
+    /// Returns the session that holds the lock of an exclusive queue, if it is another one.
     fn exclusion_holder(connection: &mut C) -> QueryResult<Option<String>>;
 
     /// Gives the lock back after the end of the transaction.

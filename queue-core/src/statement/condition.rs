@@ -1,4 +1,4 @@
-//! The conditions of the statements: the fence, what is claimable, and the filter of an operation.
+//! The conditions of the statements: the fence, the claimable rows, and the filter of an operation.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -26,7 +26,7 @@ where
     const { &QueueColumn::<T, K>::new() }.walk_ast(out.reborrow())
 }
 
-/// Writes `status IN (..)` with every status that we know: a row with another one is never claimed.
+/// Writes `status IN (..)` with every known status: a row with another one is never claimed.
 pub(crate) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -35,7 +35,7 @@ where
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
 
-/// Writes ` AND status = .. AND try_count = ..`, when the row was due, and, under a lease, when the attempt began.
+/// Writes ` AND status = .. AND try_count = ..`, then the row's due time, and under a lease the attempt's beginning.
 pub(crate) fn push_fence<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -69,7 +69,7 @@ where
     Ok(())
 }
 
-/// Writes `next_attempt_time = `, in a form for which no index is walked.
+/// Writes `next_attempt_time = `, in a form that walks no index.
 pub(crate) fn push_is_due_at<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -82,7 +82,8 @@ where
     Ok(())
 }
 
-/// Writes ` AND change_count = ..`: the content is still what was claimed. Nothing where no change counts.
+/// Writes ` AND change_count = ..`: the content is still the same as at the claim. Writes nothing if the entity does
+/// not count changes.
 pub(crate) fn push_same_content<'b, T, DB>(fence: &'b Fence, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -104,11 +105,11 @@ where
 pub enum StateCondition {
     /// Its status is one of these.
     In(&'static [Status]),
-    /// Its status is none of these.
+    /// Its status is not one of these.
     NotIn(&'static [Status]),
     /// It has a next attempt time.
     Pending,
-    /// It has none.
+    /// It has no next attempt time.
     NotPending,
     /// No worker holds a lease on it: its status is not `IN_PROGRESS`, or the lease has ended.
     NotLeased,
@@ -116,16 +117,16 @@ pub enum StateCondition {
     Due,
     /// Its next attempt time lies in the future.
     Scheduled,
-    /// Its last recorded attempt is at least this long ago. A row without an attempt has none.
+    /// Its last recorded attempt is at least this long ago. A row without an attempt does not count.
     AttemptedBefore(Duration),
     /// No attempt of it was ever recorded.
     NeverAttempted,
-    /// It bears the text of a failure.
+    /// It has the text of a failure.
     WithErrorText,
-    /// It bears no such text.
+    /// It has no such text.
     WithoutErrorText,
-    /// It bears the text of a failure: neither the one that [`Queue::stop`](crate::Queue::stop) writes on rows without one nor
-    /// the one that a row bears while it is handled under strict accounts.
+    /// It has the text of a failure: neither the text that [`Queue::stop`](crate::Queue::stop) writes on rows without
+    /// one, nor the one on a row that is being handled under strict accounts.
     WithFailure,
 }
 
@@ -159,7 +160,8 @@ impl StateCondition {
             StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
             StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
             StateCondition::WithFailure => {
-                // Null is unequal to nothing, so that rows without a text are left out. LIKE would ignore case on some databases.
+                // Null is unequal to nothing, so this leaves out rows without a text. LIKE would ignore case on some
+                // databases.
                 push_exactly::<T, LastAttemptErrorMessage, DB>(out)?;
                 out.push_sql(" <> '");
                 out.push_sql(STOPPED);
@@ -189,7 +191,7 @@ where
     Ok(())
 }
 
-/// Writes a column of text whose comparison is exact.
+/// Writes a text column whose comparison is exact.
 fn push_exactly<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -213,8 +215,8 @@ where
     Ok(())
 }
 
-/// ` FROM table WHERE (filter) AND state AND ..`: where the rows are, the user's filter, and the conditions on the queue's
-/// state.
+/// ` FROM table WHERE (filter) AND state AND ..`: the table or archive, the user's filter, and the conditions on the
+/// queue's state.
 #[derive(Debug)]
 pub struct Condition<'a, T, F> {
     filter: Option<&'a F>,
@@ -224,7 +226,7 @@ pub struct Condition<'a, T, F> {
     table: PhantomData<fn() -> T>,
 }
 
-// By hand, because a derive would ask for a filter that can be copied.
+// By hand, because a derive would require a filter that can be copied.
 impl<T, F> Clone for Condition<'_, T, F> {
     fn clone(&self) -> Self {
         *self
@@ -239,7 +241,8 @@ impl<'a, T, F> Condition<'a, T, F> {
         Condition { filter, states, kinds: &[], archive: None, table: PhantomData }
     }
 
-    /// Picks those of the rows that are of one of these kinds: all conditions of one of the lists hold. No list: all rows.
+    /// Picks only rows of one of these kinds, for which all conditions of one of the lists hold. Without lists it picks
+    /// all rows.
     pub fn of_kinds(self, kinds: &'a [Vec<StateCondition>]) -> Self {
         Condition { kinds, ..self }
     }
@@ -249,7 +252,7 @@ impl<'a, T, F> Condition<'a, T, F> {
         Condition { archive, ..self }
     }
 
-    /// Writes ` FROM table`, the archive's under the table's name.
+    /// Writes ` FROM table`, for an archive under the table's name.
     pub(crate) fn push_from<'b, DB>(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: TableIn<DB>,
@@ -271,7 +274,7 @@ impl<'a, T, F> Condition<'a, T, F> {
         self.push_where(out.reborrow()).map(drop)
     }
 
-    /// Writes the condition, and tells what a further one has to begin with.
+    /// Writes the condition, and returns the word that a further condition begins with.
     pub(crate) fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str>
     where
         T: TableIn<DB>,
@@ -289,7 +292,7 @@ impl<'a, T, F> Condition<'a, T, F> {
             out.push_sql(std::mem::replace(&mut separator, " AND "));
             state.push::<T, DB>(&mut out)?;
         }
-        // A kind without conditions is every row.
+        // A kind without conditions contains every row.
         if !self.kinds.is_empty() && self.kinds.iter().all(|kind| !kind.is_empty()) {
             let mut before_kind = std::mem::replace(&mut separator, " AND ");
             for (i, kind) in self.kinds.iter().enumerate() {
@@ -308,7 +311,7 @@ impl<'a, T, F> Condition<'a, T, F> {
     }
 }
 
-/// Writes `((key) OR (key) ..)`, in nested groups: SQLite bears a thousand levels of an expression, and counts each OR
+/// Writes `((key) OR (key) ..)`, in nested groups: SQLite allows a thousand levels of an expression, and counts each OR
 /// of a flat list as one.
 pub(crate) fn push_keys<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
@@ -330,7 +333,7 @@ where
     Ok(())
 }
 
-/// A filter, if there is one; without one it always holds.
+/// A filter, if there is one; without one it is always true.
 #[derive(Debug, Clone, Copy)]
 pub struct IfAny<'a, F>(pub Option<&'a F>);
 

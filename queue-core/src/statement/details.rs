@@ -1,4 +1,4 @@
-//! Reads the optional columns of a claimed row: a statement of its own, so that the plain claim stays as it is.
+//! Reads the optional columns of a claimed row, by a statement of its own, so that the plain claim stays the same.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{Error as DieselError, QueryResult};
@@ -11,7 +11,7 @@ use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::fault::planted;
 use crate::row::{Details, DetailsRow, DetailsType};
 
-/// The optional columns of the row with one key; null for those that the entity does not ask for.
+/// Reads the optional columns of the row with one key; null for those that the entity does not ask for.
 pub struct ReadDetails<Q: Entity> {
     is_key: Q::IsKey,
 }
@@ -49,7 +49,7 @@ where
             out.push_sql(", ");
             push_or_null(&mut out, column)?;
         }
-        // A row that was never run on its schedule begins it with the time at which it was due.
+        // A row that has not yet run on its schedule begins it with the time at which it was due.
         let scheduled_time = options.periodic.map(|periodic| periodic.scheduled_time);
         out.push_sql(", ");
         if let Some(scheduled_time) = scheduled_time {
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// Tells the scope how far the claim has come, and reads what else has to be known of its rows.
+/// Reports to the scope how far the claim has come, and reads the other columns that the rows' attempts need.
 pub(crate) fn claimed_within<Q, C>(
     connection: &mut C,
     scope: Scope<'_, Q::Key>,
@@ -81,7 +81,7 @@ where
     C: QueueConnection,
 {
     if let Some(claim_floor) = scope.claim_floor {
-        // In no order: by their keys they come as they may.
+        // In no order: a claim by keys returns the rows in any order.
         let due = || rows.iter().filter_map(|row| row.4.read().and_then(|(due, ..)| due.map(|due| due.time)));
         claim_floor.is_answered();
         claim_floor.has_claimed(due().min(), due().max());
@@ -91,7 +91,7 @@ where
     Ok(claimed)
 }
 
-/// Reads what an attempt has to know of claimed rows beyond the five columns, where the entity asks for more.
+/// Reads the columns that attempts need beyond the five, if the entity asks for more.
 pub(crate) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
 where
     Q: StoredIn<C::Backend>,
@@ -106,7 +106,7 @@ where
                     row.details = read.with_occasion_of(std::mem::take(&mut row.details));
                     row.fence.change_count = row.details.change_count;
                 }
-                // As for the entity itself: a row that cannot be read fails, and holds up no other.
+                // As for the entity itself: a row that cannot be read fails, and does not hold up others.
                 Err(DieselError::DeserializationError(why)) => {
                     if row.message.is_ok() {
                         row.message = Err(why);

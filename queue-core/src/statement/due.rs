@@ -1,4 +1,4 @@
-//! The conditions by which a row is due.
+//! The conditions that make a row due.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(crate) fn push_claim_condition<'b, DB: QueueBackend>(
     Ok(())
 }
 
-/// The time of the statement less this, as SQL.
+/// Writes the time of the statement minus this age.
 pub(crate) fn time_ago<DB: QueueBackend>(age: Duration) -> String {
     let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
     format!("{before}-{}{after}", microseconds(age))

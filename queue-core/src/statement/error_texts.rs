@@ -1,4 +1,4 @@
-//! Reads the texts of failures: how many rows bear each, and the rows that bear some of them.
+//! Reads the texts of failures: how many rows have each, and the rows that have some of them.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -10,10 +10,10 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
 use crate::row::Status;
 
-/// By how many characters texts are told apart.
+/// How many characters of a text distinguish it from others.
 const CHARACTERS: u32 = 1000;
 
-/// The texts of failures, those that most rows bear first: each with the key of one row, and with numbers.
+/// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers.
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub struct ErrorTexts<'a, Q: Entity, F, S> {
@@ -23,7 +23,7 @@ pub struct ErrorTexts<'a, Q: Entity, F, S> {
 }
 
 impl<'a, Q: Entity, F, S> ErrorTexts<'a, Q, F, S> {
-    /// Reads at most `limit` of the texts, told apart by their first 1,000 characters.
+    /// Reads at most `limit` of the texts, distinguished by their first 1,000 characters.
     pub fn new(condition: Condition<'a, Q::Queue, F>, split: Option<&'a S>, limit: u32) -> Self {
         ErrorTexts { condition, split: Split(split), limit }
     }
@@ -37,7 +37,7 @@ where
     S: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // The places are counted inside, because nothing else gives one row of each text whatever its key is made of.
+        // Row numbers are counted inside, because nothing else gives one row of each text for any type of key.
         out.push_sql("SELECT * FROM (SELECT ");
         push_text::<Q::Queue, DB>(&mut out)?;
         out.push_sql(" AS queueable_text, ");
@@ -111,7 +111,7 @@ impl<Q: Entity, F, S> ErrorTexts<'_, Q, F, S> {
     }
 }
 
-/// The texts of failures alone, in some order, behind a given one.
+/// Reads only the texts of failures, in a fixed order, after a given one.
 pub struct TextsAfter<'a, T, F> {
     condition: Condition<'a, T, F>,
     after: Option<&'a str>,
@@ -132,7 +132,7 @@ where
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // MIN, because the texts of a group are equal, and some databases want to be told.
+        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         out.push_sql("SELECT MIN(");
         push_text::<T, DB>(&mut out)?;
         out.push_sql(") FROM ");
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// The condition that a row's text is one of these, by their first 1,000 characters. There must be one at least.
+/// The condition that a row's text is one of these, by their first 1,000 characters. There must be at least one.
 pub struct WithTexts<'a, T> {
     texts: &'a [String],
     table: std::marker::PhantomData<fn() -> T>,
@@ -175,7 +175,7 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // As many as there are.
+        // Each number of texts is a statement of its own, which is not worth caching.
         out.unsafe_to_cache_prepared();
         push_exact_text::<T, DB>(&mut out)?;
         let mut separator = " IN (";
@@ -200,7 +200,7 @@ where
     Ok(())
 }
 
-/// Writes them so that they are compared exactly.
+/// Writes them in a form that compares exactly.
 fn push_exact_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -212,7 +212,7 @@ where
     Ok(())
 }
 
-/// Writes them so that they are told apart and put into an order.
+/// Writes them in a form that distinguishes and sorts them.
 fn push_identity<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,

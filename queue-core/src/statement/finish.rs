@@ -1,5 +1,5 @@
-//! What a message costs as prepared statements that are run by a text: the text can hold other statements too, so that a
-//! message's end is one round trip, and so is the beginning of the transaction that applies a lease's answer.
+//! Settles a message by prepared statements that a text runs. The text can contain other statements too, so the end of
+//! a message is one round trip. So is the beginning of the transaction that applies a lease's answer.
 
 use std::marker::PhantomData;
 
@@ -13,32 +13,33 @@ use super::literal::has_literals;
 use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement};
 use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, StoredIn, TryCount};
 
-/// The update that settles a success: `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and `$5` the
-/// status and the tries as claimed, `$6` when the row was due, or under a lease when the attempt began. It returns the rows that it has changed.
+/// The update that settles a success. `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and
+/// `$5` the status and the tries as claimed. `$6` is when the row was due, or under a lease when the attempt began. It
+/// returns the rows that it has changed.
 pub struct Finish<Q> {
     leased: bool,
     entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q: Entity> Finish<Q> {
-    /// The update.
+    /// Makes the update.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         Finish { leased: false, entity: PhantomData }
     }
 
-    /// The update of a row that is under a lease.
+    /// Makes it the update of a row under a lease.
     pub fn leased(self) -> Self {
         Finish { leased: true, ..self }
     }
 }
 
-/// Locks a row that is under a lease, and waits for whoever holds its lock: `$1` is the key, `$2` and `$3` the status and the
-/// tries as claimed, `$4` when the attempt began. It returns a row for each that it has locked.
+/// Locks a row that is under a lease, and waits for another session that holds its lock. `$1` is the key, `$2` and `$3`
+/// the status and the tries as claimed, `$4` when the attempt began. It returns one row for each that it has locked.
 pub struct LockLeased<Q>(PhantomData<fn() -> Q>);
 
 impl<Q: Entity> LockLeased<Q> {
-    /// The lock.
+    /// Makes the statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         LockLeased(PhantomData)
@@ -107,7 +108,7 @@ where
     }
 }
 
-/// Writes `occasion = occasion + 1, ` where the entity counts its occasions: a success ends one.
+/// Writes `occasion = occasion + 1, ` if the entity counts occasions, because a success ends one.
 pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     if let Some(occasion) = T::OPTIONS.occasion {
         out.push_identifier(occasion)?;
@@ -118,14 +119,14 @@ pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'
     Ok(())
 }
 
-/// Whether a success of such an entity may be settled by a text that holds other statements too.
+/// Tells whether a text that contains other statements too can settle a success of this entity.
 pub(crate) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
     C::Backend::FINISHES_AT_ONCE
         && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
         && (C::Backend::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
 }
 
-/// The text of a statement that binds nothing.
+/// Returns the text of a statement without binds.
 pub(crate) fn text_of<C: QueueConnection>(statement: &dyn Statement<C::Backend>) -> QueryResult<String> {
     let mut builder = <C::Backend as Backend>::QueryBuilder::default();
     Sql::new(statement).to_sql(&mut builder, &C::Backend::default())?;

@@ -1,4 +1,5 @@
-//! Settles a success, and commits it, in one prepared statement: a block of several. MariaDB has such blocks.
+//! Settles a success, and commits it, in one prepared statement: a block of several statements. MariaDB has such
+//! blocks.
 
 use std::marker::PhantomData;
 
@@ -11,8 +12,8 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Fence, Status};
 
-/// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends with the first that fails: nothing is committed
-/// then, and the transaction is still there.
+/// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends at the first statement that fails:
+/// then nothing is committed, and the transaction is still open.
 pub struct FinishBlock<Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
@@ -20,10 +21,10 @@ pub struct FinishBlock<Q: Entity> {
 }
 
 impl<Q: Entity> FinishBlock<Q> {
-    /// What the server says when there is not exactly one row in the fence's state.
+    /// The server's message if not exactly one row is in the fence's state.
     pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
 
-    /// Settles the row with this key. The fence must be one without a lease, that says when the row was due.
+    /// Settles the row with this key. The fence must have no lease, and must contain when the row was due.
     pub fn new(key: &Q::Key, fence: Fence, tries: i32) -> Self {
         FinishBlock { is_key: Q::is_key(key.clone()), fence, tries }
     }
@@ -73,7 +74,7 @@ where
     }
 }
 
-/// Writes what ends a block before it has done anything, if the settings of the session are not what they were.
+/// Writes the statement that ends a block before it has done anything, if the session's settings have changed.
 pub(crate) fn push_settings_check<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
     if let Some((settings, says)) = DB::OTHER_SETTINGS {
         out.push_sql("IF NOT (");

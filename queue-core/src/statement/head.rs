@@ -1,4 +1,4 @@
-//! Finds the row whose turn it is where one message is worked at a time: the first pending one, due or not.
+//! Finds the first row of an exclusive queue: the first pending one, due or not.
 
 use std::marker::PhantomData;
 
@@ -15,8 +15,8 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn};
 use crate::row::Status;
 
-/// The primary key, and its text, of the first pending row of `Q` by its order, then by its key. A row whose condition is false is passed: it
-/// is no work.
+/// Reads the primary key, and its text, of the first pending row of `Q` by its order, then by its key. It passes over a
+/// row whose condition is false, because that row is not work now.
 pub struct Head<Q, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
@@ -24,7 +24,7 @@ pub struct Head<Q, DB: Backend> {
 }
 
 impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
-    /// The statement.
+    /// Makes the statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         Head { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
@@ -36,7 +36,7 @@ impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
     }
 }
 
-/// The status of a row that a worker holds under a lease, but not of the one with this key.
+/// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
 pub struct AnotherIsLeased<Q: Entity> {
     except: Option<Q::IsKey>,
 }
@@ -75,7 +75,7 @@ where
         push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
         out.push_sql(" WHERE ");
         StateCondition::Scheduled.push::<Q::Queue, DB>(&mut out)?;
-        // However far away its end: another version of the application may have longer leases.
+        // However far away the end of the lease is: another version of the application may have longer leases.
         out.push_sql(" AND ");
         StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
         if let Some(is_key) = &self.except {

@@ -1,4 +1,4 @@
-//! Reads all that says why one row runs or does not, without a lock.
+//! Reads everything that decides whether one row runs, without a lock.
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -13,15 +13,15 @@ use crate::entity::{
     StoredIn, TryCount,
 };
 
-/// The state of the row with one key. It reads what it can of a row whose columns cannot all be decoded.
+/// Reads the state of the row with one key. Of a row whose columns cannot all be decoded it reads what it can.
 pub struct Inspect<Q: Entity, DB: Backend> {
     is_key: Q::IsKey,
     claim_if: Option<ClaimCondition<DB>>,
 }
 
-/// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its condition
-/// true; its next and its last attempt's time and the present, in microseconds since 1970; its stage; and the texts of the two
-/// times that are odd.
+/// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its
+/// condition true; the times of its next and its last attempt and the current time, in microseconds since 1970; its
+/// stage; and the texts of the two times if they are odd.
 pub type InspectedRow = (
     String,
     i32,
@@ -109,7 +109,7 @@ where
     }
 }
 
-/// Writes `, 1` where a condition holds, and `, 0` where it does not.
+/// Writes `, 1` if a condition holds, and `, 0` if it does not.
 fn push_whether<'a, 'b, DB: QueueBackend>(
     out: &mut AstPass<'a, 'b, DB>,
     push_condition: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
@@ -123,7 +123,7 @@ fn push_whether<'a, 'b, DB: QueueBackend>(
     Ok(())
 }
 
-/// Counts the rows that have both keys: one where they are the same.
+/// Counts the rows that have both keys: one if the keys are the same.
 pub struct IsSame<Q: Entity>([Q::IsKey; 2]);
 
 impl<Q: Entity> IsSame<Q> {
@@ -157,7 +157,7 @@ pub struct IsArchived<Q: Entity> {
 }
 
 impl<Q: Entity> IsArchived<Q> {
-    /// Looks for the row with this key.
+    /// Searches for the row with this key.
     pub fn new(key: &Q::Key, archive: &'static str) -> Self {
         IsArchived { is_key: Q::is_key(key.clone()), archive }
     }
@@ -169,7 +169,7 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // The key's condition names the live table, so the archive goes by that name.
+        // The key's condition names the live table, so the archive gets that name as its alias.
         let live = TableName::of(<Q::Queue as QueueTable>::TABLE, out.backend())?;
         out.push_sql("SELECT COUNT(*) FROM ");
         out.push_identifier(self.archive)?;

@@ -1,5 +1,5 @@
-//! The database's text of a primary key, and of what else tells one occasion of a row from another: one text, so that a claim
-//! reads one column more.
+//! The database's text of a primary key, together with what else distinguishes one occasion of a row from another. It
+//! is one text, so that a claim reads only one more column.
 
 use std::any::{Any, TypeId};
 
@@ -11,7 +11,8 @@ use crate::backend::{QueueBackend, column_names};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Details, RowKey, TextForm};
 
-/// Writes what tells a row's key from every other: of several columns, the texts of all, with commas between them.
+/// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
+/// separated by commas.
 pub(crate) fn push_key_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     Q: StoredIn<DB>,
@@ -20,8 +21,8 @@ where
     push_texts::<Q, DB>(out, false)
 }
 
-/// Writes the same, behind the texts of the occasion and the version where the entity has them. An integer is left empty: it reads
-/// the same in Rust as in every database.
+/// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
+/// is an integer, because that reads the same in Rust as in every database.
 pub(crate) fn push_occasion_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     Q: StoredIn<DB>,
@@ -114,7 +115,7 @@ pub(crate) fn occasion_of<Q: Entity, DB: QueueBackend>(key: &Q::Key, text: &str)
         part
     };
     if options.occasion.is_some() {
-        // Only SQLite could hold anything else than a number there.
+        // Only SQLite can store anything but a number there.
         details.occasion = next().parse().ok();
     }
     if options.version.is_some() {

@@ -1,5 +1,5 @@
-//! Reads the primary keys of the rows that an operation concerns, some at a time, locks them, and changes rows by their
-//! keys: an operation on very many rows does them in small transactions.
+//! Reads the primary keys of an operation's rows in portions, locks the rows, and changes rows by their keys. An
+//! operation on very many rows does this in small transactions.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -10,7 +10,7 @@ use super::limit::is_keys;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn};
 
-/// The keys of the rows that a condition picks, in their order.
+/// Reads the keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {
     condition: Condition<'a, Q::Queue, F>,
     among: Option<Vec<Q::IsKey>>,
@@ -24,7 +24,8 @@ impl<'a, Q: Entity, F> Keys<'a, Q, F> {
         Keys { condition, among: None, limit: Some((bound(limit), bound(offset))), lock: None }
     }
 
-    /// Locks those of these rows that the condition picks. It passes over rows that others hold, or waits for them.
+    /// Locks those of these rows that the condition picks. It either passes over rows that others hold, or waits for
+    /// them.
     pub fn lock(condition: Condition<'a, Q::Queue, F>, keys: &[Q::Key], passes_over: bool) -> Self {
         Keys { condition, among: Some(is_keys::<Q>(keys.iter().collect())), limit: None, lock: Some(passes_over) }
     }
@@ -66,7 +67,7 @@ where
     }
 }
 
-/// How many of the rows with some keys a condition still picks.
+/// Counts how many of the rows with some keys a condition still picks.
 pub struct CountAmong<'a, Q: Entity, F> {
     condition: Condition<'a, Q::Queue, F>,
     keys: Vec<Q::IsKey>,
@@ -94,7 +95,7 @@ where
     }
 }
 
-/// The change of the rows with some keys.
+/// Changes the rows with some keys.
 pub struct ChangeKeys<'a, Q: Entity> {
     keys: Vec<Q::IsKey>,
     change: &'a Change,

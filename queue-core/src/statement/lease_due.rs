@@ -1,8 +1,8 @@
-//! Leases due rows by one statement: it locks them, passing over those that others hold, writes the lease on them, and returns
-//! them as they were before it.
+//! Leases due rows by one statement: it locks them, passes over those that others hold, writes the lease on them, and
+//! returns them as they were before.
 //!
-//! An update returns rows as it has left them, in no order. So the rows are those of the select, and the update adds to each
-//! when its attempt began, or nothing if a trigger has kept the row as it was.
+//! An update returns rows as it has left them, in no order. So the rows come from the select. The update adds to each
+//! when its attempt began, or nothing if a trigger has kept the row from changing.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
 use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, SelectedIn, TryCount};
 use crate::row::{Instant, LEASE_EXPIRED, Status};
 
-/// The lease of the rows that a claim finds.
+/// Leases the rows that a claim finds.
 pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: ClaimSome<Q, DB>,
     lease: Duration,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
-    /// Leases the rows for so long by the same statement.
+    /// Leases the rows for this long by the same statement.
     pub fn leased(self, lease: Duration) -> LeaseDue<Q, DB> {
         LeaseDue { claim: self, lease }
     }
@@ -33,9 +33,10 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
 
 /// The rows that one statement has leased.
 pub struct LeasedAtOnce<Q: Entity> {
-    /// They are as they were, each with the time at which its attempt began, or without one if a trigger has kept it from changing.
+    /// The rows as they were, each with the time at which its attempt began, or without one if a trigger has kept it
+    /// from changing.
     pub rows: Vec<(Claimed<Q>, Option<Instant>)>,
-    /// When the attempts of those began whose keys cannot be decoded.
+    /// The beginnings of the attempts whose keys cannot be decoded.
     pub undecodable: Vec<Instant>,
 }
 
@@ -45,7 +46,8 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        // The first columns get names of ours. Those of the entity behind them keep theirs, which nothing refers to.
+        // The first columns get names of the queue's own. The entity's columns after them keep their names, because
+        // nothing refers to them.
         let keys = 1..=column_names(Q::KEY_COLUMNS, out.backend())?.len();
         let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
         out.push_sql("WITH queueable_due (");
@@ -73,7 +75,7 @@ where
 }
 
 impl<Q: SelectedIn<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
-    /// Writes ` SET ..`, the columns that are read with their table's name: the select has columns too.
+    /// Writes ` SET ..`. It writes columns that are read with their table's name, because the select has columns too.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");

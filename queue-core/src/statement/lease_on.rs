@@ -20,10 +20,10 @@ use crate::row::{Instant, RowKey, TimestampUtc};
 
 /// Leases due rows, and ends leases. See [`QueueOn`](super::queue_on::QueueOn).
 pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
-    /// Reads the rows that bear the token of such a write.
+    /// Reads the rows that were taken with this token.
     fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Self>>>;
 
-    /// Leases up to `limit` rows that are due longest, by one statement that is its own transaction.
+    /// Leases up to `limit` rows that have been due longest, by one statement that is its own transaction.
     fn lease_at_once(
         connection: &mut C,
         lease: Duration,
@@ -31,14 +31,14 @@ pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
         scope: Scope<'_, Self::Key>,
     ) -> QueryResult<LeasedAtOnce<Self>>;
 
-    /// Whether the rows of this scope are leased by one statement: where the due time alone decides whose turn it is, and nothing
-    /// more has to be known of a row than a claim reads.
+    /// Tells whether the rows of this scope are leased by one statement: only if the due time alone decides which row
+    /// is next, and an attempt needs no more of a row than a claim reads.
     fn is_leased_at_once(scope: Scope<'_, Self::Key>) -> bool;
 
-    /// Reads the database's present.
+    /// Reads the database's current time.
     fn present(connection: &mut C) -> QueryResult<Instant>;
 
-    /// Writes the texts that prepare [`LockLeased`] and [`Finish::leased`], where an answer may be written by them.
+    /// Writes the texts that prepare [`LockLeased`] and [`Finish::leased`], if they can write an answer of this entity.
     fn finish_lease() -> QueryResult<Option<(String, String)>>;
 }
 
@@ -82,7 +82,7 @@ where
 
     fn present(connection: &mut C) -> QueryResult<Instant> {
         let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Present)?.flatten();
-        present.ok_or_else(|| refused("the database told no time".to_owned()))
+        present.ok_or_else(|| refused("the database returned no time".to_owned()))
     }
 
     fn finish_lease() -> QueryResult<Option<(String, String)>> {

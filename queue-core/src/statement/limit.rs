@@ -1,5 +1,5 @@
-//! Numbers that differ from statement to statement and must not make each of them another one: a session keeps every text that
-//! it has prepared, and so does its server.
+//! Numbers that differ from statement to statement. They must not make each statement a different one, because the
+//! session and its server keep every text that they have prepared.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
@@ -7,12 +7,12 @@ use diesel::result::QueryResult;
 use crate::backend::QueueBackend;
 use crate::entity::Entity;
 
-/// Of how many keys at most a statement is kept prepared. Of more it is as good to prepare it once more: that costs a round trip
-/// beside the work on so many rows.
+/// The largest number of keys for which a statement is kept prepared. With more keys it is prepared each time: that
+/// costs one round trip, beside the work on so many rows.
 const MOST_KEPT: usize = 128;
 
-/// How many rows a statement reads at most. The number is bound: only one row is written out, because that is what is read most,
-/// and PostgreSQL then plans it once for all.
+/// The largest number of rows that a statement reads. The number is bound, except for one row. One row is the most
+/// frequent case, and written out it lets PostgreSQL plan the statement once and for all.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit(i64);
 
@@ -20,7 +20,7 @@ impl Limit {
     /// One row.
     pub(crate) const ONE: Limit = Limit(1);
 
-    /// So many rows.
+    /// Makes a limit of this many rows.
     pub(crate) fn of(rows: u32) -> Self {
         Limit(rows.into())
     }
@@ -39,12 +39,13 @@ impl Limit {
     }
 }
 
-/// The conditions that pick the rows with some keys. The last one is repeated, so that there are as many as a power of two.
+/// Returns the conditions that pick the rows with some keys. It repeats the last one, so that their number is a power
+/// of two.
 pub(crate) fn is_keys<Q: Entity>(keys: Vec<&Q::Key>) -> Vec<Q::IsKey> {
     padded(keys).into_iter().map(|key| Q::is_key(key.clone())).collect()
 }
 
-/// Repeats the last item, so that there are as many as a power of two.
+/// Repeats the last item, so that the number of items is a power of two.
 pub(crate) fn padded<T: Copy>(mut items: Vec<T>) -> Vec<T> {
     if let Some(last) = items.last().copied().filter(|_| items.len() <= MOST_KEPT) {
         items.resize(items.len().next_power_of_two(), last);
@@ -52,7 +53,7 @@ pub(crate) fn padded<T: Copy>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// Says of a statement with so many keys whether it is kept.
+/// Says whether a statement with this many keys is kept prepared.
 pub(crate) fn keep_if_few<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, keys: usize) {
     if keys > MOST_KEPT {
         out.unsafe_to_cache_prepared();

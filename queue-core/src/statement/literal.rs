@@ -1,7 +1,6 @@
-//! A value as an SQL literal: a primary key's, for the few whose literals are beyond doubt, and a time.
+//! A value as an SQL literal: a time, or a primary key of one of the few types whose literals are certainly safe.
 //!
-//! Values travel as binds everywhere else. A text that holds several statements takes none, and several statements in one
-//! text are one round trip.
+//! Everywhere else statements bind their values. A text with several statements takes no binds, and is one round trip.
 
 use std::any::{Any, TypeId, type_name};
 
@@ -9,17 +8,17 @@ use chrono::{DateTime, Utc};
 
 use crate::row::{Instant, RowKey};
 
-/// The crate is the application's choice, so its type is known by name; its text is looked at all the same.
+/// The application chooses the crate, so its type is recognized by name. Its text is checked all the same.
 const UUID: &str = "uuid::Uuid";
 
-/// Whether some values of a type are literals beyond doubt.
+/// Tells whether some values of a type have a safe literal.
 pub(crate) fn has_literals<K: Any>() -> bool {
     let key = TypeId::of::<K>();
     [TypeId::of::<i64>(), TypeId::of::<i32>(), TypeId::of::<i16>(), TypeId::of::<String>()].contains(&key)
         || type_name::<K>() == UUID
 }
 
-/// The value as an SQL literal, if it is a whole number, a UUID or a plain word.
+/// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word.
 pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
     let value: &dyn Any = key.value();
     macro_rules! number {
@@ -39,7 +38,7 @@ pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
     word.chars().all(is_plain).then(|| format!("'{word}'"))
 }
 
-/// The time as an SQL literal, with the microseconds that the databases keep.
+/// Returns the time as an SQL literal, with the microseconds that the databases store.
 pub(crate) fn time_literal(time: Instant) -> String {
     DateTime::<Utc>::from(time).format("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string()
 }

@@ -1,7 +1,7 @@
 //! The queue's statements, one file each, and [`QueueOn`], which runs them.
 //!
-//! Every statement is a query node of our own, generic over the entity and the backend, written with identifiers and
-//! binds and never with text around a value. Their SQL per backend is a snapshot in the tests.
+//! Every statement is a query node of the queue's own, generic over the entity and the backend. It writes identifiers
+//! and binds, and never puts text around a value. The SQL for each backend is a snapshot in the tests.
 
 mod archive;
 mod archive_table;

@@ -1,4 +1,4 @@
-//! Enqueues a row for a version, unless it is queued for that one or a newer one already.
+//! Enqueues a row for a version, unless it is already queued for that version or a newer one.
 
 use diesel::Column;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -10,7 +10,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, HasVersion, QueueTable, StoredIn, TableIn};
 use crate::row::Status;
 
-/// The state of a row that an operator has stopped, whatever it was before: a row that is finished bears no text, unless it
+/// The state of a row that an operator has stopped, whatever it was before: a finished row has no text, unless it
 /// failed or is skipped.
 const STOPPED: [StateCondition; 3] = [
     StateCondition::NotPending,
@@ -18,8 +18,8 @@ const STOPPED: [StateCondition; 3] = [
     StateCondition::In(&[Status::NotAttempted, Status::InProgress, Status::Error, Status::Success]),
 ];
 
-/// The update: it sets the version and makes the row due where the version that is stored is older, or none. A row that is
-/// stopped stays so.
+/// The update. It sets the version and makes the row due if the stored version is older, or null. A stopped row stays
+/// stopped.
 pub struct EnqueueIfNewer<Q: Entity, V> {
     is_key: Q::IsKey,
     version: V,
@@ -47,7 +47,8 @@ where
         out.push_sql(" = ");
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(", ");
-        // What reads other columns stands before them, because MySQL assigns from left to right and reads what it has assigned.
+        // Assignments that read other columns come before those columns, because MySQL assigns from left to right and
+        // reads what it has assigned.
         push_schedule::<Q::Queue, DB>(&mut out)?;
         push_next_attempt_time::<Q::Queue, DB>(&mut out)?;
         push_status::<Q::Queue, DB>(&mut out)?;
@@ -69,7 +70,7 @@ fn version_column<Q: Entity<Queue: HasVersion>>() -> &'static str {
     <<Q::Queue as HasVersion>::Column as Column>::NAME
 }
 
-/// Writes the version that is stored, with its table's name.
+/// Writes the stored version, with its table's name.
 fn push_version<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     Q: StoredIn<DB>,
@@ -81,7 +82,7 @@ where
     out.push_identifier(version_column::<Q>())
 }
 
-/// Writes the scheduled time, where rows have schedules.
+/// Writes the scheduled time, if rows have schedules.
 fn push_schedule<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -95,7 +96,7 @@ where
     Ok(())
 }
 
-/// Writes that the row is due now, unless it is stopped or leased.
+/// Makes the row due now, unless it is stopped or leased.
 fn push_next_attempt_time<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -118,7 +119,7 @@ where
     Ok(())
 }
 
-/// Writes that the row has not been attempted, unless it is leased.
+/// Makes the row not attempted, unless it is leased.
 fn push_status<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -152,7 +153,7 @@ where
         DB::bind_text(out, first)?;
         out.push_sql(", ");
     }
-    // The tries are part of the fence: a worker that holds the row has lost it.
+    // The tries are part of the fence, so a worker that holds the row loses it.
     out.push_identifier(T::COLUMNS.try_count)?;
     out.push_sql(" = 0");
     if let Some(occasion) = options.occasion {
@@ -170,8 +171,8 @@ where
     Ok(())
 }
 
-/// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. Where one message is worked at a time, it keeps the
-/// others out until its lease ends, because the call runs still.
+/// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. In an exclusive queue such a row keeps the
+/// others out until its lease ends, because its call is still running.
 fn push_when_leased<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,

@@ -1,12 +1,12 @@
-//! Tells times, also odd ones: what stands in a time column and cannot be told as a time, as `infinity`, a zero date, or any text
-//! on SQLite. One of them must not cost a report all others.
+//! Reads times, including odd ones: values in a time column that cannot be read as times, such as `infinity`, a zero
+//! date, or any text on SQLite. One of them must not make a report fail for all others.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use crate::backend::QueueBackend;
 
-/// Writes the microseconds from 1970 until a time; null where that is odd.
+/// Writes the microseconds from 1970 until a time; null if the time is odd.
 pub(crate) fn push_microseconds<'a, 'b, DB: QueueBackend>(
     out: &mut AstPass<'a, 'b, DB>,
     push_time: &dyn Fn(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
@@ -20,7 +20,7 @@ pub(crate) fn push_microseconds<'a, 'b, DB: QueueBackend>(
     Ok(())
 }
 
-/// Writes the database's text of an odd time; null where there is none, and where it can be told.
+/// Writes the database's text of an odd time; null if there is no time, and if the time is not odd.
 pub(crate) fn push_odd_text<'a, 'b, DB: QueueBackend>(
     out: &mut AstPass<'a, 'b, DB>,
     push_time: &dyn Fn(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,

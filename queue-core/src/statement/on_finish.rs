@@ -1,5 +1,5 @@
-//! What becomes of rows whose work has ended, in the transaction that settles them: they stay, are removed, or move to an
-//! archive.
+//! What happens to rows whose work has ended, in the transaction that settles them: they stay, are removed, or move to
+//! an archive.
 
 use diesel::result::QueryResult;
 
@@ -14,11 +14,11 @@ use crate::error::refused;
 use crate::redact::redacted;
 use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
 
-/// How much of the reason why a row could not be moved is written on it, in bytes.
+/// How many bytes of the reason why a row could not be moved are written on it.
 const REASON: usize = 500;
 
 impl Change {
-    /// What becomes of a row with this change.
+    /// Returns what happens to a row with this change.
     pub(crate) fn on_finish(&self, options: &Options) -> OnFinish {
         if self.stays {
             return OnFinish::Keep;
@@ -30,14 +30,14 @@ impl Change {
         }
     }
 
-    /// The state in which a settled row is, by which it is known again; `None`: it is gone.
+    /// Returns the state of a settled row, by which a later check recognizes it; `None` if the row is gone.
     pub(crate) fn reached(&self, before: Fence, options: &Options) -> Option<Fence> {
         (self.on_finish(options) == OnFinish::Keep)
             .then(|| Fence::new(self.status.unwrap_or(before.status), self.try_count.unwrap_or(before.try_count)))
     }
 }
 
-/// Changes rows that are still as they were claimed, as many as there are, and lets them go if their work has ended.
+/// Changes rows that are still as they were claimed, and moves or removes them if their work has ended.
 pub(crate) fn settle<Q, C>(
     connection: &mut C,
     rows: &[(&Q::Key, Fence)],
@@ -59,8 +59,8 @@ where
         if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
             return Ok(written);
         }
-        // Two statements, and not one with a CASE in every column: the row is locked, or the second one is right in any case.
-        // Rows that were settled by the first are in another state now.
+        // Two statements, and not one with a CASE in every column: the row is locked, or the second statement is right
+        // in any case. Rows that the first has settled are in another state now.
         Ok(written + write_as(connection, &change.after_new_content())?)
     };
     let on_finish = change.on_finish(&Q::Queue::OPTIONS);
@@ -80,7 +80,7 @@ where
     if change.status == Some(Status::Success) {
         return let_go::<Q, C>(connection, &keys, on_finish).map(|()| written);
     }
-    // A failure must be recorded whatever its archive says: the row stays, and tells why.
+    // A failure must be recorded whatever happens to its archive: the row stays, and its text says why.
     connection.batch_execute("SAVEPOINT queueable_fate")?;
     match let_go::<Q, C>(connection, &keys, on_finish) {
         Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
@@ -98,7 +98,7 @@ where
     Ok(written)
 }
 
-/// Removes a row that is still as it was claimed. One whose content has changed is made due instead.
+/// Removes a row that is still as it was claimed. If its content has changed, the row is made due instead.
 pub(crate) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
 where
     Q: StoredIn<C::Backend>,
@@ -118,7 +118,7 @@ where
     execute(connection, &Settle::<Q>::new(key, fence, &attempted.after_new_content()))
 }
 
-/// Removes settled rows from the table, after a copy of each is in their archive.
+/// Removes settled rows from the table, after it has copied each to its archive.
 fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], on_finish: OnFinish) -> QueryResult<()>
 where
     Q: StoredIn<C::Backend>,
@@ -126,8 +126,8 @@ where
 {
     if let OnFinish::Archive(name) = on_finish {
         let live = TableName::of(Q::Queue::TABLE, &C::Backend::default())?;
-        // Read each time: the application may add a column while its pollers run. It cannot do so while this transaction
-        // holds a row of the table.
+        // Read each time, because the application may add a column while its pollers run. It cannot do so while this
+        // transaction holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
         let copied = execute(connection, &CopyRows::<Q>::to(&archive, &columns, keys))?;

@@ -1,4 +1,5 @@
-//! The step from one message of a group to the next in one round trip: releases the sentinel, settles, sets it anew.
+//! The step from one message of a group to the next in one round trip: it releases the sentinel, settles, and sets the
+//! sentinel anew.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
@@ -10,10 +11,10 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, StoredIn};
 use crate::row::Fence;
 
-/// What the error says of a settlement that has not changed exactly one row.
+/// The text in the error of a settlement that has not changed exactly one row.
 const NOT_ONE_ROW: &str = "queueable: not one row was changed";
 
-/// The compound statement: MariaDB knows it, and prepares it once for all.
+/// The compound statement. MariaDB supports it, and prepares it once and for all.
 pub struct PassOn<'a, Q: Entity> {
     settle: Settle<'a, Q>,
 }

@@ -1,5 +1,5 @@
-//! Reads rows ahead: the rows that are due longest, whole and without a lock, each with its version, and the lock of one of
-//! them, if it is of that version still.
+//! Prefetches rows: reads the rows that have been due longest, whole and without a lock, each with its version, and
+//! locks one of them if it still has that version.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,7 @@ use crate::error::refused;
 use crate::fault::claim_lock;
 use crate::row::Instant;
 
-/// The rows of `Q` that are due longest, each with its version.
+/// Reads the rows of `Q` that have been due longest, each with its version.
 pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     limit: Limit,
@@ -29,25 +29,25 @@ pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
 }
 
 impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
-    /// Reads at most `limit` rows, and none that is due earlier than `floor`.
+    /// Reads at most `limit` rows, but none that is due earlier than `floor`.
     pub fn new(limit: u32, floor: Option<Instant>) -> Self {
         PrefetchRows { claim: Claim::new(), limit: Limit::of(limit), floor }
     }
 }
 
-/// The lock of one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if that
-/// is the row's version still, if it is still due, and if nobody holds it.
+/// Locks one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if the row
+/// still has this version, is still due, and is free.
 pub struct LockVersion<Q>(PhantomData<fn() -> Q>);
 
 impl<Q: Entity> LockVersion<Q> {
-    /// The lock.
+    /// Makes the statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         LockVersion(PhantomData)
     }
 }
 
-/// What tells one version of a row from every other: where it lies, and which transaction wrote it.
+/// What distinguishes one version of a row from every other: its place in the table, and the transaction that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowVersion {
     place: String,
@@ -55,7 +55,7 @@ pub struct RowVersion {
 }
 
 impl RowVersion {
-    /// Reads the text of a version. `None`: it is none.
+    /// Reads the text of a version. `None`: it is not a version.
     pub fn read(text: &str) -> Option<Self> {
         let (place, writer) = text.split_once(' ')?;
         let are_digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
@@ -66,7 +66,7 @@ impl RowVersion {
             .then(|| RowVersion { place: place.to_owned(), writer: writer.to_owned() })
     }
 
-    /// The version as two SQL literals.
+    /// Returns the version as two SQL literals.
     pub(crate) fn literals(&self) -> String {
         format!("'{}', '{}'", self.place, self.writer)
     }
@@ -109,7 +109,7 @@ where
         out.push_sql(" = CAST($2 AS tid) AND ");
         push_system_column::<Q::Queue, DB>(&mut out, writer)?;
         out.push_sql(" = CAST($3 AS xid) AND ");
-        // Said by the version already; but it is this lock that makes the row ours.
+        // The version implies this. But this lock is what makes the row the worker's own, so it checks again.
         push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
         out.push_sql(" <= ");
         out.push_sql(DB::STATEMENT_TIME);

@@ -9,7 +9,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::TableIn;
 use crate::error::refused;
 
-/// The change of the priority of many rows, and of nothing else: an attempt's fence does not name it.
+/// Changes the priority of many rows, and nothing else: an attempt's fence does not contain it.
 pub struct SetPriority<'a, T, F> {
     condition: Condition<'a, T, F>,
     priority: i32,
@@ -17,7 +17,7 @@ pub struct SetPriority<'a, T, F> {
 }
 
 impl<'a, T, F> SetPriority<'a, T, F> {
-    /// Sets the priority. `keep_off_index` as for [`ChangeAll`](super::settle::ChangeAll).
+    /// Sets the priority. `keep_off_index` works as for [`ChangeAll`](super::settle::ChangeAll).
     pub fn new(condition: Condition<'a, T, F>, priority: i32, keep_off_index: bool) -> Self {
         SetPriority { condition, priority, keep_off_index }
     }

@@ -1,4 +1,4 @@
-//! Looks when the next row is due, without a lock.
+//! Reads when the next row is due, without a lock.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StoredIn};
 use crate::row::{HORIZON, Instant};
 
-/// The microseconds until the next row of `Q` is due, 0 or less when one is due already. Where one message is worked at a
-/// time, the next row is the one whose turn it is.
+/// Reads the microseconds until the next row of `Q` is due, 0 or less if one is due already. In an exclusive queue the
+/// next row is the one at the head.
 pub struct ProbeDue<Q, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
@@ -26,27 +26,27 @@ pub struct ProbeDue<Q, DB: Backend> {
 }
 
 impl<Q: Entity, DB: QueueBackend> ProbeDue<Q, DB> {
-    /// How far a probe reaches into the future: ten minutes. It also keeps `infinity` out.
+    /// How far a probe looks into the future: ten minutes. The limit also keeps `infinity` out.
     pub const HORIZON: Duration = HORIZON;
 
-    /// The probe.
+    /// Makes the probe.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         ProbeDue { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
     }
 
-    /// Looks at rows in these stages only.
+    /// Looks only at rows in these stages.
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         ProbeDue { stages: stages.map(<[_]>::to_vec), ..self }
     }
 
-    /// Looks at rows that are due at this time or later only.
+    /// Looks only at rows that are due at this time or later.
     pub fn from(self, floor: Instant) -> ProbeDueFrom<Q, DB> {
         ProbeDueFrom { look: self, floor }
     }
 }
 
-/// The same, but not of rows below the low-water mark. It is a statement of its own, prepared once like the other.
+/// Does the same without rows below the low-water mark. It is a statement of its own, prepared once like the other.
 pub struct ProbeDueFrom<Q, DB: Backend> {
     look: ProbeDue<Q, DB>,
     floor: Instant,
@@ -69,13 +69,13 @@ where
     }
 }
 
-/// Until when rows are looked at.
+/// Writes the time up to which the probe looks.
 fn horizon<Q: Entity, DB: QueueBackend>() -> String {
     let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
     format!("{before}{}{after}", ProbeDue::<Q, DB>::HORIZON.as_micros())
 }
 
-/// Writes `SELECT`, and how long it is until this column's time.
+/// Writes `SELECT`, and the time left until this column's time.
 fn push_microseconds_until<DB: QueueBackend>(
     out: &mut AstPass<'_, '_, DB>,
     push_time: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// What a probe has found.
+/// Returns the result of a probe.
 pub(crate) fn time_until(microseconds: i64) -> Duration {
     Duration::from_micros(microseconds.max(0).unsigned_abs())
 }

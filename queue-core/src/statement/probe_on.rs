@@ -1,4 +1,4 @@
-//! Looks at an entity's queue: where it lies, when its next row is due, what is in the way.
+//! Looks at an entity's queue: where it is, when its next row is due, and what is in its way.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -17,38 +17,40 @@ use crate::backend::{QueueConnection, Target, execute, load, load_first};
 use crate::entity::{LeaseMode, QueueTable, target_of};
 use crate::row::{Instant, RowKey};
 
-/// Looks at an entity's queue: where it lies, when its next row is due, what is in the way. See [`QueueOn`](super::queue_on::QueueOn).
+/// Looks at an entity's queue: where it is, when its next row is due, and what is in its way. See
+/// [`QueueOn`](super::queue_on::QueueOn).
 pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
-    /// Returns where the queue's columns and index live.
+    /// Returns where the queue's columns and index are.
     fn target() -> QueryResult<Target>;
 
-    /// Looks, without a lock, how long it is until the next row is due, in one of these stages if the entity has any. `None`:
-    /// none within [`ProbeDue::HORIZON`], or, where one is called at a time, a lease keeps the others from being claimed.
+    /// Reads, without a lock, how long it is until the next row is due, in one of these stages if the entity has any.
+    /// `None`: no row is due within [`ProbeDue::HORIZON`], or in an exclusive queue a lease keeps the others from being
+    /// claimed.
     fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
-    /// Looks in the same way, but not at rows that are due earlier than this. Only of an entity whose rows are claimed by their
-    /// due times.
+    /// Does the same, but not for rows that are due earlier than this. Only for an entity whose rows are claimed by
+    /// their due times.
     fn probe_due_from(
         connection: &mut C,
         stages: Option<&[&'static str]>,
         floor: Instant,
     ) -> QueryResult<Option<Duration>>;
 
-    /// Reads, without a lock, the key of the first pending row in the order of an entity that works one message at a time.
+    /// Reads, without a lock, the key of the first pending row of an exclusive entity, in its order.
     fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Self::Key>>>;
 
-    /// Whether a row is under a lease that is not the one with this key.
+    /// Tells whether a row other than the one with this key is under a lease.
     fn another_is_leased(connection: &mut C, key: Option<&Self::Key>) -> QueryResult<bool>;
 
-    /// Reads the rows whose keys cannot be decoded, without a lock: among the first `limit` that a claim would find, or among
-    /// those whose lease began then. Tells too whether those were all.
+    /// Reads the rows whose keys cannot be decoded, without a lock: among the first `limit` that a claim would find, or
+    /// among those whose lease began at `leased`. Also returns whether those were all.
     fn undecodable(connection: &mut C, leased: Option<Instant>, limit: u32)
     -> QueryResult<(Vec<UndecodableRow>, bool)>;
 
-    /// Reads the stages of pending rows that the entity does not know, some of them if they are many.
+    /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>>;
 
-    /// Runs the claim without reading its answer: it fails where the entity's columns or the right to lock are missing.
+    /// Runs the claim without reading its result. It fails if the entity's columns or the right to lock are missing.
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 }
 

@@ -1,4 +1,4 @@
-//! [`QueueOn`]: what runs the statements of an entity's queue on a connection.
+//! [`QueueOn`]: runs the statements of an entity's queue on a connection.
 
 use super::claim_on::ClaimOn;
 use super::lease_on::LeaseOn;
@@ -7,7 +7,7 @@ use super::recall_on::RecallOn;
 use super::settle_on::SettleOn;
 use crate::backend::QueueConnection;
 
-/// An entity whose queue can be worked on a connection of type `C`.
+/// An entity whose queue works on a connection of type `C`.
 ///
 /// It is implemented for every entity on every [`QueueConnection`] whose backend can store the entity's columns; there
 /// is nothing to implement by hand. Name it in the bounds of generic code.

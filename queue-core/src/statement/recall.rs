@@ -1,4 +1,4 @@
-//! Reads a row's state again, under its lock: what happened when a COMMIT's answer was lost.
+//! Reads a row's state again, under its lock: it shows what happened if a COMMIT's answer was lost.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -8,7 +8,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StatusText, StoredIn, TryCount};
 use crate::row::Fence;
 
-/// The status and the try count of the row with one key.
+/// Reads the status and the try count of the row with one key.
 pub struct Recall<Q: Entity> {
     is_key: Q::IsKey,
     waits: bool,
@@ -21,12 +21,12 @@ impl<Q: Entity> Recall<Q> {
         Recall { is_key: Q::is_key(key.clone()), waits: true, state: None }
     }
 
-    /// Finds no row in another state.
+    /// Finds only a row in this state.
     pub fn in_state(self, state: Fence) -> Self {
         Recall { state: Some(state), ..self }
     }
 
-    /// Finds no row instead of waiting for whoever holds its lock.
+    /// Finds no row if another session holds its lock, instead of waiting.
     pub fn unless_locked(self) -> Self {
         Recall { waits: false, ..self }
     }
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// The state that was read, if it is one that we know.
+/// Returns the state that was read, if it is a known one.
 pub(crate) fn state((status, try_count): (String, i32)) -> Option<Fence> {
     Some(Fence::new(status.parse().ok()?, try_count))
 }

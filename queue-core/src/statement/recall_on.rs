@@ -1,4 +1,4 @@
-//! Reads claimed rows again: whether they are still as they were claimed.
+//! Reads claimed rows again, to see whether they are still as they were claimed.
 
 use diesel::result::QueryResult;
 use diesel::sql_types::{Integer, Nullable, Text};
@@ -13,24 +13,26 @@ use crate::backend::{QueueConnection, Statement, load_first};
 use crate::fault::planted;
 use crate::row::Fence;
 
-/// Reads claimed rows again: whether they are still as they were claimed. See [`QueueOn`](super::queue_on::QueueOn).
+/// Reads claimed rows again, to see whether they are still as they were claimed. See
+/// [`QueueOn`](super::queue_on::QueueOn).
 pub trait RecallOn<C: QueueConnection>: ReadFrom<C::Backend> {
-    /// Reads the row's state under its lock, waiting for whoever holds it.
+    /// Reads the row's state under its lock, and waits for another session that holds it.
     fn recall(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 
-    /// Reads the row's state under its lock, unless somebody holds that.
+    /// Reads the row's state under its lock, unless another session holds it.
     fn recall_unless_locked(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Fence>>;
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
     fn recall_reservation(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
 
-    /// Locks the row, waiting for whoever holds it, and tells whether it is exactly in this state.
+    /// Locks the row, waiting for another session that holds it, and tells whether it is exactly in this state.
     fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
 
-    /// Locks and reads a row again that is still as it was claimed, due or not, waiting for whoever holds it.
+    /// Locks and reads again a row that is still as it was claimed, due or not. It waits for another session that holds
+    /// the row.
     fn retake(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 
-    /// The same, if the condition of its claim holds still.
+    /// Does the same only if the condition of the row's claim still holds.
     fn retake_if_claimable(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 }
 

@@ -1,4 +1,5 @@
-//! Reads back what a group has written on its rows: whether its transaction was committed after all.
+//! Reads back the text that a group has written on its rows: it shows whether the group's transaction was committed
+//! after all.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -7,7 +8,7 @@ use super::condition::push_column;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable, StoredIn};
 
-/// The text of the last failure of the row with one key, where a group's reservation may stand.
+/// Reads the text of the last failure of the row with one key, which may be a group's reservation.
 pub struct RecallReservation<Q: Entity> {
     is_key: Q::IsKey,
 }

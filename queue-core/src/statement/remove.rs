@@ -1,4 +1,4 @@
-//! Removes rows: the one that was claimed, fenced, or all that a condition picks.
+//! Removes rows: a claimed one, fenced, or all that a condition picks.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -8,7 +8,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
 use crate::row::Fence;
 
-/// The fenced removal of one row.
+/// Removes one row, fenced.
 pub struct Remove<Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
@@ -16,7 +16,7 @@ pub struct Remove<Q: Entity> {
 }
 
 impl<Q: Entity> Remove<Q> {
-    /// Removes the row with this key if it is still in the fence's state, with the content that was claimed.
+    /// Removes the row with this key if it is still in the fence's state, with the content that it had at the claim.
     pub fn new(key: &Q::Key, fence: Fence) -> Self {
         Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
     }
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// The removal of all rows that a condition picks.
+/// Removes all rows that a condition picks.
 pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
 
 impl<T, F, DB> Statement<DB> for RemoveAll<'_, T, F>

@@ -12,7 +12,8 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, SelectedIn};
 use crate::row::Fence;
 
-/// The row with one key, if it is still in the fence's state; it need not be due. It waits for whoever holds the row.
+/// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
+/// that holds the row.
 pub struct Retake<Q: Entity + Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     is_key: Q::IsKey,
@@ -26,7 +27,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
         Retake { claim: Claim::new(), is_key: Q::is_key(key.clone()), fence, judges: false }
     }
 
-    /// Retakes it only if the condition of its claim holds still.
+    /// Retakes it only if the condition of its claim still holds.
     pub fn if_condition_holds(self) -> Self {
         Retake { judges: true, ..self }
     }

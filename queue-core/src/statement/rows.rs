@@ -1,4 +1,4 @@
-//! The rows of an entity as statements return them, and which entities can be read so.
+//! The rows of an entity as statements return them, and the entities that can be read in this way.
 
 use diesel::Selectable;
 use diesel::deserialize::FromSqlRow;
@@ -24,10 +24,11 @@ pub type ClaimedRow<Q> =
 /// A prefetched row, and the text of its version.
 pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
 
-/// A row as it was claimed, and when its attempt under the lease began, as the row says now. `None`: it was not written.
+/// A row as it was claimed, and when its attempt under the lease began, as stored on the row now. `None`: the row was
+/// not written.
 pub type LeaseDueRow<Q> = (LeasedRow<Q>, Option<Instant>);
 
-/// A row as it was claimed. It is leased already when its key turns out not to be decodable.
+/// A row as it was claimed. The row is already leased when its key turns out to be undecodable.
 pub(super) type LeasedRow<Q> = (
     CapturedKey<<Q as Entity>::Key>,
     String,
@@ -36,7 +37,7 @@ pub(super) type LeasedRow<Q> = (
     Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>,
 );
 
-/// A row for a look. Unlike a claimed one, it may bear any status.
+/// A row to show. Unlike a claimed one, it may have any status.
 pub type SampleRow<Q> = (
     CapturedKey<<Q as Entity>::Key>,
     String,
@@ -48,9 +49,10 @@ pub type SampleRow<Q> = (
 /// A row whose key may not be decodable: the text of its key, its status and tries, when it is due, and the key.
 pub type KeyTextRow<Q> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<<Q as Entity>::Key>);
 
-/// A text as it is loaded: the text, the value of the split; how many rows there are, with `ERROR`, and with `FAILED`; when the
-/// first and the last of them failed, in microseconds since 1970; how many of them failed at odd times, and the text of one of
-/// those; how many rows there are of all texts; `1`; and a key, if it can be decoded.
+/// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
+/// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
+/// odd times, and the text of one of those times; the number of rows of all texts; `1`; and a key, if it can be
+/// decoded.
 pub type ErrorTextRow<K> = (
     String,
     Option<String>,
@@ -101,7 +103,7 @@ pub(super) type ErrorTextRowType<Q> = (
     (KeyType<Q>,),
 );
 
-/// The SQL type of what may fail to decode.
+/// The SQL type of the part that may fail to decode.
 type RestType<Q, DB> = (
     Nullable<TimestampUtc>,
     Nullable<TimestampUtc>,
@@ -109,8 +111,8 @@ type RestType<Q, DB> = (
     SqlTypeOf<<Q as Selectable<DB>>::SelectExpression>,
 );
 
-/// An entity that can be read from databases of one kind. It is implemented for every entity whose fields and key Diesel can read
-/// there.
+/// An entity that can be read from databases of one kind. It is implemented for every entity whose fields and key
+/// Diesel can read there.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be read as a queue from `{DB}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read from this database"
@@ -203,8 +205,8 @@ where
     }
 }
 
-/// An entity whose rows operations and reports can show. It is implemented for every entity whose fields and key Diesel can read from
-/// databases of this kind.
+/// An entity whose rows operations and reports can show. It is implemented for every entity whose fields and key Diesel
+/// can read from databases of this kind.
 pub trait ShownFrom<DB: QueueBackend>: SelectedIn<DB> {
     /// Reads keys that may not be decodable.
     fn load_some_keys<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<KeyRow<Self::Key>>>

@@ -1,4 +1,4 @@
-//! Reads some rows for a look: the key and the state of each as they are, and the entity if it can be decoded.
+//! Reads some rows to show: the key and the state of each as they are, and the entity if it can be decoded.
 
 use diesel::Selectable;
 use diesel::backend::Backend;
@@ -10,7 +10,7 @@ use super::condition::Condition;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, SelectedIn};
 
-/// The first rows that a condition picks, in the order of the primary key.
+/// Reads the first rows that a condition picks, in the order of the primary key.
 pub struct Sample<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
     row: Claim<Q, DB>,
     condition: Condition<'a, Q::Queue, F>,

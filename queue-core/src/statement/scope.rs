@@ -8,32 +8,32 @@ use crate::backend::QueueBackend;
 use crate::entity::{NextAttemptTime, TableIn};
 use crate::row::{Instant, RowKey, Stages};
 
-/// Where a claim begins, and who is told of what it finds.
+/// Where a claim begins, and the receiver of its results.
 pub trait ClaimFloor: std::fmt::Debug {
-    /// The earliest due time that is claimed.
+    /// Returns the earliest due time that the claim takes.
     fn floor(&self) -> Option<Instant>;
 
-    /// Whether claims begin at a mark, also if this one begins below it.
+    /// Tells whether claims begin at a mark, even if this one begins below it.
     fn keeps_to_mark(&self) -> bool;
 
-    /// The database has told what is to be claimed.
+    /// Notes that the database has answered the claim.
     fn is_answered(&self);
 
-    /// Rows were claimed; these are the due times of the earliest and the latest.
+    /// Notes that rows were claimed, with the due times of the earliest and the latest.
     fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>);
 }
 
-/// Which of the due rows a worker claims: none with these keys, or only those with these, only those in these stages, and
-/// none below the low-water mark.
+/// Which of the due rows a worker claims: none with these keys, or only those with these, only those in these stages,
+/// and none below the low-water mark.
 #[derive(Debug)]
 pub struct Scope<'a, K> {
-    /// The keys of rows that are left alone.
+    /// The keys of rows that the claim leaves alone.
     pub except: &'a [RowKey<K>],
-    /// The keys of the only rows that are claimed, if it is known which ones those are.
+    /// The keys of the only rows to claim, if they are known.
     pub only: Option<&'a [RowKey<K>]>,
-    /// The texts of the stages, if not all that the entity has.
+    /// The texts of the stages, if not all of the entity's.
     pub stages: Option<&'a [&'static str]>,
-    /// Where the claim begins, and what is told of the rows that it finds.
+    /// Where the claim begins, and the receiver of its results.
     pub claim_floor: Option<&'a dyn ClaimFloor>,
 }
 
@@ -41,12 +41,12 @@ impl<K> Scope<'_, K> {
     /// All rows.
     pub const ALL: Self = Scope { except: &[], only: None, stages: None, claim_floor: None };
 
-    /// The earliest due time that is claimed.
+    /// Returns the earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {
         self.claim_floor.and_then(|claim_floor| claim_floor.floor())
     }
 
-    /// Whether claims begin at the mark, or this one below it because others do.
+    /// Tells whether claims begin at the mark, even if this one begins below it.
     pub(crate) fn keeps_to_mark(&self) -> bool {
         self.claim_floor.is_some_and(|claim_floor| claim_floor.keeps_to_mark())
     }

@@ -9,13 +9,13 @@ use super::condition::{Condition, push_column};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueStateColumns, QueueTable, SelectedIn, StatusText, TableIn, queue_state};
 
-/// How many rows a condition picks.
+/// Counts the rows that a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
 
-/// How many rows of each status a condition picks.
+/// Counts the rows of each status that a condition picks.
 pub struct CountByStatus<'a, T, F>(pub Condition<'a, T, F>);
 
-/// The rows that a condition picks, each with its queue state, ordered by primary key.
+/// Loads the rows that a condition picks, each with its queue state, ordered by primary key.
 pub struct Load<'a, Q: Entity + Selectable<DB>, F, DB: Backend> {
     selection: Q::SelectExpression,
     state: QueueStateColumns<Q::Queue>,

@@ -1,4 +1,4 @@
-//! Writes what became of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
+//! Writes the result of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -11,7 +11,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
 use crate::row::Fence;
 
-/// The fenced change of one row.
+/// Changes one row, fenced.
 pub struct Settle<'a, Q: Entity> {
     is_key: Q::IsKey,
     fence: Fence,
@@ -54,14 +54,14 @@ where
     }
 }
 
-/// The fenced change of several rows at once.
+/// Changes several rows at once, fenced.
 pub struct SettleMany<'a, Q: Entity> {
     rows: Vec<(Q::IsKey, Fence)>,
     change: &'a Change,
 }
 
 impl<'a, Q: Entity> SettleMany<'a, Q> {
-    /// Changes those of the rows that are still in their fence's state. There must be one at least.
+    /// Changes those of the rows that are still in their fence's state. There must be at least one.
     pub fn new<'k>(rows: impl IntoIterator<Item = (&'k Q::Key, Fence)>, change: &'a Change) -> Self
     where
         Q::Key: 'k,
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// The change of all rows that a condition picks.
+/// Changes all rows that a condition picks.
 pub struct ChangeAll<'a, T, F> {
     condition: Condition<'a, T, F>,
     change: &'a Change,
@@ -104,8 +104,8 @@ pub struct ChangeAll<'a, T, F> {
 }
 
 impl<'a, T, F> ChangeAll<'a, T, F> {
-    /// Changes the rows. A transaction of its own, at READ COMMITTED, keeps off the queue's index; one at REPEATABLE READ
-    /// would lock the whole table without it.
+    /// Changes the rows. With `keep_off_index` the statement avoids the queue's index. That is right in a transaction
+    /// of its own at READ COMMITTED; at REPEATABLE READ it would lock the whole table without the index.
     pub fn new(condition: Condition<'a, T, F>, change: &'a Change, keep_off_index: bool) -> Self {
         ChangeAll { condition, change, keep_off_index }
     }

@@ -1,4 +1,4 @@
-//! Writes what became of claimed rows.
+//! Writes the results of claimed rows.
 
 use diesel::result::QueryResult;
 
@@ -14,36 +14,37 @@ use crate::entity::QueueTable;
 use crate::error::refused;
 use crate::row::{Fence, OnFinish};
 
-/// Writes what became of claimed rows. See [`QueueOn`](super::queue_on::QueueOn).
+/// Writes the results of claimed rows. See [`QueueOn`](super::queue_on::QueueOn).
 pub trait SettleOn<C: QueueConnection>: ReadFrom<C::Backend> {
-    /// Changes the row if it is still as it was claimed, and returns how many rows that was. Where the change is
-    /// [`of_content`](Change::of_content) and that has changed, the row is made due instead. A row whose work has ended leaves
-    /// the table if the entity says so, here and wherever else a row is settled.
+    /// Changes the row if it is still as it was claimed, and returns the number of rows changed. If the change is
+    /// [`of_content`](Change::of_content) and the content has changed, the row is made due instead. A row whose work
+    /// has ended leaves the table if the entity says so, here and in the other methods that settle rows.
     fn settle(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// Changes those of the rows that are still as they were claimed, and returns how many rows that was.
+    /// Changes those of the rows that are still as they were claimed, and returns the number of rows changed.
     fn settle_many(connection: &mut C, rows: &[(&Self::Key, Fence)], change: &Change) -> QueryResult<usize>;
 
-    /// Settles one row in another transaction than the claim's, where the row is no longer locked: it must still be due. Somebody
-    /// may have run or stopped it meanwhile and left its status and tries as they were.
+    /// Settles one row in another transaction than the claim's. The row is no longer locked, so it must still be due:
+    /// another worker or an operator may have run or stopped it meanwhile and left its status and tries as they were.
     fn settle_anew(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> QueryResult<usize>;
 
-    /// Releases the sentinel of a message, settles its row and sets the next one's, where that can be one round trip: `None`
-    /// elsewhere, and nothing is done. A row that is not as it was claimed is an error.
+    /// Releases the sentinel of a message, settles its row and sets the sentinel of the next message, if that can be
+    /// one round trip. `None`: it cannot, and nothing is done. A row that is not as it was claimed is an error.
     fn pass_on(connection: &mut C, key: &Self::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>>;
 
-    /// Removes the row if it is still as it was claimed, and returns how many rows that was. One whose content has changed is
-    /// made due instead.
+    /// Removes the row if it is still as it was claimed, and returns the number of rows removed. If its content has
+    /// changed, the row is made due instead.
     fn remove(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<usize>;
 
-    /// Changes such a row if it is still as it was found, and returns how many rows that was.
+    /// Changes a row whose key cannot be decoded, if it is still as it was found, and returns the number of rows
+    /// changed.
     ///
     /// # Errors
     ///
-    /// Also when it were several: what tells one key from another has failed.
+    /// Also if it would change several rows: then the key's text does not distinguish one key from another.
     fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize>;
 
-    /// Writes the text that prepares [`Finish`], where a message may end by it: `None` where more is to be done.
+    /// Writes the text that prepares [`Finish`], if a message can end by it: `None` if its end needs more.
     fn finish() -> QueryResult<Option<String>>;
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.
@@ -73,7 +74,7 @@ where
             return None;
         }
         match execute(connection, &PassOn::<Q>::new(key, fence, change)) {
-            // It was not understood, so nothing of it was done.
+            // The server did not understand the text, so it did nothing of it.
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop)),
         }

@@ -1,4 +1,4 @@
-//! What a report is split by: the value of a domain column, as text.
+//! The split of a report: the value of a domain column, as text.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -9,7 +9,7 @@ use crate::backend::QueueBackend;
 pub(crate) struct Split<'a, S>(pub(crate) Option<&'a S>);
 
 impl<S> Split<'_, S> {
-    /// Writes the value as text; null where nothing is split.
+    /// Writes the value as text; null without a split.
     pub(crate) fn push_value<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: QueueBackend,
@@ -24,7 +24,7 @@ impl<S> Split<'_, S> {
         Ok(())
     }
 
-    /// Writes what tells two values apart, after `before`; nothing where nothing is split.
+    /// Writes the expression that distinguishes two values, after `before`; nothing without a split.
     pub(crate) fn push_group<'b, DB>(&'b self, before: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: QueueBackend,

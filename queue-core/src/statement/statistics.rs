@@ -1,4 +1,4 @@
-//! Counts finished rows by the hour or the day in which they ended, with how long their attempts took.
+//! Counts finished rows by the hour or the day in which they ended, and measures how long their attempts took.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -11,7 +11,8 @@ use crate::backend::{DatabaseText, QueueBackend, Statement};
 use crate::entity::{LastAttemptTime, QueueTable, StatusText, TableIn};
 use crate::row::Status;
 
-/// The rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest rank.
+/// Counts the rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest
+/// rank.
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub struct CountFinished<'a, T, F, S> {
@@ -21,9 +22,9 @@ pub struct CountFinished<'a, T, F, S> {
     limit: u32,
 }
 
-/// A period as it is loaded: its start in microseconds since 1970, the value of the split; the rows with `SUCCESS` and with
-/// `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and how many periods there are.
-/// One without a start holds the rows that ended at odd times, and the text of one of those.
+/// A period as it is loaded: its start in microseconds since 1970 and the value of the split; the rows with `SUCCESS`
+/// and with `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and the number
+/// of periods. A period without a start holds the rows that ended at odd times, and the text of one of those times.
 pub type FinishedRow =
     (Option<i64>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64, Option<DatabaseText>);
 
@@ -41,12 +42,14 @@ pub type FinishedRowType = (
 );
 
 impl<'a, T, F, S> CountFinished<'a, T, F, S> {
-    /// Counts by periods of so many seconds; of more than `limit` the latest. The condition must pick finished rows.
+    /// Counts by periods of this many seconds. If there are more than `limit`, it counts the latest. The condition must
+    /// pick finished rows.
     pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, seconds: u32, limit: u32) -> Self {
         CountFinished { condition, split: Split(split), seconds, limit }
     }
 
-    /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null where one of the times is missing.
+    /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null if one of the times is
+    /// missing.
     fn push_duration<DB: QueueBackend>((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         out.push_sql(", ");
         push_microseconds(out, &|out| out.push_identifier(end))?;
@@ -56,8 +59,8 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         Ok(())
     }
 
-    /// Writes the finished rows, each with the end of its last attempt, what it is split by, its status, and the duration
-    /// where the entity keeps its times.
+    /// Writes the finished rows, each with the end of its last attempt, its value of the split, its status, and the
+    /// duration if the entity stores its times.
     fn push_rows<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         T: TableIn<DB>,
@@ -82,7 +85,7 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         self.condition.walk_ast(out.reborrow())
     }
 
-    /// The columns of the times when the last attempt began and ended, where the entity keeps them.
+    /// Returns the columns of the times when the last attempt began and ended, if the entity stores them.
     fn times(&self) -> Option<(&'static str, &'static str)>
     where
         T: QueueTable,
@@ -90,7 +93,7 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         T::OPTIONS.timestamps.begin.zip(T::OPTIONS.timestamps.end)
     }
 
-    /// Writes what is counted together: a period, and a value of the split.
+    /// Writes the columns that form a group: the period, and the value of the split.
     fn push_group<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) {
         self.push_start(out);
         if self.split.0.is_some() {
@@ -125,12 +128,12 @@ where
             out.push_sql("' THEN 1 END)");
         }
         if has_durations {
-            // Not the sum: that of odd times does not fit into 64 bits.
+            // Not the sum, because the sum of odd times does not fit into 64 bits.
             out.push_sql(", ");
             out.push_sql(DB::AS_INTEGER.0);
             out.push_sql("AVG(queueable_duration)");
             out.push_sql(DB::AS_INTEGER.1);
-            // The nearest rank: the first place at or behind which this part of all lies.
+            // The nearest rank: the first place at or below which this percentage of all places lies.
             for percent in ["50", "95"] {
                 out.push_sql(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ");
                 out.push_sql(percent);
@@ -153,7 +156,7 @@ where
             self.push_group(&mut out);
             out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ");
             self.push_group(&mut out);
-            // Nulls are last on every database this way.
+            // This puts nulls last on every database.
             out.push_sql(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)");
             out.push_sql(" AS queueable_place FROM (");
             self.push_rows(&mut out)?;

@@ -1,9 +1,9 @@
 //! Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of
-//! what it has changed.
+//! the rows that it has changed.
 //!
-//! The update writes one and the same lease's end on all its rows, and a random part of it makes that end a token: the
-//! select finds the rows by it. Two claims may draw the same token; then the select finds more rows than the update has
-//! changed, and the claim is begun anew.
+//! The update writes the same end of the lease on all its rows. A random part makes that time a token, by which the
+//! select finds the rows. If two claims draw the same token, the select finds more rows than the update has changed,
+//! and the claim starts again.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, SelectedIn, StatusText, StoredIn};
 use crate::row::{Instant, LEASE_EXPIRED, Status};
 
-/// The statuses with which an attempt begins anew.
+/// The statuses after which an attempt is the first of a new enqueueing.
 pub(crate) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
 
-/// The database's present: when the leases begin, from which their end is counted.
+/// Reads the database's current time: the beginning of the leases, from which their end is counted.
 pub struct Present;
 
 /// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
@@ -41,7 +41,7 @@ pub struct Take<Q: Entity, DB: Backend> {
 }
 
 impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
-    /// Takes rows with none of these keys.
+    /// Takes rows, except those with these keys.
     pub fn new<'k>(began: Instant, token: Instant, limit: u32, except: impl IntoIterator<Item = &'k Q::Key>) -> Self
     where
         Q::Key: 'k,
@@ -58,18 +58,19 @@ impl<Q: Entity, DB: QueueBackend> Take<Q, DB> {
         }
     }
 
-    /// Takes rows in these stages only.
+    /// Takes only rows in these stages.
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         Take { stages: stages.map(<[_]>::to_vec), ..self }
     }
 
-    /// Takes rows that are due for longer than this, those that are due longest first, whatever the entity's order is.
+    /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the
+    /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
         Take { walk: Walk::Oldest, age: Some(age), ..self }
     }
 }
 
-/// The select of the rows that bear a token.
+/// Selects the rows with a token.
 pub struct Taken<Q: Selectable<DB>, DB: Backend> {
     claim: Claim<Q, DB>,
     token: Instant,
@@ -97,8 +98,8 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
-            // In a WITH, which runs once: PostgreSQL may run a subquery once for each row of the table, and each time it
-            // would lock, and have updated, the next rows.
+            // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run
+            // would lock the next rows and have them updated.
             out.push_sql("WITH queueable_due AS (SELECT ");
             Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
             self.walk.push_from::<Q::Queue, DB>(&mut out)?;
@@ -125,8 +126,8 @@ where
 }
 
 impl<Q: StoredIn<DB>, DB: QueueBackend> Take<Q, DB> {
-    /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned: the status comes last, and the
-    /// number of attempts after the text that names it.
+    /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and
+    /// the number of attempts comes after the text that contains it.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = <Q::Queue as QueueTable>::COLUMNS;
         out.push_sql(" SET ");

@@ -1,4 +1,4 @@
-//! Rows whose keys cannot be decoded: finds them, and writes on them. They are known by what the database makes of their keys.
+//! Rows whose keys cannot be decoded: finds them, and writes on them. The database's texts of their keys identify them.
 
 use std::marker::PhantomData;
 
@@ -19,8 +19,8 @@ use crate::entity::{
 };
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 
-/// The keys of pending rows, each beside the database's text of it: of those that a claim finds first, or of those whose lease
-/// began at some time.
+/// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
+/// whose lease began at a given time.
 pub struct KeyTexts<Q, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
     leased: Option<Instant>,
@@ -34,7 +34,7 @@ impl<Q: Entity, DB: QueueBackend> KeyTexts<Q, DB> {
         KeyTexts { claim_if: Q::Queue::claim_condition(), leased: None, limit: Limit::of(limit), entity: PhantomData }
     }
 
-    /// Reads at most `limit` of the rows whose lease began then.
+    /// Reads at most `limit` of the rows whose lease began at this time.
     pub fn leased(began: Instant, limit: u32) -> Self {
         KeyTexts { leased: Some(began), ..KeyTexts::due(limit) }
     }
@@ -42,7 +42,7 @@ impl<Q: Entity, DB: QueueBackend> KeyTexts<Q, DB> {
 
 /// A row whose key cannot be decoded.
 pub struct UndecodableRow {
-    /// What tells its key from every other.
+    /// The text that distinguishes its key from every other.
     identity: String,
     due: Option<Instant>,
     /// The state in which it was found.
@@ -52,7 +52,7 @@ pub struct UndecodableRow {
 }
 
 impl UndecodableRow {
-    /// The row with this text of its key, which was due then.
+    /// Makes the row with this text of its key, which was due at this time.
     pub fn new(
         identity: String,
         due: Option<Instant>,
@@ -62,14 +62,14 @@ impl UndecodableRow {
         UndecodableRow { identity, due, fence, why }
     }
 
-    /// The row, if its key cannot be decoded.
+    /// Returns the row, if its key cannot be decoded.
     pub(crate) fn of<Q: Entity>(row: KeyTextRow<Q>) -> Option<Self> {
         let (identity, status, try_count, due, key) = row;
         let due = due.ok().and_then(|(due,)| due);
         Some(UndecodableRow::new(identity, due, Fence::new(status, try_count), key.0.err()?))
     }
 
-    /// The key as a person reads it.
+    /// Returns the key in a form for people.
     pub(crate) fn key<DB: QueueBackend>(&self) -> String {
         if DB::TEXT_FORM == TextForm::Text {
             return self.identity.clone();
@@ -80,12 +80,12 @@ impl UndecodableRow {
     }
 }
 
-/// The hexadecimal texts of a key's columns.
+/// Returns the hexadecimal texts of a key's columns.
 fn parts_of(identity: &str) -> impl Iterator<Item = &str> {
     identity.split(',')
 }
 
-/// The text that a hexadecimal one stands for, if it is UTF-8.
+/// Returns the text that a hexadecimal one stands for, if it is UTF-8.
 fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
@@ -113,7 +113,7 @@ where
                 push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.claim_if.as_ref(), None)?;
                 return walk.push_order::<Q::Queue, DB>(&mut out, &self.limit);
             }
-            // The head of such a queue need not be due.
+            // The head of an exclusive queue need not be due.
             None => {
                 out.push_sql(" FROM ");
                 Q::Queue::TABLE.walk_ast(out.reborrow())?;
@@ -139,11 +139,11 @@ where
     }
 }
 
-/// The fenced change of a row whose key cannot be decoded.
+/// Changes a row whose key cannot be decoded, fenced.
 pub struct SetAside<'a, Q> {
     identity: &'a str,
-    /// The text of each column of the key, by which the row is found where columns of any type can be compared with text, or
-    /// else what that is in hexadecimal.
+    /// The text of each column of the key, or its hexadecimal digits if it is not UTF-8. Databases that can compare
+    /// columns of any type with a text find the row by it.
     columns: Vec<Result<String, &'a str>>,
     due: Option<Instant>,
     fence: Fence,
@@ -175,7 +175,7 @@ where
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
         out.push_sql(" AND ");
         match &self.due {
-            // Where a time has one text only. The queue's index leads there.
+            // Only if each time has one text. The queue's index leads to the row.
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
                 push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
                 out.push_sql(" = ");
@@ -184,7 +184,8 @@ where
             _ => StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?,
         }
         if DB::FINDS_KEY_BY_TEXT {
-            // By its key it is locked alone; on any other way it would be waited for whoever holds another row.
+            // By its key the row is locked alone. On any other path the statement would wait for sessions that hold
+            // other rows.
             for (name, column) in column_names(Q::KEY_COLUMNS, out.backend())?.iter().zip(&self.columns) {
                 out.push_sql(" AND ");
                 push_named_column::<Q::Queue, DB>(&mut out, name)?;

@@ -1,4 +1,4 @@
-//! Finds stages that an entity does not know: rows in them are pending, and nobody claims them.
+//! Finds stages that an entity does not know: rows in them are pending, and no worker claims them.
 
 use std::marker::PhantomData;
 
@@ -11,11 +11,11 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn};
 use crate::error::refused;
 
-/// The texts of stages that pending rows of `Q` bear and `Q` does not have: some of them, in order.
+/// Reads the stages of pending rows of `Q` that `Q` does not have: some of them, in order.
 pub struct UnknownStages<Q>(PhantomData<fn() -> Q>);
 
 impl<Q: Entity> UnknownStages<Q> {
-    /// The search.
+    /// Makes the statement.
     #[expect(clippy::new_without_default, reason = "a statement has no default")]
     pub fn new() -> Self {
         UnknownStages(PhantomData)
@@ -29,7 +29,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(stages) = <Q::Queue as QueueTable>::OPTIONS.stages else {
-            return Err(refused("an entity without stages has none that are unknown".to_owned()));
+            return Err(refused("an entity without stages has no unknown stages".to_owned()));
         };
         out.push_sql("SELECT DISTINCT ");
         out.push_identifier(stages.column)?;

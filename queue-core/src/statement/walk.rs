@@ -1,4 +1,4 @@
-//! In which order a claim finds the due rows, and along which index it walks to them.
+//! The order in which a claim finds the due rows, and the index along which it walks to them.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -9,25 +9,25 @@ use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pendin
 use crate::entity::{NextAttemptTime, QueueTable, TableIn};
 use crate::row::Order;
 
-/// In which order due rows are found.
+/// The order in which due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
-    /// Those that are due longest first, along the index of due times.
+    /// Those first that have been due longest, along the index of due times.
     Oldest,
-    /// By the entity's order, those of one place by their due times, along the index for that.
+    /// By the entity's order, and by due time among rows with equal values, along the index for that.
     InOrder(Order),
-    /// Not at all: the condition names the rows' keys. Their order is the entity's, if it has one.
+    /// No walk: the condition names the rows' keys. Their order is the entity's, if it has one.
     ByKey(Option<Order>),
 }
 
 impl Walk {
-    /// How the rows of a queue are claimed. Where one is worked at a time they are claimed by their keys; then this serves the
-    /// check at start alone, and the ordered index is another one.
+    /// Returns how the rows of a queue are claimed. The rows of an exclusive queue are claimed by their keys. For it
+    /// only the check at start uses this walk, and its ordered index is a different one.
     pub(crate) fn of<T: QueueTable>() -> Self {
         T::OPTIONS.order.filter(|_| !T::OPTIONS.exclusive).map_or(Walk::Oldest, Walk::InOrder)
     }
 
-    /// The same order among rows that are known by their keys.
+    /// Returns the same order among rows that are known by their keys.
     pub(crate) fn by_key(self) -> Self {
         match self {
             Walk::Oldest => Walk::ByKey(None),
@@ -36,7 +36,7 @@ impl Walk {
         }
     }
 
-    /// Writes ` FROM table WHERE `, and the part of the condition that only the index wants.
+    /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
     pub(crate) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: TableIn<DB>,
@@ -49,7 +49,7 @@ impl Walk {
         self.push_flag::<T, DB>(out)
     }
 
-    /// Names the index, where the database wants that.
+    /// Names the index, if the database needs that.
     pub(crate) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: TableIn<DB>,
@@ -62,7 +62,7 @@ impl Walk {
         }
     }
 
-    /// Writes `flag = 1 AND ` where the ordered index begins with the pending flag.
+    /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
     pub(crate) fn push_flag<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
     where
         T: TableIn<DB>,
@@ -88,7 +88,7 @@ impl Walk {
     }
 }
 
-/// Writes a hint that names the ordered index, where the database wants one.
+/// Writes a hint that names the ordered index, if the database needs one.
 pub(crate) fn push_ordered_index_hint<T, DB>(
     out: &mut AstPass<'_, '_, DB>,
     hint: Option<(&'static str, &'static str)>,
@@ -106,7 +106,7 @@ where
     Ok(())
 }
 
-/// Writes `flag = 1 AND ` where an index cannot leave out the rows that are not pending.
+/// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
 pub(crate) fn push_pending_flag<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -120,7 +120,7 @@ where
     Ok(())
 }
 
-/// Writes a column of the table that has no type of its own, with the table's name.
+/// Writes a column of the table that has no Rust type, with the table's name.
 pub(crate) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
 where
     T: TableIn<DB>,
@@ -151,7 +151,7 @@ where
     limit.push(out)
 }
 
-/// Writes a hint that names the queue's index, where the database wants one.
+/// Writes a hint that names the queue's index, if the database needs one.
 pub(crate) fn push_index_hint<T, DB>(
     out: &mut AstPass<'_, '_, DB>,
     hint: Option<(&'static str, &'static str)>,

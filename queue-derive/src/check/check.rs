@@ -159,7 +159,7 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// MySQL and SQLite do not tell the case of column names apart.
+/// MySQL and SQLite ignore the case of column names.
 fn same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }

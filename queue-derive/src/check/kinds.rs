@@ -1,4 +1,4 @@
-//! Check: which kinds of work go together.
+//! Check: which kinds of work can be combined.
 
 use proc_macro2::Span;
 use syn::Error;

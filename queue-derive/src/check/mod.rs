@@ -1,4 +1,4 @@
-//! Check: what cannot be, each complaint at the smallest guilty token.
+//! Check: refuses what cannot work, with each error at the smallest wrong token.
 
 mod check;
 mod kinds;

@@ -62,8 +62,8 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
     }
 }
 
-/// The same visibility, said one module deeper. The marker is as visible as the entity, so that what it names, such as an
-/// enum of stages, need not be more visible.
+/// Returns the same visibility as seen from one module deeper. The marker is as visible as the entity, so that the
+/// types it names, such as an enum of stages, need not be more visible.
 fn one_module_deeper(visibility: &Visibility) -> TokenStream {
     match visibility {
         Visibility::Public(_) => quote!(pub),
@@ -99,7 +99,7 @@ pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
     }
 }
 
-/// The tokens that say what the primary key is.
+/// The tokens that describe the primary key.
 pub(crate) struct Key {
     pub(crate) columns: TokenStream,
     pub(crate) value: TokenStream,
@@ -140,7 +140,8 @@ impl Key {
 
 /// Writes the entity's impl.
 ///
-/// The argument is not called `key`: a column of that name, imported from the table's `dsl`, would make it a pattern.
+/// The argument is not called `key`: if the user's code imports a column of that name from the table's `dsl`, it would
+/// be a pattern.
 pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let entity = &model.input.ident;
     let name = entity.unraw().to_string();
@@ -163,7 +164,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
         (None, None) => quote!(TransactionMode),
     };
     let retry_policy = model.attributes.retry.as_ref().map(retry_policy);
-    // An expression may read other tables, or the time; an embedded struct may have one.
+    // An expression may read other tables, or the time. An embedded struct may contain one.
     let is_its_row = model.fields.iter().all(|field| field.select_expression.is_none() && !field.embed);
     let compare_in_group = model.order_in_group_field().map(compare_in_group);
     quote! {
@@ -188,9 +189,9 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     }
 }
 
-/// The comparison's span is the column's, so that a type without an order is complained about there.
+/// Writes the comparison with the column's span, so that the compiler reports a type without an order there.
 fn compare_in_group((column, field): (&Ident, &Ident)) -> TokenStream {
-    // Its place only: an attribute that a macro of the user's wrote has another hygiene, in which `self` is unknown.
+    // Only its location: an attribute that a user's macro wrote has another hygiene, in which `self` is unknown.
     let place = Span::call_site().located_at(column.span());
     let compared = quote_spanned!(place=> ::core::cmp::Ord::cmp(&self.#field, &__other.#field));
     quote! {
@@ -232,8 +233,8 @@ fn retry_policy(retry: &Retry) -> TokenStream {
     }
 }
 
-/// Writes the assertion that the entity is `Selectable`, whatever the backend. That an embedded struct is, is taken for
-/// granted here: the entity's own impl asks for it, and may do so for one backend only.
+/// Writes the assertion that the entity is `Selectable`, whatever the backend. It assumes that an embedded struct is:
+/// the entity's own impl requires it, and may do so for one backend only.
 fn selectable(model: &Model<'_>) -> TokenStream {
     let entity = &model.input.ident;
     let (_, ty_generics, _) = model.input.generics.split_for_impl();

@@ -7,11 +7,11 @@ use syn::{Data, Error};
 use super::expand::{self, Key};
 use crate::model::Model;
 
-/// Writes the errors, and as much of the usual code as is known to compile.
+/// Writes the errors, and as much of the usual code as is certain to compile.
 pub(crate) fn expand(model: &Model<'_>, errors: Vec<Error>) -> TokenStream {
     let errors = errors.iter().map(Error::to_compile_error);
     let module = expand::column_module(model);
-    // An enum has no table; the default name would only be one more thing that is not found.
+    // An enum has no table, and the default name would only cause one more error.
     let has_table = model.table_is_named || matches!(model.input.data, Data::Struct(_));
     let impls = has_table.then(|| {
         let queue_table = expand::queue_table(model);

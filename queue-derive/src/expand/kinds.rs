@@ -23,7 +23,8 @@ pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
     quote!(#(#columns)*)
 }
 
-/// Writes the constant and the function of the queue's trait, for an entity that asks for something.
+/// Writes the constant and the function of the queue's trait, for an entity that asks for anything beyond the five
+/// columns.
 pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     let kinds = &model.attributes.kinds;
     let columns = model.optional_columns();
@@ -116,7 +117,8 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     }
 }
 
-/// The name of a column in the database, as `table!` knows it. A column that is none is complained about where it is named.
+/// Returns the name of a column in the database, as `table!` knows it. If there is no such column, the error is where
+/// it is named.
 fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
     let table = &model.table;
     quote_spanned!(column.span()=> <#table::#column as ::diesel::Column>::NAME)
@@ -131,7 +133,7 @@ fn claim_if(model: &Model<'_>) -> Option<TokenStream> {
     })
 }
 
-/// Writes the impls by which calls know what the entity asks for, and the checks of what was named.
+/// Writes the impls that tell calls what the entity asks for, and the checks of the names in the attributes.
 pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
     let kinds = &model.attributes.kinds;
     let (module, table) = (model.module(), &model.table);

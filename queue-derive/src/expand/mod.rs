@@ -1,6 +1,6 @@
 //! Expand: the column module and the trait impls. No control flow, no SQL.
 //!
-//! `fallback.rs` writes what stands in for an entity with mistakes, so that the user sees those and no others.
+//! `fallback.rs` writes what replaces an entity with mistakes, so that the user sees those mistakes and no others.
 
 mod duration;
 mod expand;

@@ -5,7 +5,7 @@ use quote::quote;
 use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Error, Fields, LitStr, Result, Variant};
 
-/// As many bytes as every database's column takes.
+/// The longest text that every database's column takes, in bytes.
 const MAX_BYTES: usize = 191;
 
 /// Writes the impls for an enum without fields.
@@ -44,7 +44,7 @@ fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {
     Ok(stages)
 }
 
-/// What `#[stage(name = "..")]` says, or the variant's name in capitals with underscores.
+/// Returns the name from `#[stage(name = "..")]`, or the variant's name in capitals with underscores.
 fn name(variant: &Variant) -> Result<String> {
     let mut given: Option<LitStr> = None;
     for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("stage")) {

@@ -1,4 +1,4 @@
-//! Model: the struct as Diesel reads it, and what our attributes say about it.
+//! Model: the struct as Diesel reads it, and what the `#[queue(..)]` attributes say about it.
 
 mod model;
 mod optional_columns;

@@ -1,4 +1,4 @@
-//! Model: the struct as Diesel reads it, and what our attributes say about it.
+//! Model: the struct as Diesel reads it, and what the `#[queue(..)]` attributes say about it.
 
 use proc_macro2::Span;
 use quote::{ToTokens, format_ident};
@@ -18,13 +18,13 @@ pub(crate) struct Model<'a> {
     pub(crate) input: &'a DeriveInput,
     pub(crate) attributes: Attributes,
     pub(crate) table: Path,
-    /// Whether `table_name` was given, so that the table is sure to exist.
+    /// Whether `table_name` was given, so that the table certainly exists.
     pub(crate) table_is_named: bool,
     /// The columns that `primary_key` names; Diesel's default is `id`.
     pub(crate) primary_key: Vec<Ident>,
     /// Where the primary key was named: the attribute's key, or else the struct's name.
     pub(crate) primary_key_span: Span,
-    /// The fields; none if the input is no struct with named fields.
+    /// The fields. There are none if the input is not a struct with named fields.
     pub(crate) fields: Vec<Field<'a>>,
 }
 
@@ -63,7 +63,8 @@ impl<'a> Model<'a> {
         Model { input, attributes, table, table_is_named, primary_key, primary_key_span, fields }
     }
 
-    /// The names of the queue's columns, in the order of [`COLUMNS`], and where each was given: `None` for a default.
+    /// Returns the names of the queue's columns, in the order of [`COLUMNS`], and where each was given: `None` for a
+    /// default.
     pub(crate) fn column_names(&self) -> [(String, Option<Span>); 5] {
         let prefix = self.attributes.prefix.as_ref();
         std::array::from_fn(|i| match (&self.attributes.columns[i], prefix) {
@@ -73,26 +74,26 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// The name of the generated module.
+    /// Returns the name of the generated module.
     pub(crate) fn module(&self) -> Ident {
         let named = self.attributes.module.clone();
         named
             .unwrap_or_else(|| format_ident!("{}_queue", snake_case(&self.input.ident), span = self.input.ident.span()))
     }
 
-    /// The field of a column.
+    /// Returns the field of a column.
     pub(crate) fn field_of(&self, column: &Ident) -> Option<&Field<'a>> {
         let name = column.unraw().to_string();
         self.fields.iter().find(|field| !field.embed && field.column.value == name)
     }
 
-    /// The column of `order_in_group` as it was written, and its field.
+    /// Returns the column of `order_in_group` as it was written, and its field.
     pub(crate) fn order_in_group_field(&self) -> Option<(&Ident, &'a Ident)> {
         let column = self.attributes.order_in_group.as_ref()?;
         Some((column, self.field_of(column)?.ident))
     }
 
-    /// The primary key, unless the fields do not tell the type of each of its columns.
+    /// Returns the primary key, unless the fields do not show the type of each of its columns.
     pub(crate) fn key(&self) -> Option<Vec<KeyColumn>> {
         let column = |column: &Ident| {
             let field = self.field_of(column).filter(|field| field.tells_column_type())?;
@@ -121,19 +122,19 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Whether the field's type is the column's, or the one type as which the column is read and written.
+    /// Tells whether the field's type is the column's, or the one type as which the column is read and written.
     fn tells_column_type(&self) -> bool {
         self.select_expression.is_none() && self.has_one_type()
     }
 
-    /// Whether the column is read and written as one type.
+    /// Tells whether the column is read and written as one type.
     pub(crate) fn has_one_type(&self) -> bool {
         let text = |ty: &Option<(Ident, Type)>| ty.as_ref().map(|(_, ty)| ty.to_token_stream().to_string());
         text(&self.deserialize_as) == text(&self.serialize_as)
     }
 }
 
-/// Those of Diesel's attributes that concern us.
+/// The Diesel attributes that the derive needs.
 #[derive(Default)]
 struct DieselAttributes {
     table_name: Option<Path>,
@@ -163,7 +164,7 @@ impl DieselAttributes {
         named
     }
 
-    /// Reads one item. What stands twice counts the last time, as with Diesel.
+    /// Reads one item. If it is given twice, the last one counts, as in Diesel.
     fn item(&mut self, input: ParseStream<'_>) -> Result<()> {
         let key = input.call(Ident::parse_any)?;
         match key.to_string().as_str() {
@@ -217,7 +218,7 @@ fn default_table(entity: &Ident) -> Path {
     format_ident!("{}s", snake_case(entity), span = entity.span()).into()
 }
 
-/// The struct's name in snake case: like Diesel, with an underscore before every capital.
+/// Returns the struct's name in snake case: as in Diesel, with an underscore before every capital.
 fn snake_case(ident: &Ident) -> String {
     let mut name = String::new();
     for character in ident.unraw().to_string().chars() {
@@ -229,7 +230,7 @@ fn snake_case(ident: &Ident) -> String {
     name
 }
 
-/// Puts `'static` for the struct's lifetimes: a key outlives the row it was read from.
+/// Replaces the struct's lifetimes by `'static`: a key outlives the row from which it was read.
 struct EndlessLifetimes<'a>(&'a Generics);
 
 impl VisitMut for EndlessLifetimes<'_> {

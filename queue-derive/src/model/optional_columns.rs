@@ -1,4 +1,4 @@
-//! Model: the columns that an entity asks for beyond the five, and those of its own that it names.
+//! Model: the optional columns that an entity asks for, and the domain's columns that its attributes name.
 
 use proc_macro2::Span;
 use syn::Ident;
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 impl Model<'_> {
-    /// The optional columns that the entity asks for.
+    /// Returns the optional columns that the entity asks for.
     pub(crate) fn optional_columns(&self) -> Vec<OptionalColumn> {
         let kinds = &self.attributes.kinds;
         let mut columns = Vec::new();
@@ -60,7 +60,7 @@ impl Model<'_> {
         columns
     }
 
-    /// Whether the entity asks for the column at this place of [`OPTIONAL_COLUMNS`].
+    /// Tells whether the entity asks for the column at this place of [`OPTIONAL_COLUMNS`].
     pub(crate) fn asks_for(&self, place: usize) -> bool {
         let kinds = &self.attributes.kinds;
         match OPTIONAL_COLUMNS[place].2 {
@@ -80,7 +80,7 @@ impl Model<'_> {
     }
 }
 
-/// The names of the domain's columns that the keys name, for the check.
+/// Returns the names of the domain's columns that the keys name, for the check.
 pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&'static str, &'a Ident)> {
     let kinds = &model.attributes.kinds;
     let order = kinds.order_by.iter().map(|order| ("order_by", &order.column));
@@ -89,7 +89,7 @@ pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&
     order.chain(version).chain(rerun)
 }
 
-/// The text of an identifier without `r#`.
+/// Returns the text of an identifier without `r#`.
 pub(crate) fn plain(ident: &Ident) -> String {
     ident.unraw().to_string()
 }

@@ -1,4 +1,4 @@
-//! Parse: our own attribute, `#[queue(..)]`.
+//! Parse: the queue's own attribute, `#[queue(..)]`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Occasion, Periodic, P
 use super::suggest;
 use super::value::{self, Group, Retry, Written};
 
-/// The queue's columns: their default names, which are the keys that rename them too.
+/// The queue's columns: their default names, which are also the keys that rename them.
 pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
@@ -41,7 +41,7 @@ const SETTINGS: [&str; 22] = [
     "wake",
 ];
 
-/// Other words for keys: those that they had before, and those of other job frameworks.
+/// Other words for keys: former names of theirs, and the words of other job frameworks.
 const OTHER_WORDS: [(&str, &str); 15] = [
     ("attempts", "max_tries"),
     ("backoff", "retry"),
@@ -77,7 +77,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads every `#[queue(..)]` of the struct. What cannot be read is reported and left out.
+    /// Reads every `#[queue(..)]` of the struct. It reports and leaves out what it cannot read.
     pub(crate) fn parse(input: &DeriveInput, errors: &mut Vec<Error>) -> Self {
         let mut attributes = Attributes::default();
         let mut seen = Vec::new();
@@ -181,7 +181,8 @@ impl Attributes {
     }
 }
 
-/// One `key = value`. The value is read when the key is known, so that a mistake in one item leaves the others alone.
+/// One `key = value`. The value is parsed when the key is known, so that a mistake in one item does not affect the
+/// others.
 struct Item {
     key: Ident,
     equals: bool,
@@ -225,12 +226,12 @@ impl Item {
         }
     }
 
-    /// Whether it is a key alone.
+    /// Tells whether it is a key alone.
     fn is_flag(&self) -> bool {
         !self.equals && self.value.is_empty()
     }
 
-    /// Whether it is `key(value, ..)`.
+    /// Tells whether it is `key(value, ..)`.
     fn is_list(&self) -> bool {
         let delimiter =
             |token: TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
@@ -307,7 +308,7 @@ fn items(attribute: &Attribute, errors: &mut Vec<Error>) -> Vec<Item> {
     items
 }
 
-/// No value holds a comma outside of parentheses, so an item ends at the next one.
+/// Reads one item. No value contains a comma outside parentheses, so an item ends at the next one.
 fn item(input: ParseStream<'_>) -> Result<Item> {
     if !input.peek(Ident::peek_any) {
         return Err(value::unexpected(input, "a key such as `retry`"));

@@ -45,7 +45,7 @@ pub(crate) struct Kinds {
     pub(crate) columns: [Option<Written<String>>; 10],
 }
 
-/// The column in whose order due rows are claimed.
+/// The column by which due rows are claimed.
 pub(crate) struct OrderBy {
     pub(crate) column: Ident,
     pub(crate) age: Option<Duration>,
@@ -62,13 +62,13 @@ pub(crate) struct Occasion {
     pub(crate) name: Option<Written<String>>,
 }
 
-/// Schedules, and what becomes of missed runs.
+/// Schedules, and what happens to missed runs.
 pub(crate) struct Periodic {
     pub(crate) span: Span,
     pub(crate) missed: Missed,
 }
 
-/// What becomes of missed runs.
+/// What happens to missed runs.
 pub(crate) enum Missed {
     Once,
     Skip(Duration),
@@ -85,7 +85,8 @@ pub(crate) struct Archive {
 const LATE: Duration = Duration::from_secs(60);
 const CAP: u32 = 100;
 
-/// The most runs that are made up for: each is looked for in the schedule while its row is locked.
+/// The largest number of runs that are made up for: the queue searches the schedule for each while it holds the row's
+/// lock.
 const MOST_MISSED: u32 = 10_000;
 
 /// Reads `column` or, in a list, `column, age = "1h"`.
@@ -135,7 +136,7 @@ pub(crate) fn claim_if(input: ParseStream<'_>) -> Result<Box<Expr>> {
     }
     let condition: Expr = input.parse()?;
     Ok(Box::new(match condition {
-        // In a string it would be a value: a column that is true or false.
+        // A path without quotes names a function. In a string it would be a value: a column that is true or false.
         Expr::Path(path) => syn::parse_quote!(#path()),
         other => other,
     }))
@@ -159,7 +160,7 @@ pub(crate) fn periodic_list(input: ParseStream<'_>) -> Result<Missed> {
     Ok(missed)
 }
 
-/// Schedules whose missed runs are made up for by one.
+/// The default: one run makes up for all missed runs.
 pub(crate) const ONCE: Missed = Missed::Once;
 
 fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
@@ -224,7 +225,7 @@ pub(crate) fn columns(input: ParseStream<'_>) -> Result<Vec<Ident>> {
     }
 }
 
-/// Reads which times are kept.
+/// Reads the times that the queue keeps.
 pub(crate) fn timestamps_list(input: ParseStream<'_>) -> Result<[bool; 4]> {
     const TIMES: [&str; 4] = ["created", "updated", "begin", "end"];
 
@@ -283,7 +284,8 @@ pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<[Option<Written<Str
     Ok([success, failed])
 }
 
-/// Reads days, hours and a time zone. The hours are read when the poller starts, because the zones are known there.
+/// Reads days, hours and a time zone. The poller reads the hours when it starts, because the derive does not know the
+/// zones.
 pub(crate) fn window(input: ParseStream<'_>) -> Result<LitStr> {
     const EXAMPLE: &str = r#"a window such as "Mon-Fri 22:00-06:00 Europe/Berlin""#;
 
@@ -326,7 +328,7 @@ fn some_time(input: ParseStream<'_>) -> Result<Duration> {
     Ok(duration.value)
 }
 
-/// Reads `key = value, ..`; `after_value`: a comma comes first.
+/// Reads `key = value, ..`. With `after_value`, a comma comes first.
 fn options(
     input: ParseStream<'_>,
     after_value: bool,

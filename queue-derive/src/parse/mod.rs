@@ -1,6 +1,6 @@
-//! Parse: what the attributes say, each value with its own complaint.
+//! Parse: what the attributes say, each value with an error message of its own.
 //!
-//! An item that cannot be read is reported at its token and left out, so that a mistake hides no other.
+//! An item that cannot be read is reported at its token and left out, so that one mistake does not hide others.
 
 mod attribute;
 mod kinds;

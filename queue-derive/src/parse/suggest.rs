@@ -1,13 +1,13 @@
-//! Parse: what to say about a name that is none of the accepted ones.
+//! Parse: the error at a name that is not one of the accepted ones.
 
 use syn::{Error, Ident};
 
-/// The error at a name that is none of `accepted`, with the nearest of them.
+/// Makes the error at a name that is not in `accepted`, with the nearest name that is.
 pub(crate) fn unknown(what: &str, found: &Ident, accepted: &[&str]) -> Error {
     unknown_among(what, found, accepted, &[])
 }
 
-/// The same; `other_words` are pairs of another word and the accepted name that means it.
+/// Does the same; `other_words` are pairs of another word and the accepted name that means it.
 pub(crate) fn unknown_among(what: &str, found: &Ident, accepted: &[&str], other_words: &[(&str, &str)]) -> Error {
     let name = found.to_string();
     let meant = other_words.iter().find(|(other, _)| *other == name).map(|(_, meant)| *meant);
@@ -20,7 +20,7 @@ pub(crate) fn unknown_among(what: &str, found: &Ident, accepted: &[&str], other_
     Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
 }
 
-/// `a`, `b` or `c`.
+/// Writes "`a`, `b` or `c`".
 pub(crate) fn one_of(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
@@ -29,7 +29,7 @@ pub(crate) fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// The number of letters to change, add or remove between two names (Levenshtein).
+/// Returns the number of letters to change, add or remove between two names (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<_> = b.chars().collect();
     let mut row: Vec<_> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! Parse: the values of `#[queue(..)]`, each with its own complaint.
+//! Parse: the values of `#[queue(..)]`, each with an error message of its own.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, parenthesized};
 
 use super::suggest::{one_of, unknown};
 
-/// The longest duration: the runtime's `MAX_DELAY`, 100 years.
+/// The longest duration: `MAX_DELAY` of the runtime, 100 years.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The longest name of a column: PostgreSQL cuts longer ones off, MySQL allows one byte more.
+/// The longest name of a column: PostgreSQL truncates longer names, MySQL allows one byte more.
 pub(crate) const MAX_NAME_BYTES: usize = 63;
 
 const STRATEGIES: [&str; 5] = ["none", "fixed", "linear", "exponential", "custom"];
@@ -45,7 +45,7 @@ pub(crate) fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
     Ok(name)
 }
 
-/// Reads what is put before the columns' default names.
+/// Reads the prefix of the columns' default names.
 pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Written<String>> {
     name(input, r#"a prefix such as "charge_""#)
 }
@@ -178,13 +178,13 @@ fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
     Ok(options)
 }
 
-/// The shortest lease: a heartbeat has to reach the database several times within it.
+/// The shortest lease: the heartbeat has to reach the database several times within it.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 
-/// The longest lease: so long the row of a killed worker waits.
+/// The longest lease: the row of a killed worker waits that long.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads for how long a claimed row belongs to its worker.
+/// Reads how long a claimed row belongs to its worker.
 pub(crate) fn lease(input: ParseStream<'_>) -> Result<Written<Duration>> {
     let literal = input.fork().parse::<LitStr>();
     let lease = duration(input)?;
@@ -237,7 +237,7 @@ pub(crate) fn group_list(input: ParseStream<'_>) -> Result<Group> {
     Ok(Group { optimistic: true, ..group })
 }
 
-/// Reads the column in whose order a group is handled.
+/// Reads the column that orders the messages of a group.
 pub(crate) fn order_in_group(input: ParseStream<'_>) -> Result<Ident> {
     if !input.peek(Ident::peek_any) {
         return Err(unexpected(input, "a column such as `company_id`"));
@@ -288,7 +288,7 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is longer than 100 years, the longest duration that every database can add"))
 }
 
-/// The error at the next token: what was found and what is accepted.
+/// Makes the error at the next token: what was found and what is accepted.
 pub(crate) fn unexpected(input: ParseStream<'_>, accepted: &str) -> Error {
     match input.cursor().token_tree() {
         Some((token, _)) => Error::new(token.span(), format!("expected {accepted}, found `{token}`")),

@@ -50,7 +50,7 @@ impl ArchiveSchema for MysqlConnection {
                 quoted(columns.iter().filter(|column| !column.computed).map(|column| column.name.as_str()).collect())
             }
         };
-        // Of the columns it takes all: type, character set, NOT NULL and default; of the indexes none.
+        // This copies everything about the columns: type, character set, NOT NULL and default. It copies no indexes.
         vec![format!(
             "CREATE TABLE IF NOT EXISTS {archive} (PRIMARY KEY ({keys})) ENGINE = InnoDB \
              SELECT {copied} FROM {} WHERE FALSE",

@@ -14,7 +14,7 @@ use crate::error::refused;
 
 use diesel::prelude::*;
 
-/// How long the DDL is tried in all.
+/// How long the DDL is retried in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn live_columns(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
@@ -30,7 +30,8 @@ pub(crate) fn live_columns(connection: &mut MysqlConnection, target: &Target) ->
     .load(connection)
 }
 
-/// Runs DDL with a short wait for the table's metadata lock, behind which everybody queues, and tries again.
+/// Runs DDL with a short wait for the table's metadata lock, and tries again. Every other session queues behind a
+/// waiting DDL statement.
 pub(crate) fn without_blocking(connection: &mut MysqlConnection, ddl: &str) -> QueryResult<()> {
     let started = Instant::now();
     let before: i64 =

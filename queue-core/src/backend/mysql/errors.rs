@@ -2,24 +2,24 @@
 
 use crate::backend::error_class::ErrorClass;
 
-/// What the servers say of a text that they do not understand (1064).
+/// The servers' message for a text that they do not understand (1064).
 pub(super) const NOT_UNDERSTOOD: &str =
     "You have an error in your SQL syntax; check the manual that corresponds to your ";
 
-/// What the servers say when they do not (1295).
+/// The servers' message for a statement that they do not prepare (1295).
 pub(super) const NOT_PREPARED: &str = "This command is not supported in the prepared statement protocol yet";
 
-/// What they say when the sentinel is gone (1305).
+/// Their message when the sentinel savepoint is gone (1305).
 pub(super) const NO_SAVEPOINT: &str = "SAVEPOINT queueable_handler does not exist";
 
-/// What a block says that was not begun, because the settings are not what they were.
+/// The message of a block that did not begin, because the session's settings have changed.
 pub(super) const OTHER_SETTINGS: &str = "queueable: the settings of the session are not what they were";
 
-/// What the servers say to the victim of a deadlock (1213).
+/// The servers' message to the victim of a deadlock (1213).
 const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
 
-/// What the servers, libmysqlclient and libmariadb say when a session is gone (1053, 1927, 2006, 2013, 4031), or no new one can
-/// be had (1040), as a whole.
+/// The messages of the servers, libmysqlclient and libmariadb when a session is lost (1053, 1927, 2006, 2013, 4031), or
+/// no new one can be had (1040), each as a whole.
 const LOST: [&str; 8] = [
     "MySQL server has gone away",
     "Server has gone away",
@@ -32,7 +32,8 @@ const LOST: [&str; 8] = [
     "Too many connections",
 ];
 
-/// The same, by the two ends of a message that names a host, a file or an option between them (1290, 2002, 2003, 2013).
+/// The same by the beginning and the end of a message that names a host, a file or an option between them (1290, 2002,
+/// 2003, 2013).
 const LOST_BETWEEN: [(&str, &str); 8] = [
     ("Lost connection to MySQL server at '", ""),
     ("Lost connection to server at '", ""),
@@ -44,11 +45,12 @@ const LOST_BETWEEN: [(&str, &str); 8] = [
     ("The MariaDB server is running with the --", "read-only option so it cannot execute this statement"),
 ];
 
-/// What they say to a transaction with more locks than there is room for (1206).
+/// The message to a transaction with more locks than there is room for (1206).
 const LOCKS_FULL: &str = "The total number of locks exceeds the lock table size";
 
-/// What they say of a conflict with others (1205, 1206, 1213, 1317, 1412, 1615), as a whole. A statement is interrupted by KILL QUERY
-/// and by Galera; a limit on its time, which it would exceed again, says more.
+/// The messages about a conflict with others (1205, 1206, 1213, 1317, 1412, 1615), each as a whole. KILL QUERY and
+/// Galera interrupt statements. The message for a statement that has exceeded a time limit, which it would exceed
+/// again, is longer.
 const CONFLICTS: [&str; 6] = [
     DEADLOCK,
     LOCKS_FULL,
@@ -58,11 +60,11 @@ const CONFLICTS: [&str; 6] = [
     "Prepared statement needs to be re-prepared",
 ];
 
-/// The same, by the beginning (1020, 1047).
+/// The same by their beginnings (1020, 1047).
 const CONFLICTS_FROM: [&str; 3] =
     ["Record has changed since last read in table '", "WSREP has not yet prepared node", "WSREP detected deadlock"];
 
-/// What they say when the disk is full (1021, 1026, 1030, 1114).
+/// The messages when the disk is full (1021, 1026, 1030, 1114).
 const FULL_BETWEEN: [(&str, &str); 4] = [
     ("Disk full (", ""),
     ("Error writing file '", "\"No space left on device\")"),
@@ -70,7 +72,7 @@ const FULL_BETWEEN: [(&str, &str); 4] = [
     ("The table '", "' is full"),
 ];
 
-/// Diesel hands over the message only, not the number.
+/// Diesel passes on only the message, not the number.
 pub(super) fn classify_message(message: &str) -> ErrorClass {
     let is_between = |&(start, end): &(&str, &str)| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
     if LOST.contains(&message) || LOST_BETWEEN.iter().any(is_between) {
@@ -84,12 +86,13 @@ pub(super) fn classify_message(message: &str) -> ErrorClass {
     }
 }
 
-/// Whether the server has undone the whole transaction with this error (1020, 1206, 1213).
+/// Tells whether the server has undone the whole transaction with this error (1020, 1206, 1213).
 pub(super) fn undoes_transaction(message: &str) -> bool {
     [DEADLOCK, LOCKS_FULL].contains(&message) || CONFLICTS_FROM.iter().any(|start| message.starts_with(start))
 }
 
-/// Whether the message says that a right is missing (1142, 1143): `INSERT, UPDATE command denied to user 'a'@'b' for table ..`.
+/// Tells whether the message says that a right is missing (1142, 1143): `INSERT, UPDATE command denied to user 'a'@'b'
+/// for table ..`.
 pub(super) fn denies_right(message: &str) -> bool {
     message
         .split_once(" command denied to user '")

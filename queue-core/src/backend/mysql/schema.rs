@@ -19,7 +19,7 @@ use crate::error::Finding;
 use diesel::prelude::*;
 
 const TYPES: Types = Types {
-    // utf8mb4, whatever the table's own character set is: a failure's text may hold any character.
+    // utf8mb4, whatever the table's own character set is: a failure's text may contain any character.
     status: "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     time: "DATETIME(6)",
     try_count: "INT",
@@ -93,9 +93,9 @@ impl Schema for MysqlConnection {
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        // A column to which a trigger refers cannot be dropped.
+        // A column that a trigger refers to cannot be dropped.
         trigger::remove(self, target)?;
-        // The ordered index first: its pending flag is made of a column that the other steps drop.
+        // The ordered index first: its pending flag is computed from a column that the other steps drop.
         for index in indexes::<Mysql>(target).iter().rev() {
             if index_is_usable(self, target, index)?.is_some() {
                 without_blocking(self, &drop_index(target, index))?;
@@ -142,7 +142,7 @@ impl Schema for MysqlConnection {
     }
 }
 
-/// Nulls can be replaced only when the type is right, and must be before the column refuses them.
+/// Nulls can be replaced only when the type is right, and must be replaced before the column refuses them.
 fn retype(target: &Target, column: &NeededColumn) -> String {
     let NeededColumn { definition, sql_type, default, .. } = column;
     let (table, name) = (&target.table, target.table.quoted(column.name));
@@ -169,8 +169,8 @@ fn drop_columns<'a>(target: &Target, names: impl Iterator<Item = &'a str>) -> St
     format!("ALTER TABLE {} {}", target.table, drops.join(", "))
 }
 
-/// Adds the column that is 1 in pending rows and null in others. Nothing is stored but the index's entries, and queries that
-/// do not name it do not see it, where the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
+/// Adds the column that is 1 in pending rows and null in others. The server stores nothing but the index's entries.
+/// Queries that do not name the column do not see it, if the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
 fn add_pending_flag(target: &Target, pending_flag: &str) -> String {
     let table = &target.table;
     format!(
@@ -189,7 +189,7 @@ fn drop_index(target: &Target, index: &Index) -> String {
     format!("DROP INDEX {} ON {}", target.table.quoted(&index.name), target.table)
 }
 
-/// The statements that are left to do for an index.
+/// Returns the statements that are still to be run for an index.
 fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
     let usable = index_is_usable(connection, target, index)?;
     if usable == Some(true) {
@@ -204,7 +204,7 @@ fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> 
     if usable.is_none()
         && let Some(other) = same_index(connection, target, index)?
     {
-        // Under its own name, because a claim names it.
+        // The index gets its own name, because a claim names it.
         let (table, name) = (&target.table, target.table.quoted(&index.name));
         return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
     }
@@ -231,7 +231,7 @@ fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &In
     Ok(found.usable.map(|usable| usable != 0))
 }
 
-/// A binary log of statements: InnoDB refuses every write in READ COMMITTED where the server keeps one (1665).
+/// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
 fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Finding>> {
     let is_of_statements = "CAST(@@GLOBAL.log_bin = 1 AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
     let is_of_statements: i64 = diesel::select(diesel::dsl::sql::<BigInt>(is_of_statements)).get_result(connection)?;
@@ -241,7 +241,7 @@ fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<
     Ok((is_of_statements != 0).then(|| finding(target, problem.to_owned(), mend.to_owned())))
 }
 
-/// An index under another name on the same columns, as a copy of a table has it.
+/// Finds an index under another name on the same columns, as a copy of a table has it.
 fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<String>> {
     #[derive(QueryableByName)]
     struct Found {

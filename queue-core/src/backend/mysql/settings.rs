@@ -1,4 +1,5 @@
-//! What a handler may set on a session of MySQL's or MariaDB's, and how it is put back with the end of its message.
+//! The settings that a handler may change on a session of MySQL or MariaDB, and how they are restored at the end of its
+//! message.
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
@@ -9,8 +10,8 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use crate::backend::settings::SessionSettings;
 use crate::backend::transactions::Transactions;
 
-/// The settings as one text, as MariaDB writes it, in a block that ends a message. `SET STATEMENT` and a new release may add
-/// others; these are what a later message would see.
+/// The settings as one text, as MariaDB writes it, in a block that ends a message. `SET STATEMENT` and a new release
+/// may add others; these are the ones that a later message would see.
 pub(super) const FINGERPRINT: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @@time_zone, @@tx_isolation, \
      @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@check_constraint_checks, @@sql_select_limit, \
      @@lock_wait_timeout, @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_statement_time, @@sql_safe_updates, \
@@ -18,7 +19,7 @@ pub(super) const FINGERPRINT: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @
      @@character_set_client, @@character_set_results, @@collation_connection, \
      COALESCE(CURRENT_ROLE(), ''), COALESCE(DATABASE(), ''))";
 
-/// The variables, in the words of both servers.
+/// The variables, by their names on both servers.
 const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 'transaction_isolation', 'tx_read_only', \
      'transaction_read_only', 'foreign_key_checks', 'unique_checks', 'check_constraint_checks', 'sql_select_limit', \
      'lock_wait_timeout', 'max_statement_time', 'max_execution_time', 'sql_safe_updates', 'sql_auto_is_null', \
@@ -33,17 +34,18 @@ pub(crate) struct Variable {
     pub(crate) value: String,
 }
 
-/// The settings as they were, and how they are asked for.
+/// The original settings, and how to compare them with the session's.
 ///
-/// What the server can answer is found out when the session is opened. Within a message no question is asked in a second way
-/// after an error: the error may say that a cluster has undone the transaction, and the next statement would begin another one.
+/// The session finds out what the server can answer when it is opened. Within a message it does not repeat a query in
+/// another form after an error: the error may say that a cluster has undone the transaction, and the next statement
+/// would begin another one.
 #[derive(Default)]
 pub struct MysqlSettings {
-    /// `None` where no handler runs.
+    /// `None` if no handler runs on the session.
     known: Option<Values>,
     /// Whether the server has roles.
     has_roles: bool,
-    /// Whether one statement tells if anything has changed.
+    /// Whether one statement can tell if anything has changed.
     has_fingerprint: bool,
 }
 
@@ -60,7 +62,8 @@ impl SessionSettings for MysqlConnection {
     const SETTINGS_ROLL_BACK: bool = false;
 
     fn read_settings(&mut self) -> QueryResult<MysqlSettings> {
-        // MySQL 5.7 has no roles. MySQL of any release does not know all of the fingerprint, and compares by several statements.
+        // MySQL 5.7 has no roles. MySQL of any release lacks a part of the fingerprint, and is compared by several
+        // statements.
         let has_roles = self.batch_execute("SET @queueable_role = CURRENT_ROLE()").is_ok();
         let known = Some(read(self, has_roles)?);
         let has_fingerprint = self
@@ -68,7 +71,7 @@ impl SessionSettings for MysqlConnection {
                 "SET @queueable_lock_wait = @@innodb_lock_wait_timeout; SET @queueable_settings = {FINGERPRINT}"
             ))
             .is_ok();
-        // Without autocommit the questions may have opened a transaction.
+        // Without autocommit the queries may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
         Ok(MysqlSettings { known, has_roles, has_fingerprint })
     }
@@ -95,7 +98,8 @@ impl SessionSettings for MysqlConnection {
         self.batch_execute(
             "SET SESSION innodb_lock_wait_timeout = COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout)",
         )?;
-        // What was prepared in another database is run there whenever it is run, and what a handler runs is kept by its text.
+        // The server runs a prepared statement in the database in which it was prepared, and Diesel keeps a handler's
+        // prepared statements by their texts.
         Ok(found.database == known.database && read(self, settings.has_roles)? == *known)
     }
 
@@ -137,7 +141,7 @@ fn read(connection: &mut MysqlConnection, has_roles: bool) -> QueryResult<Values
         true => {
             let role: Option<String> =
                 diesel::select(diesel::dsl::sql::<Nullable<Text>>("CURRENT_ROLE()")).limit(1).get_result(connection)?;
-            // In the words of MySQL 8.
+            // MySQL 8 returns this word.
             role.filter(|role| role != "NONE")
         }
         false => None,
@@ -146,7 +150,7 @@ fn read(connection: &mut MysqlConnection, has_roles: bool) -> QueryResult<Values
     Ok(Values { variables, role, database })
 }
 
-/// A value as `SET` takes it: a number or a switch bare, anything else as a text.
+/// Writes a value as `SET` takes it: a number or a switch without quotes, anything else as a text.
 fn literal(value: &str) -> String {
     match value.parse::<f64>().is_ok() || matches!(value, "ON" | "OFF") {
         true => value.to_owned(),

@@ -65,7 +65,7 @@ pub(crate) fn check(connection: &mut MysqlConnection, target: &Target) -> QueryR
     Ok(created.into_iter().chain(triggers).collect())
 }
 
-/// What the server's refusals to create a trigger mean (1142, 1227, 1419).
+/// Explains the server's refusals to create a trigger (1142, 1227, 1419).
 fn explained(target: &Target, error: Error) -> Error {
     let text = error.to_string();
     let mend = if text.starts_with("You do not have the SUPER privilege")
@@ -86,7 +86,7 @@ fn grant(target: &Target) -> String {
     format!("GRANT TRIGGER ON {} TO CURRENT_USER()", target.table)
 }
 
-/// The trigger: one statement, whose semicolons the server understands; at a console it wants another DELIMITER.
+/// Makes the trigger as one statement, whose semicolons the server understands; a console needs another DELIMITER.
 fn change_trigger(target: &Target) -> Option<Trigger> {
     let rerun = target.options.rerun_on_change?;
     let table = &target.table;
@@ -104,11 +104,12 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     }
     made_of.extend(rerun.columns);
     made_of.extend(HOLDING);
-    // A trigger of before is deaf where its sql_mode has EMPTY_STRING_IS_NULL.
+    // A trigger of an earlier release has no effect if its sql_mode has EMPTY_STRING_IS_NULL.
     made_of.push("IS NULL OR");
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
-    // The bytes, because a collation may ignore case and blanks; and the values, because a FLOAT's text is shorter than it.
+    // The bytes, because a collation may ignore case and blanks; and the values, because a FLOAT's text is shorter than
+    // its value.
     let same = |column: &&str| {
         let column = quoted(column);
         format!("OLD.{column} <=> NEW.{column} AND CAST(OLD.{column} AS BINARY) <=> CAST(NEW.{column} AS BINARY)")
@@ -120,7 +121,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let change_count = quoted(rerun.change_count);
     let updated = target.options.timestamps.updated.map(&quoted);
     let updated = updated.map(|updated| format!("SET NEW.{updated} = UTC_TIMESTAMP(6); ")).unwrap_or_default();
-    // A schedule that has not run yet begins with the time that is about to be another one.
+    // A schedule that has not run yet begins with the row's current due time, which this update replaces.
     let begun = target.options.periodic.map(|periodic| {
         let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
         format!(
@@ -148,7 +149,7 @@ fn drop_trigger(target: &Target, name: &str) -> String {
     format!("DROP TRIGGER IF EXISTS {}", target.table.sibling(name))
 }
 
-/// Rows that are there already are given no time: a default counts for what is inserted.
+/// Existing rows get no time: a default applies to inserts only.
 fn set_default(target: &Target, created: &str) -> String {
     alter_default(target, created, "SET DEFAULT (UTC_TIMESTAMP(6))")
 }

@@ -36,7 +36,8 @@ impl ArchiveSchema for PgConnection {
 
     fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[StoredColumn]>) -> Vec<String> {
         let keys: Vec<_> = target.key.iter().map(|key| archive.quoted(key)).collect();
-        // Columns with their types, NOT NULL, and what is computed; no indexes, no defaults, no foreign keys.
+        // This copies the columns with their types, NOT NULL and generated expressions. It copies no indexes, defaults
+        // or foreign keys.
         vec![format!(
             "CREATE TABLE IF NOT EXISTS {archive} (LIKE {} INCLUDING GENERATED, PRIMARY KEY ({}))",
             target.table,

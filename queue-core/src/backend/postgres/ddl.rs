@@ -31,10 +31,10 @@ pub(crate) const TYPES: Types = Types {
     },
 };
 
-/// How long the DDL may stand in the table's lock queue, where it blocks everybody behind it.
+/// How long the DDL may wait in the table's lock queue, where it blocks everybody behind it.
 const LOCK_TIMEOUT: &str = "100ms";
 
-/// How long the DDL is tried in all.
+/// How long the DDL is retried in all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn live_columns(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
@@ -48,7 +48,7 @@ pub(crate) fn live_columns(connection: &mut PgConnection, target: &Target) -> Qu
     )
     .bind::<Text, _>(target.table.to_string())
     .load(connection)?;
-    // Elsewhere `Status` is `status`; here it is another column.
+    // On other databases `Status` is `status`; here it is another column.
     let needed = needed_columns(target, &TYPES);
     live.retain(|live| {
         needed.iter().all(|needed| needed.name == live.name || !needed.name.eq_ignore_ascii_case(&live.name))
@@ -56,21 +56,22 @@ pub(crate) fn live_columns(connection: &mut PgConnection, target: &Target) -> Qu
     Ok(live)
 }
 
-/// Whether the caller has opened a transaction: a savepoint is allowed nowhere else, and its refusal does no harm there.
+/// Tells whether the caller has opened a transaction: a savepoint is allowed only there, and outside one its refusal
+/// does no harm.
 pub(crate) fn in_transaction(connection: &mut PgConnection) -> bool {
     connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
         && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
 }
 
-/// Runs DDL that needs the table's strongest lock: it asks for the lock, gives up after a moment so that nobody queues
-/// behind it, and asks again.
+/// Runs DDL that needs the table's strongest lock. It asks for the lock, gives up after a moment so that no session
+/// queues behind it for long, and asks again.
 pub(crate) fn without_blocking(connection: &mut PgConnection, ddl: &str) -> QueryResult<()> {
     if in_transaction(connection) {
         return connection.batch_execute(ddl);
     }
     let started = Instant::now();
     loop {
-        // One message is one transaction: SET LOCAL holds for the DDL and no longer.
+        // One text is one transaction: SET LOCAL holds for the DDL and no longer.
         match connection.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT")) {
             Ok(()) => return Ok(()),
             Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {

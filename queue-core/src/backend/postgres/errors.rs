@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean, and errors that are raised on purpose.
+//! The meaning of PostgreSQL's errors, and of errors that the queue's own statements raise on purpose.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,16 @@ use diesel::result::Error;
 
 use crate::backend::error_class::ErrorClass;
 
-/// Whether this is the database's whole message.
+/// Tells whether this is the database's whole message.
 pub(super) fn is_message(error: &Error, text: &str) -> bool {
     matches!(error, Error::DatabaseError(_, information) if information.message() == text)
 }
 
-/// What a message says without a SQLSTATE. What the server quotes in it is a user's, so nothing is searched for.
+/// Classifies a message without its SQLSTATE. The server quotes users' texts in messages, so this never searches in
+/// them.
 ///
-/// A function of the application may raise any message. That of a deadlock comes with a detail and a hint besides; for the
-/// others the row's interruptions are bounded.
+/// A function of the application may raise any message. The server's own deadlock message comes with a detail and a
+/// hint, which are compared too. For the other messages, the limit on a row's interruptions bounds the harm.
 pub(super) fn classify_message(message: &str, details: Option<&str>, hint: Option<&str>) -> ErrorClass {
     let is_between = |start: &str, end: &str| message.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
     let is_deadlock = message == "deadlock detected"
@@ -23,7 +24,7 @@ pub(super) fn classify_message(message: &str, details: Option<&str>, hint: Optio
     let is_full = message.starts_with("could not ")
         && (message.ends_with(": No space left on device") || hint == Some("Check free disk space."));
     if LOST.contains(&message)
-        // libpq's own, which no server quotes anything into.
+        // These are libpq's own messages, into which no server quotes anything.
         || message.starts_with("server closed the connection unexpectedly\n")
         || message.starts_with("no connection to the server\n")
         || is_between("cannot execute ", " during recovery")
@@ -38,8 +39,8 @@ pub(super) fn classify_message(message: &str, details: Option<&str>, hint: Optio
     }
 }
 
-/// What the server says when it ends a session, beside what Diesel recognizes by the end of the connection (57P01, 57P02, 57P05,
-/// 25P03, 25P04).
+/// The server's messages when it ends a session, beside those that Diesel recognizes by the end of the connection
+/// (57P01, 57P02, 57P05, 25P03, 25P04).
 const LOST: [&str; 6] = [
     "terminating connection due to administrator command",
     "terminating connection because of crash of another server process",
@@ -49,7 +50,7 @@ const LOST: [&str; 6] = [
     "terminating connection due to transaction timeout",
 ];
 
-/// What it says of a conflict with others (55P03, 0A000, 57P03).
+/// The messages about a conflict with others (55P03, 0A000, 57P03).
 const CONFLICTS: [&str; 8] = [
     "canceling statement due to lock timeout",
     "cached plan must not change result type",
@@ -61,8 +62,8 @@ const CONFLICTS: [&str; 8] = [
     "the database system is in archive recovery mode",
 ];
 
-/// Whether a settlement may have been refused for what its handler has set: a role that may not write, or a search path on which
-/// the table is not found. Somebody else's error that reads like these costs one more attempt.
+/// Tells whether a settlement may have been refused because of a setting of its handler: a role that may not write, or
+/// a search path on which the table is not found. An unrelated error that reads like these costs one more attempt.
 pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
     let Error::DatabaseError(_, information) = error else { return false };
     let message = information.message();
@@ -71,14 +72,14 @@ pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
         || message.ends_with(" does not exist")
 }
 
-/// What an error quotes of ours: a text with a token of this process, which stands in no row.
+/// Writes a text that only the queue's own errors quote: it contains a token of this process, which is in no row.
 pub(super) fn marked(text: &str) -> String {
     format!("queueable {:016x}: {text}: ", *TOKEN)
 }
 
 static TOKEN: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
 
-/// Whether the error is the failed cast of a text of ours, with a number at its end.
+/// Tells whether the error is the failed cast of such a text, with a number at its end.
 pub(super) fn is_marked(error: &Error, text: &str) -> bool {
     let Error::DatabaseError(_, information) = error else { return false };
     let quoted = information.message().strip_prefix("invalid input syntax for type integer: \"");
@@ -86,13 +87,13 @@ pub(super) fn is_marked(error: &Error, text: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What the error says of a settlement that has not changed exactly one row.
+/// The text in the error of a settlement that has not changed exactly one row.
 pub(super) const NOT_ONE_ROW: &str = "rows changed";
 
-/// What the failed cast says of a session that its handler has left with other settings.
+/// The text in the error of a session whose handler has left other settings.
 pub(super) const OTHER_SETTINGS: &str = "other settings";
 
-/// What the error says of a prefetched row that cannot be locked as it was read.
+/// The text in the error of a prefetched row that cannot be locked as it was read.
 pub(super) const NOT_LOCKED: &str = "rows locked";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a message ends on PostgreSQL in one round trip, and how the next row is locked with that.
+//! How a message ends on PostgreSQL in one round trip, and how that locks the next row.
 
 use diesel::connection::SimpleConnection;
 use diesel::pg::PgConnection;
@@ -19,8 +19,8 @@ pub(super) fn prepare(
     statement: &str,
     settings: Option<&PgSettings>,
 ) -> QueryResult<()> {
-    // A row that is not as it was claimed is an error, so that nothing has to be read back before the commit. The cast
-    // is evaluated in that case only, and its error bears the text.
+    // A row that is not as it was claimed causes an error, so that nothing has to be read back before the commit. The
+    // server evaluates the cast in that case only, and the cast's error contains the text.
     connection.batch_execute(&format!(
         "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
          THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
@@ -41,7 +41,7 @@ pub(super) fn prepare_lock(connection: &mut PgConnection, name: &str, statement:
     ))
 }
 
-/// Locks a prefetched row in the transaction that has begun, and sets the savepoint.
+/// Locks a prefetched row in the current transaction, and sets the savepoint.
 pub(super) fn lock_next(connection: &mut PgConnection, lock: &str, savepoint: &str) -> QueryResult<bool> {
     match connection.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
         Ok(()) => Ok(true),
@@ -58,7 +58,7 @@ pub(super) fn finish(
     next: AfterFinish<'_>,
     settings: &PgSettings,
 ) -> Result<bool, Unfinished> {
-    // Diesel sees by libpq's own account that there is no transaction left, if the next one does not begin.
+    // If the next transaction does not begin, libpq tells Diesel that no transaction is left.
     let (commit, locks) = match next {
         AfterFinish::Nothing => ("COMMIT".to_owned(), None),
         AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
@@ -77,24 +77,27 @@ pub(super) fn finish(
         return Err(Unfinished::RowChanged(error));
     }
     if is_marked(&error, NOT_LOCKED) {
-        // Nothing says so but what follows the commit. If the session is lost by now, its next statement tells.
+        // The commit has succeeded, because only the lock after it can fail in this way. If the session is lost by now,
+        // its next statement shows it.
         let _ = connection.batch_execute("ROLLBACK AND CHAIN");
         return Ok(false);
     }
     if let Some(token) = locks
         && is_committed(connection, savepoint, token).map_err(Unfinished::NotCommitted)?
     {
-        // What refuses this lock mostly refuses the claim that follows, which is told.
+        // An error that refuses this lock mostly refuses the claim that follows, and the claim reports it.
         tracing::debug!("the next row cannot be locked");
         return Ok(false);
     }
-    // Whether the transaction is still there, and the savepoint in it, tells which of the statements it was.
+    // The probe shows whether the transaction, and the savepoint in it, still exist, and so which of the statements
+    // failed.
     let probed = connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
     let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
     Err(match probed {
         Ok(()) => Unfinished::Savepoint(error),
         Err(probe) if is_message(&probe, &no_savepoint) => {
-            // The transaction is there, without the savepoint: it was released, or the handler has begun another.
+            // The transaction is there without the savepoint: the savepoint was released, or the handler has begun
+            // another transaction.
             if is_message(&error, &no_savepoint) {
                 Unfinished::Savepoint(error)
             } else if may_be_for_other_settings(&error) && settings.put_back_first() {
@@ -110,23 +113,23 @@ pub(super) fn finish(
     })
 }
 
-/// The session's setting that bears the token of the message that was committed last, of those whose text goes on after it.
+/// The session's setting that holds the token of the last message committed by a text that goes on after the commit.
 const COMMITTED: &str = "queueable.committed";
 
-/// Whether the message with this token is committed, after its text has failed. If it is, the next transaction has begun anew;
-/// if not, nothing was done. An error: nobody can tell.
+/// Tells whether the message with this token is committed, after its text has failed. If it is, the next transaction
+/// has begun anew. If not, nothing was done. An error means that it cannot be determined.
 ///
-/// What a transaction sets is the session's only if it is committed. A savepoint would tell the same, but lock the next row by a
-/// subtransaction, and its settlement by another would need a multixact.
+/// A setting that a transaction makes stays in the session only if the transaction is committed. A savepoint would show
+/// the same. But then one subtransaction would lock the next row and another would settle it, which needs a multixact.
 fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> QueryResult<bool> {
-    // An aborted transaction answers nothing, and its own settings are undone when it ends: its end is the price of the answer.
-    // Where the handler's savepoint is still there, it was not even released.
+    // An aborted transaction answers no query, and its own settings are undone when it ends, so it has to be ended
+    // here. If the handler's savepoint still exists, it was not even released.
     if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {
         return Ok(false);
     }
     match connection.batch_execute("ROLLBACK AND CHAIN") {
         Ok(()) => {}
-        // After a commit that was refused there is no transaction to be rolled back.
+        // After a commit that was refused there is no transaction left to roll back.
         Err(error) if is_message(&error, "ROLLBACK AND CHAIN can only be used in transaction blocks") => {
             return Ok(false);
         }

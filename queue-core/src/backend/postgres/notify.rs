@@ -4,22 +4,24 @@ use crate::backend::target::Target;
 use crate::backend::trigger::{HOLDING, Trigger, is_free, name};
 use crate::row::HORIZON;
 
-/// The path of a function: nobody else's function or operator takes the place of one of the database's own, whoever writes the row.
+/// The search path of a function, so that nobody else's function or operator replaces one of the database's own,
+/// whoever writes the row.
 pub(super) const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
-/// An identifier, quoted.
+/// Quotes an identifier.
 pub(crate) fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// The triggers, one for inserts and one for updates, and the function that each runs. AFTER, so that they see what the
-/// others have made of the row; the condition is PostgreSQL's own, so that an update that is none of its business calls no
-/// function.
+/// Returns the triggers, one for inserts and one for updates, and the function that each runs. They are AFTER triggers,
+/// so that they see the row as the others have left it. PostgreSQL itself checks the condition, so that an update that
+/// does not matter calls no function.
 ///
-/// An enqueue is told of, whoever makes it: a row that is due now, or within the time that the longest poll interval may
-/// take. Most of what an attempt writes is not: success and failure leave a later time or none, beside the time of the
-/// attempt, leases and groups bear their reservations. Rows that an attempt makes due at once are told of, and those that it puts
-/// off for a moment without having tried: for another poller they are work.
+/// A trigger notifies of every enqueue, whoever makes it: of a row that is due now, or within the longest poll
+/// interval. It does not notify of most writes of an attempt: success and failure leave a later time or none, together
+/// with the time of the attempt, and rows under leases and in groups carry their reservations. It does notify of rows
+/// that an attempt makes due at once, and of those that it postpones for a moment without having tried them: another
+/// poller can process them.
 pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
     if !target.options.notifies {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! What keeps a role of PostgreSQL's from its rows beside the rights on the table: row security, and settings of its own.
+//! What keeps a PostgreSQL role from its rows besides the rights on the table: row security, and the role's own
+//! settings.
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::PgConnection;
@@ -19,7 +20,7 @@ struct RowSecurity {
     writing: i64,
 }
 
-/// The policies that apply to the role, counted by what they allow.
+/// Counts the policies that apply to the role, by what they allow.
 const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS active, \
      (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polpermissive \
        AND p.polcmd IN ('*', 'r') AND (0 = ANY (p.polroles) OR EXISTS (SELECT 1 FROM pg_catalog.unnest(p.polroles) AS role \
@@ -29,8 +30,8 @@ const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS acti
        WHERE role <> 0 AND pg_catalog.pg_has_role(role, 'USAGE')))) AS writing \
      FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
 
-/// Whether row security lets the role see and write rows. Where policies decide, rows outside of them are not worked: that is
-/// told, because it may well be meant.
+/// Checks whether row security lets the role see and write rows. If policies decide, rows outside them are not
+/// processed. That may well be intended, so it is logged.
 pub(super) fn check_row_security(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
     let found: Vec<RowSecurity> =
         diesel::sql_query(ROW_SECURITY).bind::<Text, _>(target.table.to_string()).load(connection)?;
@@ -40,7 +41,7 @@ pub(super) fn check_row_security(connection: &mut PgConnection, target: &Target)
     if reading > 0 && writing > 0 {
         tracing::warn!(
             entity = target.entity,
-            "row security applies to the poller's role on {}: rows outside of its policies are not worked",
+            "row security applies to the poller's role on {}: rows outside its policies are not processed",
             target.table
         );
         return Ok(Vec::new());
@@ -62,7 +63,7 @@ struct Default {
     value: String,
 }
 
-/// Says which settings of the role's or the database's own the workers' sessions do not keep.
+/// Logs which settings of the role or the database the workers' sessions override.
 pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
     let overridden: Vec<Default> = diesel::sql_query(
         "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
@@ -74,13 +75,13 @@ pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target)
     for Default { name, value } in overridden {
         tracing::warn!(
             entity = target.entity,
-            "the role's or the database's own {name} is {value}; the workers' sessions have one of their own"
+            "the role's or the database's own {name} is {value}; the workers' sessions use another value"
         );
     }
     Ok(())
 }
 
-/// The role, as a GRANT names it.
+/// Returns the role, as a GRANT names it.
 pub(super) fn current_role(connection: &mut PgConnection) -> QueryResult<String> {
     diesel::select(diesel::dsl::sql::<Text>("pg_catalog.quote_ident(CURRENT_USER)")).get_result(connection)
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL's DDL: no table rewrite, the index built concurrently, and no lock waited for longer than a moment.
+//! PostgreSQL's DDL: no table rewrite, a concurrent build of the index, and no long wait for a lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,7 +108,8 @@ impl Schema for PgConnection {
         let language: String = diesel::select(current_setting("lc_messages")).get_result(self)?;
         if !speaks_english(&language) {
             let problem = format!(
-                "the server's lc_messages is {language}, but a deadlock or a lock timeout is known by its English words"
+                "the server's lc_messages is {language}, but queueable recognizes deadlocks and lock timeouts by their \
+                 English words"
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
@@ -117,7 +118,7 @@ impl Schema for PgConnection {
     }
 }
 
-/// Whether the server's messages are in English; an unset language is the C locale's.
+/// Tells whether the server's messages are in English; an unset language is that of the C locale.
 fn speaks_english(lc_messages: &str) -> bool {
     matches!(lc_messages, "" | "C" | "POSIX") || lc_messages.starts_with("C.") || lc_messages.starts_with("en")
 }
@@ -130,7 +131,7 @@ extern "SQL" {
     fn pg_advisory_unlock(key: BigInt) -> Bool;
 }
 
-/// The old default is dropped first, because it may be none of the new type.
+/// The old default is dropped first, because it may not be valid for the new type.
 fn retype(target: &Target, column: &NeededColumn) -> String {
     let NeededColumn { sql_type, default, .. } = column;
     let (table, name) = (&target.table, target.table.quoted(column.name));
@@ -170,7 +171,7 @@ fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
     )
 }
 
-/// What stands in the DDL of an index so that nobody has to wait for it: nothing where the server refuses that.
+/// Returns the word in an index's DDL that avoids blocking writers. It is empty if the server refuses that.
 fn concurrently(connection: &mut PgConnection, target: &Target) -> QueryResult<&'static str> {
     Ok(if is_partitioned(connection, target)? { "" } else { "CONCURRENTLY " })
 }
@@ -186,7 +187,7 @@ fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult
     query.get_result::<Found>(connection).map(|found| found.partitioned)
 }
 
-/// What is missing of the columns and the indexes of a partitioned table, as statements.
+/// Returns the missing columns and indexes of a partitioned table, as statements.
 fn left_by_hand(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<String>> {
     let missing = missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?)?;
     let mut statements: Vec<_> = missing.iter().map(|columns| add_columns(target, columns)).collect();
@@ -205,23 +206,24 @@ fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, co
         connection,
         |connection| Ok(Some(index_is_valid(connection, target, index)?).filter(|valid| *valid != Some(true))),
         |connection, there| match there {
-            // A concurrent build that was cut short leaves an index that serves nothing.
+            // A concurrent build that was interrupted leaves an index that serves nothing.
             Some(_) => connection.batch_execute(&drop_index(target, index, concurrently)),
             None => connection.batch_execute(&create_index(target, index, concurrently)),
         },
     )
 }
 
-/// Builds the index without blocking writers, and while no other session does: one that is still being built looks like
-/// one whose build was cut short. A session whose client was killed holds the lock until its build has ended.
+/// Builds the index without blocking writers, and only while no other session builds it: an index that is still being
+/// built looks like one whose build was interrupted. A session whose client was killed holds the lock until its build
+/// has ended.
 fn build_index_alone(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<()> {
     if index_is_valid(connection, target, index)? == Some(true) {
         return Ok(());
     }
     let lock = fingerprint(&target.table.sibling(&index.name)) as i64;
     let started = Instant::now();
-    // Asked for again and again, not waited for: a concurrent build waits until every statement that began before it has
-    // ended, and a statement that waits for the lock would be such a one.
+    // The loop asks again and again instead of waiting. A concurrent build waits until every statement that began
+    // before it has ended, and a statement that waits for the lock would be one of them.
     while !diesel::select(pg_try_advisory_lock(lock)).get_result::<bool>(connection)? {
         if started.elapsed() > PATIENCE {
             return Err(refused(format!(
@@ -264,8 +266,9 @@ fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index)
     }
 }
 
-/// Whether there is an index under another name that serves as well, as a copy of a table has it: with the same columns in the
-/// same order, and of pending rows: one of all rows, as the primary key's, would be walked over what is settled.
+/// Tells whether an index under another name serves as well, as a copy of a table has it. It must have the same columns
+/// in the same order, and contain only pending rows: a claim would walk an index of all rows, such as the primary
+/// key's, past rows that are settled.
 fn has_same_index(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<bool> {
     #[derive(QueryableByName)]
     struct Found {

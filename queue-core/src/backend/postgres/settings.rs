@@ -1,4 +1,4 @@
-//! What a handler may set on a session of PostgreSQL's, and how it is put back with the end of its message.
+//! The settings that a handler may change on a PostgreSQL session, and how they are restored at the end of its message.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +10,8 @@ use diesel::sql_types::{Bool, Text};
 
 use crate::backend::settings::SessionSettings;
 
-/// The settings beside the role, which is put back first: another may not set them. Those of an extension or of the application
-/// (`app.tenant`) are not known here.
+/// The settings besides the role, which is restored first, because another role may not be allowed to set them.
+/// Settings of an extension or of the application (`app.tenant`) are not known here.
 const NAMES: [&str; 16] = [
     "search_path",
     "TimeZone",
@@ -31,10 +31,10 @@ const NAMES: [&str; 16] = [
     "standard_conforming_strings",
 ];
 
-/// A group has one of its own until it ends.
+/// A group has its own value until it ends.
 const LOCK_TIMEOUT: &str = "lock_timeout";
 
-/// The prepared statement that puts back what is set otherwise.
+/// The prepared statement that restores changed settings.
 const PUT_BACK: &str = "queueable_settings";
 
 /// The same between two handlers of one transaction.
@@ -42,23 +42,23 @@ const PUT_BACK_WITHIN: &str = "queueable_settings_within";
 
 /// The settings, and the SQL that compares them.
 ///
-/// To put them back before each settlement is a quarter of what a short message costs the server, and hardly any handler sets
-/// something. So a settlement only compares them, until it has found a difference for the first time in the session: then
-/// nothing is committed, and the message is handled once more.
+/// Restoring them before each settlement is a quarter of the server's cost for a short message, and hardly any handler
+/// changes one. So a settlement only compares them, until it finds the first difference in the session. Then it commits
+/// nothing, and the message is handled once more.
 #[derive(Default)]
 pub struct PgSettings {
-    /// Whether they were read, which is so where handlers run.
+    /// Whether they were read, as in every session on which handlers run.
     are_known: bool,
-    /// Whether all are what they were.
+    /// The SQL that tells whether all of them are unchanged.
     are_same: String,
-    /// The same without the one that a group has of its own.
+    /// The same without the one for which a group has its own value.
     are_same_within: String,
-    /// Whether they are put back before each settlement.
+    /// Whether they are restored before each settlement.
     put_back_first: AtomicBool,
 }
 
 impl PgSettings {
-    /// What is executed before a settlement, with a semicolon.
+    /// Returns the text that runs before a settlement, with a semicolon.
     pub(super) fn before_settlement(&self) -> String {
         match self.put_back_first.load(Ordering::Relaxed) {
             true => format!("EXECUTE {PUT_BACK}; "),
@@ -66,12 +66,12 @@ impl PgSettings {
         }
     }
 
-    /// Whether all settings are what they were, as SQL.
+    /// Returns the SQL that tells whether all settings are unchanged.
     pub(super) fn are_same(&self) -> &str {
         if self.are_known { &self.are_same } else { "true" }
     }
 
-    /// Has them put back before each settlement from now on, and says whether that is new.
+    /// Restores them before each settlement from now on, and returns whether that is new.
     pub(super) fn put_back_first(&self) -> bool {
         self.are_known && !self.put_back_first.swap(true, Ordering::Relaxed)
     }
@@ -146,7 +146,7 @@ impl SessionSettings for PgConnection {
         settings: &PgSettings,
     ) -> QueryResult<bool> {
         let mut text = end.to_owned();
-        // Before the next savepoint, whose end may undo it.
+        // Before the next savepoint, whose rollback may undo it.
         if !end.starts_with("ROLLBACK") && settings.are_known {
             let put_back = if then.is_some() { PUT_BACK_WITHIN } else { PUT_BACK };
             text = format!("{end}; EXECUTE {put_back}");
@@ -162,12 +162,13 @@ fn one_text(connection: &mut PgConnection, sql: &str) -> QueryResult<String> {
     diesel::select(diesel::dsl::sql::<Text>(sql)).get_result(connection)
 }
 
-/// Whether all settings are what they were, as SQL.
+/// Writes the SQL that tells whether all settings are unchanged.
 fn are_same(settings: &[(String, String)]) -> String {
     settings.iter().map(|(is_same, _)| is_same.as_str()).collect::<Vec<_>>().join(" AND ")
 }
 
-/// The integer 1; what is set otherwise is set as it was. Only that is, because not every role may set everything.
+/// Writes SQL that restores changed settings and gives the integer 1. It sets only the changed ones, because not every
+/// role may set everything.
 fn put_back(settings: &[(String, String)]) -> String {
     let each: Vec<_> =
         settings.iter().map(|(is_same, set)| format!("CASE WHEN {is_same} THEN '' ELSE {set} END")).collect();

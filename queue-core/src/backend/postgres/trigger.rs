@@ -1,4 +1,4 @@
-//! The triggers by which PostgreSQL notices a change of content, and tells of rows that become due.
+//! The triggers by which PostgreSQL notices a change of content, and notifies of rows that become due.
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::{Pg, PgConnection};
@@ -73,7 +73,7 @@ fn wanted(target: &Target) -> Vec<Trigger> {
     change_trigger(target).into_iter().chain(notify(target)).collect()
 }
 
-/// The trigger, and the function that it runs: BEFORE, so that the row is written once.
+/// Makes the trigger, and the function that it runs. It is a BEFORE trigger, so that the row is written once.
 fn change_trigger(target: &Target) -> Option<Trigger> {
     let rerun = target.options.rerun_on_change?;
     let table = &target.table;
@@ -91,7 +91,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     }
     made_of.extend(rerun.columns);
     made_of.extend(HOLDING);
-    // A trigger of before compares in words that a dump does not give back.
+    // The trigger of an earlier release compares by an expression that a dump does not reproduce.
     made_of.extend(["record_image_ne", PATH]);
     let name = name(target, "rerun", &made_of);
     let quoted = |column: &str| table.quoted(column);
@@ -105,7 +105,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let change_count = quoted(rerun.change_count);
     let updated = target.options.timestamps.updated.map(&quoted);
     let updated = updated.map(|updated| format!("NEW.{updated} := clock_timestamp(); ")).unwrap_or_default();
-    // A schedule that has not run yet begins with the time that is about to be another one.
+    // A schedule that has not run yet begins with the row's current due time, which this update replaces.
     let begun = target.options.periodic.map(|periodic| {
         let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
         format!(
@@ -124,9 +124,9 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
          {begun}NEW.{status} := 'NOT_ATTEMPTED'; NEW.{tries} := 0; NEW.{next} := clock_timestamp(); \
          END IF; RETURN NEW; END $queueable$"
     );
-    // The comparison of images: every type has one, also those without an equality, and no collation makes two texts equal.
-    // By its function's name, because `ROW(..)::record *<> ..` is given back by the server, and so by its dumps, without the
-    // casts, and cannot be read again.
+    // The comparison of images: every type has one, even without an equality, and no collation makes two texts equal.
+    // It uses the function's name, because the server prints `ROW(..)::record *<> ..` without the casts. Its dumps do
+    // too, and then cannot be restored.
     let create_trigger = format!(
         "CREATE TRIGGER {} BEFORE UPDATE ON {table} FOR EACH ROW WHEN (pg_catalog.record_image_ne({}, {})) \
          EXECUTE FUNCTION {function}()",
@@ -149,7 +149,7 @@ fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
     ]
 }
 
-/// Rows that are there already are given no time: a default counts for what is inserted.
+/// Existing rows get no time: a default applies to inserts only.
 fn set_default(target: &Target, created: &str) -> String {
     alter_default(target, created, "SET DEFAULT clock_timestamp()")
 }

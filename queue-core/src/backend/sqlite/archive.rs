@@ -57,7 +57,7 @@ impl ArchiveSchema for SqliteConnection {
         self.batch_execute(ddl)
     }
 
-    /// SQLite cannot alter a column: another takes its name and its values.
+    /// SQLite cannot alter a column, so a new one takes its name and its values.
     fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
         let (name, old) = (archive.quoted(column), archive.quoted(&format!("{column}_replaced")));
         [
@@ -71,13 +71,13 @@ impl ArchiveSchema for SqliteConnection {
 
     fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String {
         match index.is_constraint {
-            // The index of a constraint goes with the table only.
+            // The index of a constraint can only be dropped with the table.
             true => format!("move the rows of {archive} away, drop it, and run the migration again, which creates it"),
             false => format!("DROP INDEX {}", archive.sibling(&index.index_name)),
         }
     }
 
-    /// A column's affinity is all that its type says.
+    /// A column's type means nothing but its affinity.
     fn same_type(live: &str, archive: &str) -> bool {
         affinity(live) == affinity(archive)
     }

@@ -85,13 +85,13 @@ impl Schema for SqliteConnection {
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        // A column to which a trigger refers cannot be dropped.
+        // A column that a trigger refers to cannot be dropped.
         trigger::remove(self, target)?;
         for index in indexes::<Sqlite>(target) {
             self.batch_execute(&drop_index(target, &index))?;
         }
         let live = live_columns(self, target)?;
-        // The status last: without it, the others would not be known as the queue's.
+        // The status last: without it, the others would not be recognized as the queue's.
         needed_columns(target, &TYPES)
             .iter()
             .rev()
@@ -123,7 +123,8 @@ impl Schema for SqliteConnection {
     }
 }
 
-/// SQLite cannot alter a column: another takes its name and its values. An indexed one could not be dropped.
+/// SQLite cannot alter a column, so a new one takes its name and its values. An indexed column cannot be dropped, so
+/// its index is dropped first.
 fn retype(target: &Target, column: &NeededColumn) -> String {
     let table = &target.table;
     let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
@@ -140,7 +141,7 @@ fn retype(target: &Target, column: &NeededColumn) -> String {
     for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
         statements.insert(0, drop_index(target, index));
     }
-    // A trigger would follow the column to its other name, and keep it from being dropped.
+    // A trigger would follow the column to its new name, and keep it from being dropped.
     statements.splice(0..0, trigger::drops(target));
     statements.join("; ")
 }
@@ -155,7 +156,7 @@ fn drop_column(target: &Target, name: &str) -> String {
 
 fn create_index(target: &Target, index: &Index) -> String {
     let table = &target.table;
-    // Here the index takes the schema's name and the table none.
+    // Here the index name takes the schema's name, and the table name none.
     format!(
         "CREATE INDEX {} ON {} ({}) WHERE {} IS NOT NULL",
         table.sibling(&index.name),
@@ -198,8 +199,8 @@ fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &I
     }
 }
 
-/// Whether there is an index under another name that serves as well: on the same columns, of pending rows or of all. A claim in
-/// an order of the entity's own names its index, so there none does.
+/// Tells whether an index under another name serves as well: on the same columns, of pending rows or of all. A claim in
+/// the entity's own order names its index, so no other index serves it.
 fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<bool> {
     #[derive(QueryableByName)]
     struct Found {
@@ -209,7 +210,8 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
     if index.step != "index" {
         return Ok(false);
     }
-    // The index of an expression has no column's name, and what a partial one leaves out stands in its statement only.
+    // The index of an expression has no column name, and a partial index shows what it leaves out only in its
+    // statement.
     let found: Found = diesel::sql_query(
         "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1, ?2) AS l \
          LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = l.name \

@@ -1,4 +1,4 @@
-//! What a handler may set on a connection of SQLite's, and how it is put back with the end of its message.
+//! The settings that a handler may change on an SQLite connection, and how they are restored at the end of its message.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -8,11 +8,12 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::settings::SessionSettings;
 
-/// The pragmas that take effect inside a transaction, and that change what a later one writes. (`foreign_keys`, `synchronous` and
-/// `journal_mode` cannot be changed there.) To read one has its statement prepared anew each time.
+/// The pragmas that take effect inside a transaction, and that change what a later transaction writes. (`foreign_keys`,
+/// `synchronous` and `journal_mode` cannot be changed there.) SQLite prepares the statement anew for each read of a
+/// pragma.
 const PRAGMAS: [&str; 3] = ["query_only", "ignore_check_constraints", "recursive_triggers"];
 
-/// The pragmas' values, and how long is waited for a lock.
+/// The pragmas' values, and the busy timeout.
 #[derive(Default)]
 pub struct SqliteSettings {
     pragmas: Option<[i64; PRAGMAS.len()]>,
@@ -32,7 +33,7 @@ impl SessionSettings for SqliteConnection {
     fn put_settings_back(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
         if let Some(pragmas) = settings.pragmas {
             for ((found, value), name) in read_all(self)?.into_iter().zip(pragmas).zip(PRAGMAS) {
-                // To set one has every statement prepared anew.
+                // Setting one makes SQLite prepare every statement anew.
                 if found != value {
                     self.batch_execute(&format!("PRAGMA {name} = {value}"))?;
                 }
@@ -50,7 +51,7 @@ impl SessionSettings for SqliteConnection {
         {
             return Ok(true);
         }
-        // It is no statement's result.
+        // It is not the result of a statement.
         if let Some(busy_timeout) = settings.busy_timeout {
             self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
         }

@@ -1,5 +1,5 @@
-//! The triggers by which SQLite notices an insert and a change of content. They run behind the statement and write the row
-//! once more, because here a trigger cannot say what is to be written.
+//! The triggers by which SQLite notices an insert and a change of content. They run after the statement and write the
+//! row once more, because here a trigger cannot change the values that are being written.
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
@@ -53,8 +53,8 @@ pub(crate) fn check(connection: &mut SqliteConnection, target: &Target) -> Query
     Ok(unseen.into_iter().chain(triggers).collect())
 }
 
-/// A generated column whose changes are asked for, as a problem with its mend: it stands in no update's list of columns, so
-/// that a trigger `OF` it never runs.
+/// Finds a generated column among those of `rerun_on_change`, as a problem with its remedy. It is in no update's list
+/// of columns, so a trigger `OF` it never runs.
 fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Option<(String, String)>> {
     #[derive(QueryableByName)]
     struct Found {
@@ -75,7 +75,7 @@ fn unseen(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Opt
     }))
 }
 
-/// The statements that drop the triggers, for what cannot be done while they are there.
+/// Returns the statements that drop the triggers, for changes that cannot be made while they exist.
 pub(crate) fn drops(target: &Target) -> Vec<String> {
     wanted(target).iter().map(|trigger| drop_trigger(target, &trigger.name)).collect()
 }
@@ -84,7 +84,7 @@ fn wanted(target: &Target) -> Vec<Trigger> {
     change_trigger(target).into_iter().chain(created(target)).collect()
 }
 
-/// `OF` the columns, so that what it writes does not set it off again.
+/// The trigger is `OF` the columns, so that its own write does not fire it again.
 fn change_trigger(target: &Target) -> Option<Trigger> {
     let rerun = target.options.rerun_on_change?;
     let table = &target.table;
@@ -111,7 +111,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     let text = quoted(names.last_attempt_error_message);
     let free = is_free::<Sqlite>(&text);
     let change_count = quoted(rerun.change_count);
-    // The old row's time, because a writer may set another in the same statement: then that holds.
+    // The old row's time, because a writer may set another in the same statement: then the writer's time holds.
     let begins_anew = format!(
         "OLD.{next} IS {next} AND ({next} IS NULL OR {next} > {NOW}) \
          AND {status} IN ('NOT_ATTEMPTED', 'ERROR', 'SUCCESS', 'FAILED') \
@@ -124,7 +124,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
         set(&tries, "0"),
         set(&next, NOW),
     ];
-    // A schedule that has not run yet begins with the time that is about to be another one.
+    // A schedule that has not run yet begins with the row's current due time, which this update replaces.
     sets.extend(target.options.periodic.map(|periodic| {
         let [period, cron, scheduled] = [periodic.period, periodic.cron, periodic.scheduled_time].map(&quoted);
         let has_schedule = format!("({period} IS NOT NULL OR {cron} IS NOT NULL)");
@@ -146,7 +146,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     Some(Trigger { name, create: vec![create], purpose })
 }
 
-/// SQLite adds no column whose default is the present.
+/// SQLite cannot add a column whose default is the current time.
 fn created(target: &Target) -> Option<Trigger> {
     let created = target.options.timestamps.created?;
     let table = &target.table;
@@ -161,7 +161,7 @@ fn created(target: &Target) -> Option<Trigger> {
     Some(Trigger { name, create: vec![create], purpose: format!("an insert leaves no time in {created}") })
 }
 
-/// Updates the row that set a trigger off. Inside a trigger a table is named without its schema.
+/// Updates the row that fired a trigger. Inside a trigger a table is named without its schema.
 fn update_new(target: &Target, sets: &[String]) -> String {
     let table = &target.table;
     let is_key = |column: &String| format!("{0} IS NEW.{0}", table.quoted(column));

@@ -58,7 +58,7 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     state.end(&KeyText::from("70"));
     assert_eq!(state.start.leap, LEAP * 8);
     assert!(!state.survey.is_all_refused);
-    // What was leapt over is found.
+    // The survey finds the rows that were leapt over.
     state.arrive(rows(0..1024), 1024, at(20_000), now, Turns::ByDueTime);
     assert_eq!(state.start.floor, Some(at(58)));
     assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
@@ -79,7 +79,7 @@ fn a_leap_ends_at_the_present() {
     let now = Instant::now();
     let mut state = state(0..51, now);
     state.arrive(rows(0..1024), 1024, at(62), now, Turns::ByDueTime);
-    // A little later, within a millisecond of the database's.
+    // A little later, within one millisecond of the database's time.
     let now = now + Duration::from_micros(500);
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
         state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
@@ -105,7 +105,7 @@ fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_ke
     let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
     assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
     assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
-    // The rest is the next survey's, at once or soon.
+    // The next survey finds the rest, at once or soon.
     assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
 }
 

@@ -19,7 +19,7 @@ fn runs(expression: &str, zone: &str, after: &str, number: usize) -> Vec<String>
 /// Real nights: zone, expression, a time before, and the runs after it.
 #[rustfmt::skip]
 const NIGHTS: &[(&str, &str, &str, &[&str])] = &[
-    // An hour is left out, on the last Sunday of March.
+    // The clocks skip an hour, on the last Sunday of March.
     ("Europe/Berlin", "30 2 * * *", "2026-03-28T12:00:00+01:00",
         &["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]),
     ("Europe/Berlin", "30 2 * * *", "2024-03-30T12:00:00+01:00",
@@ -27,16 +27,16 @@ const NIGHTS: &[(&str, &str, &str, &[&str])] = &[
     // All times of the gap make one run, with the time at its end.
     ("Europe/Berlin", "*/20 1-3 * * *", "2026-03-29T01:30:00+01:00",
         &["2026-03-29T01:40:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T03:20:00+02:00"]),
-    // An hour comes twice, on the last Sunday of October: only the first one counts.
+    // An hour occurs twice, on the last Sunday of October: only the first one counts.
     ("Europe/Berlin", "30 2 * * *", "2026-10-24T12:00:00+02:00",
         &["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]),
     ("Europe/Berlin", "*/20 2 * * *", "2026-10-25T00:00:00+02:00",
         &["2026-10-25T02:00:00+02:00", "2026-10-25T02:20:00+02:00", "2026-10-25T02:40:00+02:00", "2026-10-26T02:00:00+01:00"]),
-    // Asked in the second of the two hours, between them, and at the end.
+    // Start times in the second of the two hours, between them, and at the end.
     ("Europe/Berlin", "*/20 * * * *", "2026-10-25T02:10:00+01:00", &["2026-10-25T03:00:00+01:00"]),
     ("Europe/Berlin", "*/20 * * * *", "2026-10-25T02:50:00+02:00", &["2026-10-25T03:00:00+01:00"]),
     ("Europe/Berlin", "0 3 * * *", "2026-10-25T02:59:59+01:00", &["2026-10-25T03:00:00+01:00", "2026-10-26T03:00:00+01:00"]),
-    // Before there was any.
+    // Before there was daylight saving.
     ("Europe/Berlin", "0 12 * * *", "1975-06-01T12:00:00+01:00", &["1975-06-02T12:00:00+01:00"]),
     ("Europe/London", "30 1 * * *", "2026-10-24T12:00:00+01:00",
         &["2026-10-25T01:30:00+01:00", "2026-10-26T01:30:00+00:00"]),
@@ -47,7 +47,7 @@ const NIGHTS: &[(&str, &str, &str, &[&str])] = &[
     // The law of 2005: in 2006 the first Sunday of April.
     ("America/New_York", "30 2 * * *", "2006-04-01T12:00:00-05:00", &["2006-04-02T03:00:00-04:00"]),
     ("America/New_York", "30 2 * * *", "2006-03-11T12:00:00-05:00", &["2006-03-12T02:30:00-05:00"]),
-    // At midnight: the day begins at one, and a day's last hour comes twice.
+    // At midnight: the day begins at one o'clock, and a day's last hour occurs twice.
     ("America/Santiago", "0 0 * * *", "2025-09-06T12:00:00-04:00",
         &["2025-09-07T01:00:00-03:00", "2025-09-08T00:00:00-03:00"]),
     ("America/Santiago", "30 23 * * *", "2025-04-05T12:00:00-03:00",
@@ -72,15 +72,15 @@ const NIGHTS: &[(&str, &str, &str, &[&str])] = &[
         &["2025-04-25T01:00:00+03:00", "2025-04-26T00:00:00+03:00"]),
     ("Africa/Cairo", "30 23 * * *", "2025-10-30T12:00:00+03:00",
         &["2025-10-30T23:30:00+03:00", "2025-10-31T23:30:00+02:00"]),
-    // A day is left out: 30 December 2011. Its runs come with the next day's first moment, once.
+    // The zone skips a day: 30 December 2011. Its runs come with the next day's first moment, once.
     ("Pacific/Apia", "0 12 * * *", "2011-12-29T00:00:00-10:00",
         &["2011-12-29T12:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T12:00:00+14:00"]),
     ("Pacific/Apia", "0 0 * * *", "2011-12-29T12:00:00-10:00",
         &["2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"]),
-    // A day comes twice.
+    // A day occurs twice.
     ("Pacific/Kwajalein", "0 12 * * *", "1969-09-29T12:30:00+11:00",
         &["1969-09-30T12:00:00+11:00", "1969-10-01T12:00:00-12:00"]),
-    // Summer time at midnight, until it was given up.
+    // Summer time at midnight, until it was abolished.
     ("Asia/Tehran", "30 0 * * *", "2022-03-21T12:00:00+03:30", &["2022-03-22T01:00:00+04:30", "2022-03-23T00:30:00+04:30"]),
     ("Asia/Tehran", "30 0 * * *", "2023-03-21T12:00:00+03:30", &["2023-03-22T00:30:00+03:30"]),
     ("UTC", "30 2 * * *", "2026-03-28T12:00:00Z", &["2026-03-29T02:30:00+00:00", "2026-03-30T02:30:00+00:00"]),
@@ -115,10 +115,10 @@ fn a_period_does_not_drift_and_makes_up_for_missed_runs_as_it_is_told() {
     let schedule = Schedule::every(Duration::from_secs(3600)).expect("the test gives a sound one");
     let tick = at("2026-03-28T00:00:07.25Z");
     let next = |missed, now| schedule.next_by(missed, tick, at(now)).expect("the test gives a sound one").to_rfc3339();
-    // On time: all the same.
+    // On time, all three agree.
     for missed in [Missed::Once, Missed::Skip(Duration::from_secs(60)), Missed::All(3)] {
         assert_eq!(next(missed, "2026-03-28T00:00:09Z"), "2026-03-28T01:00:07.250+00:00");
-        // A run that is asked for before its time leaves the schedule as it is.
+        // A run before its scheduled time leaves the schedule as it is.
         assert_eq!(next(missed, "2026-03-27T23:00:00Z"), "2026-03-28T00:00:07.250+00:00");
     }
     // Ten hours late.
@@ -127,7 +127,7 @@ fn a_period_does_not_drift_and_makes_up_for_missed_runs_as_it_is_told() {
     assert_eq!(next(Missed::All(100), "2026-03-28T10:30:00Z"), "2026-03-28T01:00:07.250+00:00");
     assert_eq!(next(Missed::All(3), "2026-03-28T10:30:00Z"), "2026-03-28T08:00:07.250+00:00");
     assert_eq!(next(Missed::All(1), "2026-03-28T10:30:00Z"), "2026-03-28T10:00:07.250+00:00");
-    // To the very instant: a run at `now` is due, and not the next one.
+    // To the exact instant: a run at `now` is due, and the next one is not.
     assert_eq!(next(Missed::Once, "2026-03-28T01:00:07.25Z"), "2026-03-28T02:00:07.250+00:00");
     assert_eq!(next(Missed::All(9), "2026-03-28T01:00:07.25Z"), "2026-03-28T01:00:07.250+00:00");
 }
@@ -141,7 +141,7 @@ fn a_cron_expression_makes_up_for_missed_runs_as_it_is_told() {
     assert_eq!(next(Missed::All(100), "2026-03-28T10:30:00Z"), "2026-03-28T01:00:00+00:00");
     assert_eq!(next(Missed::All(3), "2026-03-28T10:30:00Z"), "2026-03-28T08:00:00+00:00");
     assert_eq!(next(Missed::All(3), "2026-03-28T00:30:00Z"), "2026-03-28T01:00:00+00:00");
-    // After ten years of a run every second, the last ones are found without a look at all of them.
+    // After ten years of a run every second, the last ones are found without walking over all of them.
     let schedule = Schedule::cron("* * * * * *", "UTC").expect("the test gives a sound one");
     let next =
         schedule.next_by(Missed::All(5000), tick, at("2036-03-28T00:00:00Z")).expect("the test gives a sound one");
@@ -197,7 +197,7 @@ proptest! {
         let schedule = Schedule::cron(&expression, zone.name()).expect("the test gives a sound one");
         let run = schedule.next(after).expect("the test gives a sound one");
         prop_assert!(run > after, "{run} after {after}");
-        // Whenever one asks on the way, the answer is the same.
+        // The answer is the same from every start time on the way.
         for part in 1..4 {
             let between = after + (run - after) * part / 4;
             if between < run {
@@ -214,7 +214,7 @@ proptest! {
         let run = schedule.next(after).expect("the test gives a sound one").with_timezone(&zone);
         let shown = run.naive_local();
         let asked = shown.date().and_hms_opt(hour, 17, 0).expect("the test gives a sound one");
-        // Otherwise the run's local time was left out.
+        // Otherwise the clocks skipped the run's local time.
         prop_assert!(shown == asked || first_instant_of(asked, zone) == Some(run.to_utc())
             || zone.from_local_datetime(&(asked - TimeDelta::days(1))).earliest().is_none(), "{run}");
     }

@@ -1,4 +1,4 @@
-//! Windows over midnight, over daylight saving, and texts that are none.
+//! Windows past midnight and over daylight saving, and texts that are not windows.
 
 use proptest::prelude::*;
 
@@ -8,42 +8,42 @@ fn at(time: &str) -> DateTime<Utc> {
     DateTime::parse_from_rfc3339(time).unwrap_or_else(|error| panic!("{time}: {error}")).to_utc()
 }
 
-/// Window, a time, whether it is open then, when it opens next if not, when it closes if so.
+/// A window, a time, whether the window is open then, and when it next opens (if closed) or closes (if open).
 #[rustfmt::skip]
 const HOURS: &[(&str, &str, bool, Option<&str>)] = &[
     ("Mon-Fri 22:00-06:00 Europe/Berlin", "2026-03-27T21:59:59+01:00", false, Some("2026-03-27T22:00:00+01:00")),
     ("Mon-Fri 22:00-06:00 Europe/Berlin", "2026-03-27T22:00:00+01:00", true, Some("2026-03-28T06:00:00+01:00")),
-    // Over midnight it is still Friday's.
+    // After midnight the range is still Friday's.
     ("Mon-Fri 22:00-06:00 Europe/Berlin", "2026-03-28T05:59:59+01:00", true, Some("2026-03-28T06:00:00+01:00")),
     ("Mon-Fri 22:00-06:00 Europe/Berlin", "2026-03-28T06:00:00+01:00", false, Some("2026-03-30T22:00:00+02:00")),
-    // Sunday has no night of its own, Monday's morning is Sunday's.
+    // Sunday has no range of its own; the small hours of Monday would belong to Sunday.
     ("Mon-Fri 22:00-06:00 Europe/Berlin", "2026-03-30T05:00:00+02:00", false, Some("2026-03-30T22:00:00+02:00")),
     // Every day, another zone, and minutes.
     ("09:30-17:45 America/New_York", "2026-07-04T09:30:00-04:00", true, Some("2026-07-04T17:45:00-04:00")),
     ("09:30-17:45 America/New_York", "2026-07-04T17:45:00-04:00", false, Some("2026-07-05T09:30:00-04:00")),
-    // What touches is one: from Friday's night to Monday's midnight.
+    // Ranges that touch are one: from Friday's night to Monday's midnight.
     ("Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin", "2026-01-09T23:00:00+01:00", true, Some("2026-01-12T00:00:00+01:00")),
     ("Sat,Sun 00:00-24:00 UTC", "2026-01-10T13:00:00Z", true, Some("2026-01-12T00:00:00Z")),
     ("Sat-Mon 12:00-13:00 UTC", "2026-01-12T12:30:00Z", true, Some("2026-01-12T13:00:00Z")),
     ("Sat-Mon 12:00-13:00 UTC", "2026-01-13T12:30:00Z", false, Some("2026-01-17T12:00:00Z")),
-    // Always: it never closes.
+    // A window that is always open never closes.
     ("00:00-24:00 UTC", "2026-01-13T12:30:00Z", true, None),
     ("00:00-12:00, 12:00-00:00 Europe/Berlin", "2026-01-13T12:30:00Z", true, None),
-    // A night with an hour less, one with an hour more.
+    // A night that is an hour shorter, and one that is an hour longer.
     ("22:00-06:00 Europe/Berlin", "2026-03-28T22:00:00+01:00", true, Some("2026-03-29T06:00:00+02:00")),
     ("22:00-06:00 Europe/Berlin", "2026-10-24T22:00:00+02:00", true, Some("2026-10-25T06:00:00+01:00")),
-    // A beginning and an end that clocks leave out.
+    // A beginning and an end that clocks skip.
     ("02:30-05:00 Europe/Berlin", "2026-03-29T01:59:59+01:00", false, Some("2026-03-29T03:00:00+02:00")),
     ("02:30-05:00 Europe/Berlin", "2026-03-29T03:00:00+02:00", true, Some("2026-03-29T05:00:00+02:00")),
     ("00:00-02:30 Europe/Berlin", "2026-03-29T01:30:00+01:00", true, Some("2026-03-29T03:00:00+02:00")),
-    // Hours that are left out altogether.
+    // Ranges that clocks skip altogether.
     ("02:15-02:45 Europe/Berlin", "2026-03-29T01:30:00+01:00", false, Some("2026-03-30T02:15:00+02:00")),
     ("Sun 02:15-02:45 Europe/Berlin", "2026-03-29T01:30:00+01:00", false, Some("2026-04-05T02:15:00+02:00")),
     // A beginning and an end that clocks show twice: the first counts.
     ("02:30-05:00 Europe/Berlin", "2026-10-25T02:29:00+02:00", false, Some("2026-10-25T02:30:00+02:00")),
     ("02:30-05:00 Europe/Berlin", "2026-10-25T02:10:00+01:00", true, Some("2026-10-25T05:00:00+01:00")),
     ("00:00-02:30 Europe/Berlin", "2026-10-25T02:10:00+01:00", false, Some("2026-10-26T00:00:00+01:00")),
-    // A day that is left out.
+    // A day that the zone skips.
     ("Fri 08:00-20:00 Pacific/Apia", "2011-12-29T22:00:00-10:00", false, Some("2012-01-06T08:00:00+14:00")),
 ];
 
@@ -78,20 +78,20 @@ fn a_window_reads_what_it_writes() {
 #[test]
 fn what_is_no_window_says_what_is_accepted() {
     for (text, reason) in [
-        ("", "it has hours and a time zone"),
-        ("22:00-06:00", "it has hours and a time zone"),
+        ("", "it needs hours and a time zone"),
+        ("22:00-06:00", "it needs hours and a time zone"),
         ("Mon 22:00-06:00", "the time zone is missing at its end"),
         ("22:00-06:00 Berlin", "the time zone `Berlin` is not in the IANA database"),
         ("Mo-Fr 22:00-06:00 UTC", "`Mo` is none of the days"),
-        ("Mon-Fri UTC", "the last of its days have no hours"),
-        ("Mon-Fri 22:00-06:00, Sun UTC", "the last of its days have no hours"),
+        ("Mon-Fri UTC", "its last days have no hours"),
+        ("Mon-Fri 22:00-06:00, Sun UTC", "its last days have no hours"),
         ("22-06 UTC", "`22` is none of the days"),
-        ("22:00 UTC", "`22:00` are no hours"),
-        ("25:00-06:00 UTC", "`25:00-06:00` are no hours"),
-        ("22:60-06:00 UTC", "`22:60-06:00` are no hours"),
-        ("24:00-06:00 UTC", "begin at the end of the day"),
-        ("24:01-06:00 UTC", "are no hours"),
-        ("+1:00-06:00 UTC", "are no hours"),
+        ("22:00 UTC", "`22:00` is no range of hours"),
+        ("25:00-06:00 UTC", "`25:00-06:00` is no range of hours"),
+        ("22:60-06:00 UTC", "`22:60-06:00` is no range of hours"),
+        ("24:00-06:00 UTC", "begins at the end of the day"),
+        ("24:01-06:00 UTC", "is no range of hours"),
+        ("+1:00-06:00 UTC", "is no range of hours"),
         ("06:00-06:00 UTC", "00:00-24:00 is the whole day"),
         (", UTC", "none of the days"),
     ] {
@@ -103,7 +103,7 @@ fn what_is_no_window_says_what_is_accepted() {
 
 fn windows() -> impl Strategy<Value = Window> {
     let hours = (1..=EVERY_DAY, 0..DAY, 1..=DAY).prop_map(|(days, begin, length)| {
-        // A whole day is written from midnight.
+        // A whole day is written from midnight to midnight.
         let begin = if length == DAY { 0 } else { begin };
         Hours { days, begin, length }
     });

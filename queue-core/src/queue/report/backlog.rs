@@ -1,4 +1,4 @@
-//! What there is still to do.
+//! The work that is left.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -23,14 +23,14 @@ use crate::statement::{
     Condition, CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType, StateCondition,
 };
 
-/// How many values of a split are read, those with most rows first.
+/// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
 
 const PENDING: [StateCondition; 2] = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
 
 const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition::In(&[Status::Failed])];
 
-/// What there is still to do, and what was given up.
+/// The work that is left, and the rows that the queue gave up.
 ///
 /// ```
 /// let json = r#"{"due": 12, "scheduled": 3, "running": 2, "held_back": 0, "failed": 1, "oldest_due": {"secs": 243, "nanos": 0}}"#;
@@ -43,19 +43,19 @@ const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition:
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// The rows that a worker may claim now. Outside lease mode those that are being worked are among them: their lock is all
-    /// that tells them, and locks cannot be counted.
+    /// The rows that a worker may claim now. Outside lease mode this includes rows that are being processed: only their
+    /// row lock shows this, and locks cannot be counted.
     pub due: i64,
-    /// The rows whose time lies in the future, those that wait for a retry among them.
+    /// The rows whose time lies in the future, including those that wait for a retry.
     pub scheduled: i64,
-    /// The rows that a worker holds under a lease. `None`: the entity is not worked in lease mode, see `due`.
+    /// The rows that a worker holds under a lease. `None`: the entity does not use lease mode, see `due`.
     pub running: Option<i64>,
-    /// The rows whose time has come, but whose condition (`claim_if = ..`) is not true, or whose stage is none of the
-    /// entity's.
+    /// The rows whose time has come, but whose condition (`claim_if = ..`) is not true, or whose stage is not one of
+    /// the entity's.
     pub held_back: i64,
     /// The rows that are `FAILED` for good.
     pub failed: i64,
-    /// For how long the oldest due row has been due, by the database's clock; `None` if none is due.
+    /// How long the oldest due row has been due, by the database's clock; `None` if none is due.
     pub oldest_due: Option<Duration>,
 }
 
@@ -88,12 +88,12 @@ impl fmt::Display for Backlog {
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Tells what there is still to do: how many rows are due, scheduled and running, how many have failed for good, and for
+    /// Reports the work that is left: how many rows are due, scheduled and running, how many have failed for good, and
     /// how long the oldest has been due.
     ///
-    /// All but the failed ones are counted by the queue's index, so it costs the same whatever number of finished rows there
-    /// is. The failed ones are looked for in the whole table, after the others: the two are not one moment unless the
-    /// caller's transaction makes them so.
+    /// All but the failed rows are counted by the queue's index, so the cost does not depend on the number of finished
+    /// rows. The failed rows are counted afterwards, in the whole table. The two counts are of different moments,
+    /// unless the caller's transaction makes them one.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Ok(parts::<Q>(pending, failed).into_values().next().unwrap_or_default())
     }
 
-    /// Tells the same for each value of a domain column: of at most 10,000 values those with most rows. Where there are
-    /// more, only values of which all is known are told. On MySQL it needs version 8.
+    /// Reports the same for each value of a domain column, for at most the 10,000 values with most rows. If there are
+    /// more, it reports only values whose counts are complete. On MySQL it needs version 8.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-/// Leaves out the values of which one of the lists may have had no room, and counts what is left out: a value that is only
-/// in the other would seem to have no rows in this one.
+/// Leaves out the values for which one of the lists may have had no room, and counts them: a value that is only in the
+/// other list would seem to have no rows in this one.
 fn of_known(mut pending: Vec<PendingRow>, mut failed: Vec<CountRow>) -> (Vec<PendingRow>, Vec<CountRow>, i64) {
     let all_pending = pending.first().map_or(0, |row| row.6);
     let all_failed = failed.first().map_or(0, |row| row.2);
@@ -171,7 +171,7 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
         let oldest = microseconds.map(|age| Duration::from_micros(age.max(0).unsigned_abs()));
         let backlog = Backlog {
             due,
-            // A lease that is left from another mode is a time like any other.
+            // Outside lease mode, the end of a lease that another mode left behind is a due time like any other.
             scheduled: pending - come - if under_lease { leased } else { 0 },
             running: under_lease.then_some(leased),
             held_back: come - due,
@@ -187,8 +187,8 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
     parts
 }
 
-/// The counting of a selection's backlog on one kind of connection, split by the column `S`. It is implemented wherever
-/// Diesel can run it.
+/// Counts a selection's backlog on one kind of connection, split by the column `S`. It is implemented wherever Diesel
+/// can run the statements.
 pub trait BacklogOn<C, S> {
     #[doc(hidden)]
     fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>;

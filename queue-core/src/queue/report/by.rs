@@ -9,7 +9,8 @@ use super::table::{Tabular, write_table};
 
 /// One report for each value of a column, in the order of the values.
 ///
-/// The values are text, as the database writes them, so that every report can be stored and sent. Null is a value too.
+/// The values are text, as the database writes them, so that a program can store and send every report. Null is a value
+/// too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct By<R> {
@@ -17,7 +18,7 @@ pub struct By<R> {
     pub column: String,
     /// The reports.
     pub parts: Vec<Part<R>>,
-    /// How much was left out, because a report is not read into memory without a bound: rows of
+    /// How much was left out, because no report is read into memory without a limit: rows of
     /// [`errors_by`](crate::Queue::errors_by), periods of [`statistics_by`](crate::Queue::statistics_by), values of
     /// [`backlog_by`](crate::Queue::backlog_by).
     #[serde(default)]

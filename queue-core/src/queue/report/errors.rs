@@ -1,4 +1,4 @@
-//! What goes wrong: the texts of failures, grouped by what they have in common.
+//! The failures of a queue: their texts, grouped by what they have in common.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,11 +27,11 @@ use crate::statement::{
 };
 use diesel::sql_types::Text;
 
-/// How many texts are read for a report, those that most rows bear first. With the 1,000 characters of each that are read,
-/// it bounds the memory.
+/// The largest number of texts that are read for a report, those on most rows first. With the 1,000 characters that are
+/// read of each, it limits the memory.
 const MOST_TEXTS: u32 = 20_000;
 
-/// How many texts are read, and rows made due by their text, at a time.
+/// How many texts are read at a time.
 const TEXTS_AT_ONCE: u32 = 5_000;
 
 const RETRIED_AT_ONCE: usize = 500;
@@ -42,10 +42,10 @@ const SHOWN: usize = 20;
 /// How many characters of a pattern are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// The rows whose failure is still to be mended: somebody has thought about `SKIPPED` ones.
+/// The rows whose failure still needs attention. A `SKIPPED` row had it: somebody decided to skip it.
 const TROUBLED: [StateCondition; 2] = [StateCondition::WithFailure, StateCondition::NotIn(&[Status::Skipped])];
 
-/// What goes wrong: the rows that bear the text of a failure, grouped by what their texts have in common.
+/// The failures of a queue: the rows that have the text of a failure, grouped by what their texts have in common.
 ///
 /// `K` is the type of the entity's primary key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ const TROUBLED: [StateCondition; 2] = [StateCondition::WithFailure, StateConditi
 pub struct ErrorReport<K> {
     /// The groups, those with most rows first.
     pub groups: Vec<ErrorGroup<K>>,
-    /// How many rows are in no group, because their texts were not read: only the 20,000 texts that most rows bear are.
+    /// How many rows are in no group, because their texts were not read: a report reads the 20,000 texts that are on
+    /// most rows.
     #[serde(default)]
     pub left_out: i64,
 }
@@ -62,7 +63,7 @@ pub struct ErrorReport<K> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ErrorGroup<K> {
-    /// What the texts have in common: numbers are folded to `<number>`, dates and times to `<time>`, UUIDs to `<uuid>`,
+    /// The common part of the texts: numbers are folded to `<number>`, dates and times to `<time>`, UUIDs to `<uuid>`,
     /// hexadecimal ids to `<hex>`, and quoted values to `'<value>'`. It is cut after 400 characters.
     pub pattern: String,
     /// How many rows there are.
@@ -71,19 +72,19 @@ pub struct ErrorGroup<K> {
     pub retrying: i64,
     /// How many of them are `FAILED`.
     pub failed: i64,
-    /// How many different texts they bear.
+    /// How many different texts they have.
     pub texts: i64,
-    /// When the first of them failed, of the failures that the rows still tell of. `None` for rows without a recorded attempt,
-    /// and for those that failed at odd times.
+    /// When the first of them failed, as far as the rows still show it. `None` for rows without a recorded attempt, and
+    /// for those that failed at odd times.
     pub first: Option<DateTime<Utc>>,
     /// When the last of them failed.
     pub last: Option<DateTime<Utc>>,
-    /// Those of the rows that failed at odd times, if there are any.
+    /// The rows of the group that failed at odd times, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub odd_times: Option<OddTimes>,
     /// The primary key of one of the rows. `None`: it cannot be decoded.
     pub example: Option<K>,
-    /// That row's text, up to 1,000 characters of it.
+    /// The first 1,000 characters of that row's text.
     pub example_text: String,
 }
 
@@ -126,7 +127,7 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
     }
 }
 
-/// The first line of a pattern, as much of it as fits into a line.
+/// Returns the first line of a pattern, cut to the width of a line.
 fn first_line(pattern: &str) -> String {
     let line: String = pattern.lines().next().unwrap_or("").chars().take(SHOWN_CHARACTERS).collect();
     if line.len() < pattern.len() { format!("{} ..", line.trim_end()) } else { line }
@@ -143,11 +144,12 @@ impl<K: fmt::Debug> fmt::Display for ErrorReport<K> {
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Groups the rows that bear the text of a failure by that text, with numbers, ids, times and quoted values folded.
+    /// Groups the rows that have the text of a failure by that text, with numbers, ids, times and quoted values folded.
     ///
     /// Rows that are being retried or were enqueued again count until they succeed; `SKIPPED` ones do not. The database
-    /// groups by the exact text, of which the first 1,000 characters are read; of more than 20,000 texts those that most rows
-    /// bear, and [`left_out`](ErrorReport::left_out) tells of the rest. It reads the whole table, and needs MySQL 8.
+    /// groups by the exact text, of which it reads the first 1,000 characters. If there are more than 20,000 texts, it
+    /// reads those that are on most rows, and [`left_out`](ErrorReport::left_out) counts the rest. It reads the whole
+    /// table, and needs MySQL 8.
     ///
     /// # Errors
     ///
@@ -205,16 +207,17 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 }
 
 impl<Q: Entity, F: Chosen> Queue<Q, F> {
-    /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those of
-    /// the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found for one
-    /// value is retried for that value alone if a filter says so.
+    /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those
+    /// rows of the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found
+    /// for one value needs a filter for that value, or the rows of other values are retried too.
     ///
-    /// It reads the texts once more, also those for which a report had no room, and changes the rows of 500 texts in a
-    /// transaction.
+    /// It reads the texts once more, including those for which a report had no room, and changes the rows of 500 texts
+    /// in each transaction.
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now); what was changed before stays, unless it was the caller's transaction.
+    /// As [`retry_now`](Queue::retry_now). Changes that were committed before stay, unless they were in the caller's
+    /// transaction.
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
     where
         C: AsQueueConnection,
@@ -229,7 +232,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
         Ok(retried)
     }
 
-    /// Reads the texts of one group, some at a time.
+    /// Reads the texts of one group in portions.
     fn each_text_of<C: QueueConnection, K>(
         &self,
         connection: &mut C,
@@ -251,7 +254,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
 }
 
 impl<Q: Entity, F: Chosen> DryRun<Q, F> {
-    /// What [`Queue::retry_error_group`] would do. The rows that are shown are in the order of their texts.
+    /// Reads what [`Queue::retry_error_group`] would do. It shows the rows in the order of their texts.
     ///
     /// # Errors
     ///
@@ -278,7 +281,7 @@ fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
 struct TextGroups<K>(HashMap<String, ErrorGroup<K>>);
 
 impl<K> TextGroups<K> {
-    /// The groups with most rows first; those with as many by their pattern.
+    /// Returns the groups with most rows first; those with equally many by their pattern.
     fn in_order(self) -> Vec<ErrorGroup<K>> {
         let mut groups: Vec<_> = self.0.into_values().collect();
         groups.sort_by(|a, b| b.rows.cmp(&a.rows).then_with(|| a.pattern.cmp(&b.pattern)));
@@ -286,7 +289,8 @@ impl<K> TextGroups<K> {
     }
 }
 
-/// The groups of each value. The texts come with those first that most rows bear: the first of a group is its example.
+/// Returns the groups of each value. The texts come with those on most rows first: the first text of a group is its
+/// example.
 fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
     let mut parts = HashMap::<_, TextGroups<K>>::new();
     for (text, value, rows, retrying, failed, first, last, odd, odd_time, _, _, key) in rows {
@@ -305,7 +309,7 @@ fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>
             example: None,
             example_text: String::new(),
         });
-        // The first that can be told by its key, if there is any.
+        // The first row whose key can be decoded, if there is any.
         if group.texts == 0 || (group.example.is_none() && key.is_some()) {
             (group.example, group.example_text) = (key, text);
         }
@@ -322,8 +326,8 @@ fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>
     parts
 }
 
-/// The reading of a selection's failures on one kind of connection, split by the column `S`. It is implemented wherever
-/// Diesel can run it.
+/// Reads a selection's failures on one kind of connection, split by the column `S`. It is implemented wherever Diesel
+/// can run the statements.
 pub trait ErrorsOn<C, S> {
     /// The entity's primary key.
     type Key;
@@ -336,7 +340,7 @@ pub trait ErrorsOn<C, S> {
     ) -> QueryResult<Vec<ErrorTextRow<Self::Key>>>;
 }
 
-/// The retrying of a group of failures on one kind of connection. It is implemented wherever Diesel can run it.
+/// Retries a group of failures on one kind of connection. It is implemented wherever Diesel can run the statements.
 pub trait RetryErrorsOn<C> {
     #[doc(hidden)]
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>>;
@@ -365,7 +369,7 @@ where
     }
 }
 
-/// The dry run of retrying a group of failures. It is implemented wherever Diesel can run it.
+/// Previews the retry of a group of failures. It is implemented wherever Diesel can run the statements.
 pub trait PreviewErrorsOn<C> {
     /// The entity.
     type Entity;

@@ -16,7 +16,7 @@ use crate::row::{OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
 use diesel::sql_types::BigInt;
 
-/// Why a row does not run now: the first reason that holds, in the order in which a worker would meet them.
+/// Why a row does not run now: the first reason that applies, in the order in which a worker would meet them.
 ///
 /// ```
 /// use queueable::Explanation;
@@ -29,16 +29,16 @@ use diesel::sql_types::BigInt;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Explanation {
-    /// There is no row with this key, nor in the entity's archives.
+    /// There is no row with this key, neither in the table nor in the entity's archives.
     NoSuchRow,
-    /// The row has reached its end, and was moved to this archive table.
+    /// The row is finished, and was moved to this archive table.
     Archived {
         /// The table.
         table: String,
     },
-    /// The status is none of ours, so no worker touches the row.
+    /// The status is not one of the queue's, so no worker touches the row.
     UnknownStatus {
-        /// What the status column says.
+        /// The text in the status column.
         status: String,
     },
     /// The row was never enqueued.
@@ -49,15 +49,15 @@ pub enum Explanation {
     Skipped,
     /// The work is done.
     Succeeded {
-        /// When the attempt ended, where that was recorded and can be told.
+        /// When the attempt ended, if that was recorded and can be read.
         time: Option<DateTime<Utc>>,
     },
     /// The queue gave up.
     FailedForGood {
         /// How many attempts were recorded.
         tries: i32,
-        /// Whether these are as many as the entity's attributes allow. If not, the failure was fatal, or the poller allows
-        /// fewer.
+        /// Whether this is as many as the entity's attributes allow. If not, the failure was fatal, or the poller
+        /// allows fewer.
         exhausted: bool,
         /// The text of the last failure.
         error: Option<String>,
@@ -67,47 +67,47 @@ pub enum Explanation {
         /// The time.
         time: DateTime<Utc>,
     },
-    /// The row waits for a time that cannot be told, or is under a lease since such a time: `infinity`, a zero date, or
-    /// anything but a time on SQLite.
+    /// The row waits for a time that cannot be read as a time, or has been under a lease since such a time: `infinity`,
+    /// a zero date, or anything but a time on SQLite.
     OddTime {
         /// The column.
         column: String,
-        /// What it says, as the database writes it.
+        /// Its value, as the database writes it.
         text: String,
     },
-    /// The row is being worked.
+    /// A worker is processing the row, or another session has locked it.
     Held {
-        /// When the attempt under a lease began. `None`: another session has locked the row, a worker or somebody else; on
-        /// SQLite, another connection is writing.
+        /// When the attempt under a lease began. `None`: another session, of a worker or of somebody else, has locked
+        /// the row; on SQLite, another connection is writing.
         since: Option<DateTime<Utc>>,
     },
     /// The condition (`claim_if = ..`) is not true.
     ConditionFalse,
-    /// The stage is none of the entity's, so no worker touches the row.
+    /// The stage is not one of the entity's, so no worker touches the row.
     UnknownStage {
-        /// What the stage column says; `None` is null.
+        /// The text in the stage column; `None` is null.
         stage: Option<String>,
     },
-    /// The entity is not worked at this time.
+    /// The entity's messages are not processed at this time.
     OutsideWindow {
         /// When its window opens, if it ever does.
         opens: Option<DateTime<Utc>>,
     },
-    /// The entity is worked one message after the other, and it is another's turn.
+    /// The entity is exclusive, and another row comes first.
     BehindHead,
-    /// The entity is worked one message after the other, it is this one's turn, and a session that works none of the rows has the
-    /// lock with which workers take turns.
+    /// The entity is exclusive, and this row comes first. But a session that processes none of the rows holds the lock
+    /// by which workers take turns.
     TurnHeld {
-        /// The session, as the server's list of sessions names it.
+        /// The session, as the server's list of sessions shows it.
         session: String,
     },
-    /// The row is due, and the database refuses to write on it: by a constraint that it violates, or by a trigger. A worker tries
-    /// it again after pauses that grow to an hour.
+    /// The row is due, and the database refuses to write on it, because of a constraint that it violates, or a trigger.
+    /// A worker tries it again after pauses that grow to an hour.
     Refused {
-        /// What the database says; `None` if it says nothing and the row stays as it is.
+        /// The database's message; `None` if there is none and the row stays as it is.
         error: Option<String>,
     },
-    /// Nothing is in its way: a worker that is free takes it, those first that are due longer.
+    /// Nothing is in its way: the next free worker claims it, after the rows that have been due for longer.
     Due,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for Explanation {
                 error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
-            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is no time"),
+            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is not a time"),
             Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
             Explanation::Held { since: None } => f.write_str("locked by another session"),
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
@@ -149,7 +149,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The explanation of one row on one kind of connection. It is implemented wherever Diesel can run it.
+/// Explains one row on one kind of connection. It is implemented wherever Diesel can run the statements.
 pub trait ExplainOn<C>: Entity {
     #[doc(hidden)]
     fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
@@ -180,7 +180,7 @@ where
     }
 }
 
-/// What the row itself says; `None` if it is due.
+/// Returns the reason that the row itself shows; `None` if it is due.
 fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage, (odd_next, odd_last)) =
         row;
@@ -189,7 +189,7 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
     if is_pending == 0 {
         return Some(match known {
-            // A success clears the text. With a schedule it was still pending, until it was stopped.
+            // A success clears the text. A row with a schedule was still pending, until it was stopped.
             Status::Success if options.periodic.is_some() && error.is_some() => Explanation::Stopped,
             Status::Success => Explanation::Succeeded { time: at(last) },
             Status::Skipped => Explanation::Skipped,
@@ -197,7 +197,7 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
                 let exhausted = u32::try_from(tries).is_ok_and(|tries| tries >= Q::SETTINGS.max_tries);
                 Explanation::FailedForGood { tries, exhausted, error }
             }
-            // `resume` tells them apart in the same way.
+            // `resume` makes the same distinction.
             Status::NotAttempted if error.is_none() => Explanation::NotQueued,
             _ => Explanation::Stopped,
         });
@@ -222,16 +222,16 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
 }
 
-/// When the entity's window opens, if it has one that is closed now. One that cannot be read is refused when a poller
-/// starts, and tells nothing here.
+/// Returns when the entity's window opens, if it has one that is closed now. A poller refuses to start with a window
+/// that cannot be read, so such a window counts as none here.
 fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option<DateTime<Utc>>> {
     let window: Window = options.window?.parse().ok()?;
     let now = now?;
     (!window.is_open(now)).then(|| window.next_opening(now))
 }
 
-/// Whether one message is worked at a time, and it is not this one's turn: another is the first pending one, or is held by
-/// a worker under a lease.
+/// Tells whether the entity is exclusive and another row comes first: another is the first pending one, or a worker
+/// holds another under a lease.
 fn is_behind_head<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
 where
     C: QueueConnection,
@@ -244,7 +244,7 @@ where
     let head = match Q::head(connection, options.stages.map(|stages| stages.names)) {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(false),
-        // It is another row: this one's key is known.
+        // It is another row, because this one's key can be decoded.
         Err(DieselError::DeserializationError(_)) => return Ok(true),
         Err(error) => return Err(error),
     };
@@ -252,7 +252,8 @@ where
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
 }
 
-/// The archive table in which the row is. One beside a table with a schema's name cannot be asked by the key's condition.
+/// Returns the archive table that contains the row. If the entity's table names a schema, the key's condition cannot be
+/// used on its archives, and the answer is `None`.
 fn archive_of<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<&'static str>>
 where
     C: QueueConnection,
@@ -273,11 +274,12 @@ where
     Ok(None)
 }
 
-/// What is in the way of a row that is due: another session's lock, or a refusal of the database. The question takes the
-/// row's lock, unless somebody has it, and writes on the row what changes nothing; all is rolled back at once.
+/// Finds out what keeps a due row from running: another session's lock, or a refusal of the database. It takes the
+/// row's lock, unless another session has it, and writes a change of no effect on the row. It rolls back all of this at
+/// once.
 ///
-/// Where that cannot be done, nothing is in its way: inside a transaction on MySQL and SQLite, which would keep the lock to
-/// its end, on a server without `SKIP LOCKED`, and in a session that may only read.
+/// It answers that nothing is in the way where it cannot try: inside a transaction on MySQL and SQLite, which would
+/// keep the lock to its end, on a server without `SKIP LOCKED`, and in a session that may only read.
 fn hindrance<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
 where
     C: QueueConnection,
@@ -285,9 +287,9 @@ where
 {
     let mut found = Explanation::Due;
     if C::Backend::ONE_WRITER {
-        // Rolled back, because without WAL an empty commit would wait for readers.
+        // Rolled back, because without WAL even an empty commit would wait for readers.
         let writes = connection.with_lock_wait(Duration::ZERO, |connection, alone| {
-            // In the caller's transaction the lock that a write takes would stay to its end.
+            // The caller's transaction would keep the lock of a write to its end.
             if alone {
                 found = refusal::<Q, C>(connection, key)?;
             }
@@ -314,7 +316,7 @@ where
     }
 }
 
-/// Locks the row, and says what is in its way. It belongs into a transaction that is rolled back.
+/// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.
 fn refusal<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
 where
     C: QueueConnection,
@@ -322,11 +324,11 @@ where
 {
     let Some(fence) = Q::recall_unless_locked(connection, key)? else { return Ok(Explanation::Held { since: None }) };
     let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-    // In a transaction of its own, which an error ends, and not the caller's.
+    // In a transaction of its own, so that an error ends this one and not the caller's.
     let mut write = |fence| connection.transaction(|connection| Q::settle(connection, key, fence, &change));
     Ok(match write(fence) {
         Ok(0) => Explanation::Refused { error: None },
-        // Where nobody may write, it is no matter of this row.
+        // If the session may write on no row at all, the refusal is not about this row.
         Err(error) if is_refusal::<C>(&error) && write(nowhere(fence)).is_ok() => {
             Explanation::Refused { error: Some(failure_text(&error, 500)) }
         }

@@ -1,19 +1,19 @@
-//! Folding: what differs from row to row in the texts of one failure becomes a placeholder.
+//! Folds the texts of one failure: a placeholder replaces each part that differs from row to row.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// After how many characters a pattern is cut.
+/// The number of characters after which a pattern is cut.
 ///
-/// It is well below the 1,000 characters that are read: where a longer text
-/// is cut in the middle of a value, its pattern has ended before.
+/// It is well below the 1,000 characters that are read: if a longer text is cut in the middle of a value, its pattern
+/// has ended before.
 const PATTERN_CHARACTERS: usize = 400;
 
-/// One alternative for each placeholder, the first that fits wins. Quotes count only where no word is at their outer side,
-/// so that an apostrophe is none. A number may be part of a word that it ends or begins (`E1234`, `10s`), because such words
-/// are ids and durations more often than names.
+/// One alternative for each placeholder; the first that matches wins. Quotes count only if no word is at their outer
+/// side, so that an apostrophe does not count. A number may be part of a word that it ends or begins (`E1234`, `10s`),
+/// because such words are ids and durations more often than names.
 static FOLDED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
@@ -36,8 +36,9 @@ static FOLDED: LazyLock<Regex> = LazyLock::new(|| {
     .expect("the expression is a constant that the tests compile")
 });
 
-/// The pattern of a failure's text: quoted values, times, UUIDs, hexadecimal ids of eight digits or more, and numbers are
-/// replaced by `'<value>'` in the same quotes, `<time>`, `<uuid>`, `<hex>` and `<number>`. It is cut after 400 characters.
+/// Returns the pattern of a failure's text. Placeholders replace quoted values (`'<value>'` in the same quotes), times
+/// (`<time>`), UUIDs (`<uuid>`), hexadecimal ids of eight digits or more (`<hex>`), and numbers (`<number>`). The
+/// pattern is cut after 400 characters.
 pub(crate) fn pattern(text: &str) -> String {
     let mut pattern = fold(text);
     if let Some((end, _)) = pattern.char_indices().nth(PATTERN_CHARACTERS) {
@@ -46,8 +47,8 @@ pub(crate) fn pattern(text: &str) -> String {
     pattern
 }
 
-/// Folds until nothing changes, because a placeholder may end what kept a quote from being one. It comes to an end: a text
-/// only ever loses digits, and quotes with more than one placeholder between them.
+/// Folds until nothing changes, because a placeholder may replace the word that kept a quote from counting. This ends:
+/// each round only removes digits, or quotes with more than one placeholder between them.
 fn fold(text: &str) -> String {
     let mut folded = text.to_owned();
     loop {
@@ -113,7 +114,7 @@ mod tests {
     #[test]
     fn a_pattern_is_cut_at_a_character() {
         assert_eq!(pattern(&"é".repeat(1000)), "é".repeat(400));
-        // Texts that are read up to different places of one value have one pattern.
+        // Texts that are cut at different places of one value have one pattern.
         let text = |id: &str| format!("{id} {}", "x ".repeat(600)).chars().take(1000).collect::<String>();
         assert_eq!(pattern(&text("7")), pattern(&text("70000")));
     }

@@ -1,13 +1,13 @@
-//! Rows whose times cannot be told: a report shows them as what they are, beside all others.
+//! Rows whose times cannot be read as times: a report shows them separately, beside all others.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Rows with an odd time: what stands there cannot be told as a time.
+/// Rows with an odd time: a value that cannot be read as a time.
 ///
-/// On PostgreSQL that is `infinity`, or a year beyond 261,800; on MySQL and MariaDB a zero date; on SQLite anything but a text
-/// that begins like `2026-03-01 12:00`.
+/// On PostgreSQL such a value is `infinity`, or a year beyond 261,800; on MySQL and MariaDB a zero date; on SQLite
+/// anything but a text that begins like `2026-03-01 12:00`.
 ///
 /// ```
 /// let odd: queueable::OddTimes = serde_json::from_str(r#"{"rows": 3, "example": "infinity"}"#).unwrap();
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 pub struct OddTimes {
     /// How many rows there are.
     pub rows: i64,
-    /// What one of them bears, as the database writes it.
+    /// The value of one of them, as the database writes it.
     pub example: String,
 }
 
 impl OddTimes {
-    /// Adds rows to what is known of others.
+    /// Adds rows to those that are known.
     pub(crate) fn add(known: &mut Option<OddTimes>, rows: i64, example: Option<String>) {
         let Some(example) = example else { return };
         known.get_or_insert(OddTimes { rows: 0, example }).rows += rows;

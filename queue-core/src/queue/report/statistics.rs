@@ -1,4 +1,4 @@
-//! What was done, by the hour or the day.
+//! The finished work, by the hour or the day.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::queue::selection::Selection;
 use crate::row::Status;
 use crate::statement::{Condition, CountFinished, FinishedRow, FinishedRowType, StateCondition};
 
-/// How many periods are read, the latest first: eleven years of hours.
+/// The largest number of periods that are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
 
-/// How long the periods of [`Statistics`] are. They begin and end in UTC.
+/// The length of the periods of [`Statistics`]. They begin and end in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
@@ -51,15 +51,15 @@ impl Interval {
     }
 }
 
-/// What was done, by the hour or the day.
+/// The finished work, by the hour or the day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// How long the periods are.
+    /// The length of the periods.
     pub interval: Interval,
-    /// The periods in which something ended, in their order. The others are not listed.
+    /// The periods in which an attempt ended, in their order. The others are not listed.
     pub periods: Vec<PeriodCounts>,
-    /// How many earlier periods were left out, because only the last 100,000 are read.
+    /// How many earlier periods were left out, because a report reads the last 100,000 at most.
     #[serde(default)]
     pub left_out: i64,
     /// The finished rows that ended at odd times, if there are any. They belong to no period.
@@ -69,17 +69,17 @@ pub struct Statistics {
 
 /// One hour or day.
 ///
-/// The durations are those of the rows' last attempts, succeeded and failed ones together, where the entity keeps
-/// `timestamps(begin, end)`; `None` where no row has both times. The percentiles are by nearest rank: times that
-/// some attempt really took.
+/// The durations are those of the rows' last attempts, succeeded and failed ones together, if the entity keeps
+/// `timestamps(begin, end)`. They are `None` if no row has both times. The percentiles are by nearest rank, so each is
+/// the duration of a real attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PeriodCounts {
-    /// When it began.
+    /// When the period began.
     pub start: DateTime<Utc>,
-    /// The rows that are `SUCCESS` and whose last attempt ended in it.
+    /// The rows that are `SUCCESS` and whose last attempt ended in this period.
     pub succeeded: i64,
-    /// The rows that are `FAILED` and whose last attempt ended in it.
+    /// The rows that are `FAILED` and whose last attempt ended in this period.
     pub failed: i64,
     /// The mean duration.
     pub mean: Option<Duration>,
@@ -126,9 +126,10 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Counts the finished rows by the UTC hour or day in which their last attempt ended, with the mean, the median and
     /// the 95th percentile of the durations.
     ///
-    /// It counts rows, not attempts: a row counts where it ended last, and one that was removed or archived does not
-    /// count. Rows that ended at [odd times](OddTimes) are told besides. Durations are known where the entity keeps them, by `#[queue(timestamps(begin, end))]`. A filter bounds the
-    /// time: `.filter(payment_queue::last_attempt_time.ge(..))`. It reads the whole table, and needs MySQL 8.
+    /// It counts rows, not attempts: a row counts where its last attempt ended, and one that was removed or archived
+    /// does not count. Rows that ended at [odd times](OddTimes) are counted separately. Durations are known if the
+    /// entity keeps them, by `#[queue(timestamps(begin, end))]`. A filter limits the time:
+    /// `.filter(payment_queue::last_attempt_time.ge(..))`. It reads the whole table, and needs MySQL 8.
     ///
     /// # Errors
     ///
@@ -193,10 +194,10 @@ fn left_out(rows: &[FinishedRow]) -> i64 {
     rows.first().map_or(0, |row| row.7) - rows.len() as i64
 }
 
-/// What is known of one value.
+/// The periods and the odd times of one value.
 type PartOf = (Vec<PeriodCounts>, Option<OddTimes>);
 
-/// The periods of each value. The rows come with the latest first.
+/// Returns the periods of each value. The rows come with the latest first.
 fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
     let mut parts = HashMap::<_, PartOf>::new();
     for (start, value, succeeded, failed, mean, p50, p95, _, odd_end) in rows.into_iter().rev() {
@@ -205,7 +206,7 @@ fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
             OddTimes::add(odd_times, succeeded + failed, odd_end.map(|text| text.0));
             continue;
         };
-        // The clock may have been set back during an attempt.
+        // The database's clock may have been set back during an attempt.
         let duration = |microseconds: i64| Duration::from_micros(microseconds.max(0).unsigned_abs());
         periods.push(PeriodCounts {
             start: DateTime::from_timestamp_micros(start).unwrap_or(DateTime::<Utc>::MAX_UTC),
@@ -221,8 +222,8 @@ fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
 
 const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
 
-/// The counting of a selection's finished rows on one kind of connection, split by the column `S`. It is implemented
-/// wherever Diesel can run it.
+/// Counts a selection's finished rows on one kind of connection, split by the column `S`. It is implemented wherever
+/// Diesel can run the statements.
 pub trait StatisticsOn<C, S> {
     #[doc(hidden)]
     fn read_finished(

@@ -1,4 +1,4 @@
-//! How reports look in a terminal: aligned columns under a head line, and times as a person reads them.
+//! How reports look in a terminal: aligned columns under a header line, and times in a form for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,26 +12,26 @@ pub struct Heading {
     is_number: bool,
 }
 
-/// A column of numbers, which stand on the right.
+/// Makes a column of numbers, aligned to the right.
 pub(crate) const fn number(name: &'static str) -> Heading {
     Heading { name, is_number: true }
 }
 
-/// A column of text, which stands on the left.
+/// Makes a column of text, aligned to the left.
 pub(crate) const fn text(name: &'static str) -> Heading {
     Heading { name, is_number: false }
 }
 
 /// A report that is a table.
 pub trait Tabular {
-    /// The columns. Those without a value in any line are not shown.
+    /// The columns. A column without a value in any line is not shown.
     const COLUMNS: &'static [Heading];
 
     /// The cells of each line.
     fn lines(&self) -> Vec<Vec<String>>;
 }
 
-/// Writes the table. A report that is split has one more column in front.
+/// Writes the table. A split report has one more column in front.
 pub(crate) fn write_table(
     f: &mut fmt::Formatter<'_>,
     value: Option<&str>,
@@ -65,12 +65,12 @@ pub(crate) fn write_table(
     lines.iter().try_for_each(|cells| write_line(&|place, _| cells.get(place).cloned().unwrap_or_default()))
 }
 
-/// A time to the second.
+/// Writes a time to the second.
 pub(crate) fn time(time: Option<DateTime<Utc>>) -> String {
     time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// A duration in its two largest units, more or less.
+/// Writes a duration, rounded, in its two largest units.
 pub(crate) fn duration(duration: Duration) -> String {
     let unit = match duration.as_secs() {
         0 if duration < Duration::from_millis(1) => Duration::from_micros(1),
