@@ -23,7 +23,7 @@ use crate::bank::{
 use crate::report::{Check, Company, ErrorGroup, Report};
 use crate::{Options, input};
 
-/// Books a payment. What it writes commits together with the payment's queue state, or not at all.
+/// Books a payment. Its writes commit together with the payment's queue state, or not at all.
 struct BookPayment;
 
 impl Handler<Payment, Conn> for BookPayment {
