@@ -1,4 +1,5 @@
-//! Makes a table a queue that has been in use for years. Its history is left alone, until somebody asks for some of it.
+//! Turns a table that has been in use for years into a queue. Its history stays out of the queue, until the application
+//! enqueues some of it.
 //!
 //! `cargo run --example adopt_existing_table`
 
@@ -56,7 +57,7 @@ fn main() -> Result<()> {
         (state.status, state.try_count) == (Status::NotAttempted, 0) && state.next_attempt_time.is_none()
     }));
 
-    // A new row is queued by the insert that makes it; an insert that says nothing of the queue works as before.
+    // The insert of a new row enqueues it; an insert that does not mention the queue works as before.
     diesel::insert_into(invoices::table)
         .values((invoices::customer.eq("Barbara"), Invoice::due_now()))
         .execute(&mut connection)?;
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
     let tally = Invoice::poller(pool.clone(), send).workers(1).run_until_idle()?;
     ensure!(tally.succeeded == 1);
 
-    // Some of the history after all: an ordinary update.
+    // Enqueues some of the history: an ordinary update.
     diesel::update(invoices::table.filter(invoices::customer.eq("Grace")))
         .set(Invoice::due_now())
         .execute(&mut connection)?;
@@ -75,7 +76,7 @@ fn main() -> Result<()> {
     print!("{counts}");
     ensure!((counts.of(Status::Success), counts.of(Status::NotAttempted)) == (2, 3));
 
-    // And back: the table is as it was, with the rows that came meanwhile.
+    // Reverts the migration: the table is as it was, with the new rows in it.
     connection.revert_all_migrations(migrations()).map_err(anyhow::Error::from_boxed)?;
     let columns: Vec<String> =
         diesel::dsl::sql::<diesel::sql_types::Text>("SELECT name FROM pragma_table_info('invoices')")

@@ -1,4 +1,4 @@
-//! A closure as a handler: what it captures is its configuration.
+//! A closure as a handler: the values that it captures are its configuration.
 //!
 //! `cargo run --example closure_handler`
 

@@ -1,4 +1,4 @@
-//! What an operator does, in domain terms: every operation takes an ordinary Diesel condition.
+//! An operator's work in domain terms: every operation takes an ordinary Diesel condition.
 //!
 //! `cargo run --example domain_filters`
 
@@ -44,7 +44,7 @@ struct Payment {
     amount_cents: i64,
 }
 
-/// The day's trouble: one company's bank is down, and large amounts are refused.
+/// The handler on a bad day: one company's bank is down, and large amounts fail for good.
 fn charge(payment: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult {
     match payment {
         Payment { amount_cents: 100_000.., .. } => Err(Failure::fatal("above the limit")),
@@ -53,7 +53,7 @@ fn charge(payment: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerRe
     }
 }
 
-/// The next day, all is well.
+/// The handler on the next day: all is well.
 fn charge_well(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult {
     Ok(Outcome::Done)
 }
@@ -91,7 +91,7 @@ fn main() -> Result<()> {
         println!("  {payment:?}: {} after try {}", state.status, state.try_count);
     }
 
-    // The queue's columns in a query of one's own: select, group, order.
+    // The queue's columns in your own query: select, group, order.
     let errors: Vec<(Option<String>, i64)> = payments::table
         .filter(payment_queue::last_attempt_error_message.is_not_null())
         .group_by(payment_queue::last_attempt_error_message)
@@ -115,7 +115,7 @@ fn main() -> Result<()> {
     }
     ensure!(troubled.len() == 4);
 
-    // Postpone: the bank says that it is back tomorrow. Stop and resume: or perhaps nobody knows when.
+    // Postpone: the bank says that it is back tomorrow. Stop and resume: nobody knows when the bank is back.
     ensure!(hopper.clone().postpone_until(connection, Utc::now() + TimeDelta::days(1))? == 2);
     ensure!(hopper.clone().scheduled().count(connection)? == 2);
     ensure!(hopper.stop(connection)? == 2);
@@ -123,24 +123,25 @@ fn main() -> Result<()> {
     ensure!(hopper.resume(connection)? == 2);
     ensure!(hopper.clone().due().count(connection)? == 2);
 
-    // Skip what is not to be processed, by domain and queue columns together.
+    // Skip rows that the queue should not process, by domain and queue columns together.
     let refused =
         payments::amount_cents.gt(550_000).and(payment_queue::last_attempt_error_message.eq("above the limit"));
     ensure!(Payment::queue().filter(refused).skip(connection)? == 1);
 
-    // Retry: the pending ones and those that had failed for good. The skipped one stays where it is.
+    // Retry: the pending rows and those that have failed for good. The skipped row stays as it is.
     let large = Payment::queue().filter(payments::amount_cents.ge(100_000));
     ensure!(large.retry_now(connection)? == 1);
     let tally = run(charge_well)?;
     ensure!(tally.succeeded == 3);
 
-    // Rerun: what has succeeded is done once more. An update does the same for a time of one's choice.
+    // Rerun: rows that have succeeded run once more. An update does the same for a time of your choice.
     ensure!(Payment::queue().filter(payments::id.eq(1)).rerun(connection)? == 1);
     ensure!(run(charge_well)?.succeeded == 1);
     diesel::update(payments::table.find(2)).set(Payment::due_in(Duration::from_secs(3600))).execute(connection)?;
     ensure!(Payment::queue().scheduled().count(connection)? == 1);
 
-    // Delete: whole rows, but only those that the filter and the states leave. `all_rows` says that no filter is meant.
+    // Delete: whole rows, but only those that the filter and the states allow. `all_rows` says that there is no filter
+    // on purpose.
     ensure!(Payment::queue().all_rows().finished().delete(connection)? == 5);
 
     let left = Payment::queue().counts_by_status(connection)?;

@@ -1,6 +1,7 @@
-//! Shuts down on SIGTERM and Ctrl-C: nothing more is claimed, what runs may finish within a grace, and what does not is
-//! rolled back and due again. Nothing has to be repaired afterwards, and the exit code is 0. A second signal ends the
-//! process at once, with 128 and the signal's number as its exit code, as a shell has it; that repairs itself too.
+//! Shuts down on SIGTERM and Ctrl-C. The workers claim no more rows, and running handlers may finish within a grace
+//! period. A handler that does not finish is rolled back, and its row is due again. Nobody has to repair anything
+//! afterwards, and the exit code is 0. A second signal ends the process at once; the exit code is 128 plus the signal's
+//! number, as in a shell. That needs no repair either.
 //!
 //! `cargo run --example graceful_shutdown` sends itself the signal; with `-- wait` it waits for yours.
 
@@ -74,7 +75,7 @@ fn main() -> Result<()> {
     let due: Vec<_> = (1..=5).map(|id| (reports::id.eq(id), Report::due_now())).collect();
     diesel::insert_into(reports::table).values(&due).execute(connection)?;
 
-    // A grace that is long enough: the running handler finishes.
+    // A grace period that is long enough: the running handler finishes.
     let (poller, begun) = start(&url, Duration::from_secs(1))?;
     let first = begun.recv()?;
     wait_for_signal(&mut signals)?;
@@ -85,7 +86,8 @@ fn main() -> Result<()> {
     ensure!(pages_and_status(connection, first)? == (1, Status::Success));
     ensure!(Report::queue().due().count(connection)? == 5 - written, "the others wait for the next process");
 
-    // A grace that is too short: the handler loses its transaction, and its report is due as if it had not begun.
+    // A grace period that is too short: the handler loses its transaction, and its report is due as if it had not
+    // begun.
     let (poller, begun) = start(&url, Duration::from_secs(5))?;
     let Ok(cut_short) = begun.recv_timeout(Duration::from_secs(5)) else {
         ensure!(written == 5, "a report is due, and nobody has begun it");
@@ -100,8 +102,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// In this order: a signal finds the flag that an earlier one has raised, and of two that come at the same moment, in two
-/// threads, the later one finds the other's.
+/// The order matters: a signal finds the flag that an earlier signal has raised. If two signals come at the same
+/// moment, in two threads, the later one finds the flag of the other.
 fn end_at_the_second_signal() -> Result<()> {
     let [terminated, interrupted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     for (signal, own, other) in [(SIGTERM, &terminated, &interrupted), (SIGINT, &interrupted, &terminated)] {

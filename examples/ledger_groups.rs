@@ -1,5 +1,6 @@
-//! Many small messages, few commits: payments are booked in groups of up to 50, each in its savepoint, in the order of the
-//! account whose balance they share; a statement's worth of receipts is written by a handler for the whole group.
+//! Many small messages, few commits. One handler books payments in groups of up to 50, each in its savepoint, in the
+//! order of the account whose balance they share. Another handles a whole group at once, and writes the receipts with
+//! one statement.
 //!
 //! `cargo run --release --example ledger_groups`
 
@@ -29,7 +30,7 @@ const ACCOUNTS: i64 = 10;
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-// Groups that change the same balances hold each other up, unless all of them go by the account.
+// Groups that change the same balances hold each other up, unless all of them go in the order of the account.
 #[queue(group = 50, order_in_group = account_id, max_tries = 1)]
 struct Payment {
     id: i64,
@@ -45,7 +46,7 @@ struct Receipt {
     id: i64,
 }
 
-/// One message at a time. What it writes is undone alone if it fails.
+/// Handles one message at a time. If one fails, only its own writes are undone.
 fn book(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
     diesel::update(accounts::table.find(payment.account_id))
         .set(accounts::balance_cents.eq(accounts::balance_cents + payment.amount_cents))
@@ -70,7 +71,7 @@ impl Handler<Receipt, SqliteConnection> for Write {
         Ok(Outcome::Done)
     }
 
-    /// All of a group at once.
+    /// Handles all messages of a group at once.
     fn handle_group(
         &self,
         group: &[Receipt],
@@ -80,7 +81,7 @@ impl Handler<Receipt, SqliteConnection> for Write {
         let written = diesel::insert_into(receipts::table).values(&rows).execute(messages.connection());
         Some(match written {
             Ok(_) => group.iter().map(|_| Ok(Outcome::Done)).collect(),
-            // What was written is undone, and every message is handled alone.
+            // The worker undoes the writes, and handles every message alone.
             Err(error) => vec![Err(error.into())],
         })
     }

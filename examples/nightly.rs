@@ -1,5 +1,6 @@
-//! Jobs that run every night, each by the clock of its own place: a cron expression and a time zone in the job's row. Shows
-//! what runs when over some days, with a night in which clocks are set, and then really runs what is due.
+//! Jobs that run every night, each by the clock of its own place: a cron expression and a time zone in the job's row.
+//! The program shows the runs of some days, with a night in which the clocks change, and then runs the jobs that are
+//! due.
 //!
 //! ```sh
 //! cargo run --example nightly
@@ -38,18 +39,18 @@ struct Options {
     days: i64,
 }
 
-/// What runs when: an expression, and the place whose clocks it names.
+/// A job's schedule: a cron expression, and the place whose clocks it follows.
 const JOBS: [(&str, &str, &str); 3] = [
     ("closing of the books", "30 2 * * *", "Europe/Berlin"),
     ("report for New York", "0 6 * * Mon-Fri", "America/New_York"),
     ("tides of Lord Howe", "15 2 * * *", "Australia/Lord_Howe"),
 ];
 
-/// When the database has nothing better to do.
+/// The hours in which the database has little other work.
 const QUIET: &str = "22:00-06:00 Europe/Berlin";
 
 #[derive(Queryable, Selectable, Queueable)]
-// Nights that were missed are made up for by one run, which is the default.
+// One run makes up for missed nights, which is the default.
 #[queue(periodic(missed = once))]
 struct Job {
     id: i64,
@@ -57,7 +58,7 @@ struct Job {
 }
 
 fn work(job: &Job, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
-    // The time on the schedule names the night, however late the run is, and at whichever try.
+    // The time on the schedule names the night, however late the run is, and on every try.
     let night = message.scheduled_for().ok_or_else(|| Failure::retry("it has no schedule"))?;
     println!("{} runs for {night}", job.name);
     diesel::insert_into(runs::table)
@@ -86,7 +87,7 @@ fn main() -> Result<()> {
             .values((jobs::name.eq(name), schedule, Job::due_at(first)))
             .execute(&mut connection)?;
     }
-    // One whose time zone nobody knows. It fails alone.
+    // A job with an unknown time zone. It fails alone.
     let wrong = (job_queue::cron.eq("@daily"), job_queue::time_zone.eq("Europe/Berlni"));
     diesel::insert_into(jobs::table)
         .values((jobs::name.eq("the wrong one"), wrong, Job::due_at(now)))
@@ -105,7 +106,7 @@ fn main() -> Result<()> {
     check(&mut connection, now, before, tally.succeeded)
 }
 
-/// Prints what runs when, from the time that was asked for on.
+/// Prints the schedule, beginning at the requested time.
 fn forecast(now: DateTime<Utc>, days: i64, window: &Window) -> Result<()> {
     let mut runs = Vec::new();
     for (name, expression, zone) in JOBS {
@@ -131,7 +132,7 @@ fn forecast(now: DateTime<Utc>, days: i64, window: &Window) -> Result<()> {
     Ok(())
 }
 
-/// All hours of the day but those around this one.
+/// All hours of the day except those around this one.
 fn other_hours(now: DateTime<Utc>) -> String {
     let (from, to) = (now + TimeDelta::hours(2), now - TimeDelta::hours(2));
     format!("{}-{} UTC", from.format("%H:%M"), to.format("%H:%M"))

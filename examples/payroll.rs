@@ -1,5 +1,6 @@
-//! The business transaction pays, and queues the notifications; sending them is another's work. A payroll that is rolled back
-//! notifies nobody. And what an operator asks: what is there to do, what goes wrong, why does this one not run?
+//! The business transaction pays and enqueues the notifications; a poller sends them later. A payroll that is rolled
+//! back notifies nobody. The example also answers an operator's questions: what is the backlog, what goes wrong, and
+//! why does a row not run?
 //!
 //! `cargo run --example payroll`
 
@@ -66,7 +67,7 @@ const TABLES: &str = "
 
 const COMPANY: i64 = 0;
 
-/// Tells somebody that a salary was paid. The mail server may take its time, so no transaction is open meanwhile.
+/// Tells somebody that a salary was paid. The mail server may be slow, so no transaction is open during the call.
 #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
 #[diesel(table_name = notifications)]
 #[queue(lease = "30s", retry = fixed("1h"), timestamps(begin, end))]
@@ -76,7 +77,8 @@ struct Notification {
     amount_cents: i64,
 }
 
-/// Pays one month's salaries and queues the notifications. It knows nothing of mail servers, and does not wait for one.
+/// Pays one month's salaries and enqueues the notifications. It knows nothing of mail servers, and does not wait for
+/// one.
 fn pay(connection: &mut SqliteConnection, month: &str) -> Result<()> {
     connection.immediate_transaction(|connection| {
         let employees: Vec<(i64, String, i64)> = accounts::table
@@ -97,7 +99,7 @@ fn pay(connection: &mut SqliteConnection, month: &str) -> Result<()> {
                 .values((notification, Notification::due_now()))
                 .execute(connection)?;
         }
-        // Found out last, when everybody is paid and every notification queued.
+        // The check comes last, when everybody is paid and every notification is enqueued.
         let left: i64 = accounts::table.find(COMPANY).select(accounts::balance_cents).get_result(connection)?;
         ensure!(left >= 0, "the company's account lacks {} cents", -left);
         Ok(())
@@ -113,7 +115,7 @@ fn book(connection: &mut SqliteConnection, account: i64, month: &str, cents: i64
     Ok(())
 }
 
-/// The mail server: one that sends each mail once, whatever it is asked, because it knows the idempotency key.
+/// The mail server. It sends each mail once, however often it is asked, because it knows the idempotency key.
 #[derive(Default)]
 struct MailServer {
     is_busy: AtomicBool,
@@ -158,12 +160,12 @@ fn main() -> Result<()> {
     print!("{backlog}");
     ensure!((backlog.due, backlog.scheduled, backlog.failed) == (5, 0, 0));
 
-    // The notifications go out, as far as the mail server takes them.
+    // The notifications go out, if the mail server accepts them.
     mails.is_busy.store(true, Ordering::Relaxed);
     let tally = send_all()?;
     ensure!((tally.succeeded, tally.retried, tally.failed) == (2, 2, 1));
 
-    // What is there to do, what goes wrong, and why does each of the others not run?
+    // The backlog, the errors, and the reason why each of the others does not run.
     print!("{}", Notification::queue().backlog(connection)?);
     let errors = Notification::queue().errors(connection)?;
     print!("{errors}");
@@ -179,12 +181,12 @@ fn main() -> Result<()> {
     ensure!(matches!(Notification::explain(connection, &5)?, Explanation::FailedForGood { exhausted: false, .. }));
     ensure!(Notification::explain(connection, &6)? == Explanation::NoSuchRow);
 
-    // The server is back: those that it had refused need not wait for an hour. Nothing else is touched.
+    // The server is back: the notifications that it had refused need not wait for an hour. Nothing else changes.
     mails.is_busy.store(false, Ordering::Relaxed);
     ensure!(Notification::queue().all_rows().retry_error_group(connection, &errors.groups[0])? == 2);
     ensure!(send_all()?.succeeded == 2);
 
-    // The address was mistyped: it is corrected, and the notification goes to the right one.
+    // The address was mistyped: we correct it, and the notification goes to the right one.
     diesel::update(notifications::table.find(5))
         .set(notifications::address.eq("tony@example.org"))
         .execute(connection)?;
@@ -195,7 +197,7 @@ fn main() -> Result<()> {
     check(connection, mails)
 }
 
-/// Everybody who was paid was told once, and nobody else; and no money was lost.
+/// Checks that everybody who was paid was notified once, that nobody else was, and that no money was lost.
 fn check(connection: &mut SqliteConnection, mails: &MailServer) -> Result<()> {
     let paid: Vec<i64> = bookings::table
         .filter(bookings::account_id.ne(COMPANY))

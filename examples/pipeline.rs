@@ -22,7 +22,8 @@ use self::schema::{bookings, documents, invoices, mails};
 mod schema {
     diesel::table! { invoices (id) { id -> BigInt, customer -> Text, amount_cents -> BigInt, } }
     diesel::table! { documents (invoice_id) { invoice_id -> BigInt, content -> Text, } }
-    // Without a key on the invoice: that would hide a mail that was sent twice. So for the bookings.
+    // There is no key on the invoice, because it would hide a mail that was sent twice. The same holds for the
+    // bookings.
     diesel::table! { mails (id) { id -> BigInt, invoice_id -> BigInt, content -> Text, } }
     diesel::table! { bookings (id) { id -> BigInt, invoice_id -> BigInt, amount_cents -> BigInt, } }
 }
@@ -63,7 +64,8 @@ fn work(invoice: &Invoice, message: &mut Message<'_, SqliteConnection>) -> Handl
             diesel::insert_into(mails::table)
                 .values((mails::invoice_id.eq(invoice.id), mails::content.eq(content)))
                 .execute(message.connection())?;
-            // After the mail was written, which is undone. The stage is the same at the next try.
+            // The failure comes after the mail was written; the worker undoes the mail. The stage is the same at the
+            // next try.
             if invoice.id % 7 == 0 && message.try_number() == 1 {
                 return Err(Failure::retry_after(Duration::ZERO, "the mail server is busy"));
             }
@@ -89,7 +91,7 @@ fn main() -> Result<()> {
     prepare(&mut connection)?;
     let pool = || Pool::builder().max_size(3).build(ConnectionManager::<SqliteConnection>::new(&url));
 
-    // The machine that has the fonts renders, and leaves the rest to others.
+    // The machine that has the fonts renders, and leaves the other stages to other machines.
     let renderer = Poller::new(pool()?).serve_stages::<Invoice>(&[InvoiceStage::Render], work);
     let rendered = renderer.workers(2).run_until_idle()?;
     println!("{} invoices are rendered", rendered.advanced);
@@ -111,7 +113,7 @@ fn main() -> Result<()> {
 fn stages(connection: &mut SqliteConnection) -> Result<String> {
     let mut said = Vec::new();
     for stage in InvoiceStage::ALL {
-        // A queue column is a column: stages are filtered by like anything else.
+        // A queue column is a column: you can filter by it like by any other.
         let there = invoices::table.filter(invoice_queue::stage.eq(stage));
         let finished = there.filter(invoice_queue::status.eq(Status::Success)).count().get_result::<i64>(connection)?;
         said.push(format!("{}: {} ({finished} finished)", stage.name(), there.count().get_result::<i64>(connection)?));

@@ -1,6 +1,6 @@
-//! Three pools: payments wait in one table, the finished ones rest in a second and the refused ones in a third. A row moves
-//! whole, in the transaction that books it, so it is in one pool at any time, also after `kill -9`. When the cause is
-//! mended, the refused ones are sent back by domain filter.
+//! Three pools: payments wait in one table, finished payments are in a second and refused payments in a third. The
+//! transaction that books a row also moves the whole row, so it is in one pool at any time, even after `kill -9`. When
+//! the cause is fixed, an operator sends the refused payments back by domain filter.
 //!
 //! `cargo run --example pools`
 
@@ -85,7 +85,7 @@ fn main() -> Result<()> {
         println!("    {payments} refused: {text}");
     }
 
-    // The cause is mended for one account, and only its payments are sent again.
+    // The cause is fixed for one account, and only its payments go back to the queue.
     diesel::update(accounts::table.find(CLOSED_BY_MISTAKE)).set(accounts::closed.eq(false)).execute(&mut connection)?;
     let mended = Payment::queue().filter(payments::account_id.eq(CLOSED_BY_MISTAKE));
     println!(
@@ -116,7 +116,7 @@ impl fmt::Display for Pools {
     }
 }
 
-/// Holds the books against the pools: each payment is in one of them, and booked once if it is finished.
+/// Compares the books with the pools: each payment is in one pool, and is booked once if it is finished.
 fn check(connection: &mut SqliteConnection, when: &str, expected: Pools) -> Result<()> {
     let pools = Pools {
         waiting: payments::table.count().get_result(connection)?,

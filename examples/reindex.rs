@@ -6,9 +6,9 @@
 //! cargo run --example reindex -- FOLDER --search 'lost update' --database index.sqlite
 //! ```
 //!
-//! The scan writes what it finds into the table `documents`, by an upsert, and knows nothing of what has to be indexed:
-//! `rerun_on_change(body)` makes a row due when its text is another one, whoever writes it. A text that changes while it is being
-//! indexed is indexed again: what the attempt has written is for the old text, so it does not end in SUCCESS.
+//! The scan writes the files into the table `documents`, by an upsert, and does not decide which of them to index:
+//! `rerun_on_change(body)` makes a row due when its text changes, whoever writes it. If a text changes while it is
+//! being indexed, it is indexed again: the attempt has indexed the old text, so it does not end in SUCCESS.
 //!
 //! Exit codes: 0, or 1 when the index is not in step at the end, or something cannot be read.
 
@@ -52,7 +52,8 @@ struct Options {
     database: Option<PathBuf>,
 }
 
-/// A file of the folder. Reading and parsing may be slow, so no transaction is open meanwhile: lease mode.
+/// A file of the folder. Reading and parsing may be slow, so it uses lease mode, in which no transaction is open
+/// meanwhile.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
 #[queue(lease = "60s", rerun_on_change(body), max_tries = 5)]
@@ -62,13 +63,13 @@ struct Document {
     body: String,
 }
 
-/// Something to do while the document of this path is indexed.
+/// An action that runs while the document with this title is indexed.
 type Meanwhile = (&'static str, fn() -> Result<()>);
 
-/// What is done while documents are indexed, if nothing is.
+/// No action.
 const NOTHING: Option<Meanwhile> = None;
 
-/// What the index holds of a document.
+/// The contents of the index for a document.
 #[derive(Debug, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = search)]
 struct Entry {
@@ -76,7 +77,7 @@ struct Entry {
     body: String,
 }
 
-/// The handler. `meanwhile` is done once, while the document with that title is being indexed.
+/// The handler. `meanwhile` runs once, while the document with that title is being indexed.
 struct Index<F> {
     meanwhile: Mutex<Option<(&'static str, F)>>,
 }
@@ -104,7 +105,7 @@ impl<F: FnOnce() -> Result<()> + Send> LeaseHandler<Document, SqliteConnection> 
     }
 }
 
-/// The first line is the title, in Markdown without its marks.
+/// The title: the first line, without Markdown's marks.
 fn entry(document: &Document) -> Entry {
     let title = document.body.lines().find(|line| !line.trim().is_empty()).unwrap_or(&document.path);
     Entry { title: title.trim_start_matches('#').trim().to_owned(), body: document.body.clone() }
@@ -131,7 +132,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What the index does when files are new, change, change at the wrong moment, and go.
+/// Shows how the index follows files that are new, change, change at the wrong moment, and disappear.
 fn demonstrate(place: &Place, connection: &mut SqliteConnection, folder: &Path) -> Result<()> {
     fs::create_dir(folder)?;
     fs::write(folder.join("lost.md"), "# Lost updates\n\nTwo readers, two writers, one value.\n")?;
@@ -200,7 +201,7 @@ fn files(folder: &Path) -> Result<Vec<(String, i64, String)>> {
         if kind.is_dir() {
             files.extend(self::files(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "md" || extension == "txt") {
-            // The time first: a change between the two has a later one, and is read again.
+            // Reads the time first: a change after that has a later time, so the next scan reads the file again.
             let modified = fs::metadata(&path)?.modified()?.duration_since(UNIX_EPOCH)?.as_nanos();
             let body = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let body = String::from_utf8_lossy(&body).into_owned();
@@ -211,7 +212,7 @@ fn files(folder: &Path) -> Result<Vec<(String, i64, String)>> {
     Ok(files)
 }
 
-/// Holds the index against the files themselves.
+/// Compares the index with the files themselves.
 fn check(connection: &mut SqliteConnection, folder: &Path) -> Result<()> {
     let files = files(folder)?;
     for (path, _, body) in &files {
@@ -241,7 +242,7 @@ fn find(connection: &mut SqliteConnection, words: &str) -> Result<usize> {
         #[diesel(sql_type = Text)]
         passage: String,
     }
-    // In quotes: what the user types is words, and not FTS5's language.
+    // In quotes: the user's input is words, not FTS5's query language.
     let words: Vec<_> = words.split_whitespace().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
     let found: Vec<Found> = diesel::sql_query(
         "SELECT documents.path, snippet(search, 1, '[', ']', '..', 10) AS passage \

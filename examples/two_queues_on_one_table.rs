@@ -30,7 +30,7 @@ struct Charge {
     amount_cents: i64,
 }
 
-/// The same rows, seen by somebody who sends mail: other fields, other columns of the queue.
+/// The same rows, as the part that sends mail sees them: other fields, and other queue columns.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(prefix = "receipt_", max_tries = 3)]
@@ -44,7 +44,8 @@ fn charge(charge: &Charge, message: &mut Message<'_, SqliteConnection>) -> Handl
         return Err(Failure::fatal("the amount is not positive"));
     }
     println!("payment {}: {} cents charged", charge.id, charge.amount_cents);
-    // The receipt becomes due in the transaction that makes the charge a success: never one without the other.
+    // The receipt becomes due in the transaction that makes the charge a success, so there is never one without the
+    // other.
     diesel::update(payments::table.find(charge.id)).set(Receipt::due_now()).execute(message.connection())?;
     Ok(Outcome::Done)
 }

@@ -1,7 +1,8 @@
 //! Turns an existing Diesel table into a reliable queue: the domain row *is* the message.
 //!
-//! `#[derive(Queueable)]` adds five columns to the table (by a migration), and a poller processes due rows, one database
-//! transaction per message, so that the handler's writes and the queue state commit together or not at all.
+//! `#[derive(Queueable)]` comes with a migration that adds five columns to the table. A poller then processes due rows
+//! in one database transaction per message, so that the handler's writes and the queue state commit together or not at
+//! all.
 //!
 //! ```
 //! use diesel::prelude::*;
@@ -53,10 +54,10 @@
 //!
 //! - [`Queueable`]: the derive, and what it gives an entity: [`due_now`](Queueable::due_now) for inserts and updates,
 //!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
-//! - [`Handler`]: what you write, as a struct or a closure. It answers an [`Outcome`] or a [`Failure`]. For work that calls the
-//!   outside world or takes long: [`LeaseHandler`].
-//! - [`Queue`]: what an operator does, by domain filter: count, retry, postpone, stop, rerun, skip, delete,
-//!   purge, archive; a [dry run](Queue::dry_run) says what each would do.
+//! - [`Handler`]: the code that you write, as a struct or a closure. It answers with an [`Outcome`] or a [`Failure`].
+//!   For work that calls the outside world or takes long, write a [`LeaseHandler`].
+//! - [`Queue`]: the operations that an operator runs by domain filter: count, retry, postpone, stop, rerun, skip,
+//!   delete, purge, archive. A [dry run](Queue::dry_run) says what each would do.
 //!
 //! # A map
 //!
@@ -65,11 +66,11 @@
 //! | name columns, set retries, tries and timeout | the [derive's attributes](derive@Queueable) |
 //! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
 //! | order, conditions, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
-//! | purge, archive, redrive, back-fill, and see before what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
+//! | purge, archive, redrive, back-fill, and see in advance what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
-//! | know what there is to do, what was done, and what goes wrong | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
+//! | know the backlog, the finished work, and the errors | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |

@@ -1,4 +1,4 @@
-//! The job itself: makes the article's table a queue, enqueues mails, sends them, takes stock.
+//! The job itself: makes the article's table a queue, enqueues mails, sends them, and checks the result.
 //!
 //! Plain Diesel against one connection type, as an application writes it.
 
@@ -26,9 +26,9 @@ struct Send {
 }
 
 impl Handler<UnsentEmail, Conn> for Send {
-    /// The database's part comes first: it is undone if the mail cannot be sent. A mail cannot be undone, so nothing that
-    /// may fail is done after it, but for the savepoint's release and the commit. If that fails, the mail is sent again,
-    /// with the same Message-ID; in group mode so are the mails of the whole group.
+    /// The database's part comes first, because the worker can undo it if the mail cannot be sent. A mail cannot be
+    /// undone, so after it nothing may fail except the release of the savepoint and the commit. If one of these fails,
+    /// the mail is sent again, with the same Message-ID; in group mode so are the mails of the whole group.
     fn handle(&self, email: &UnsentEmail, message: &mut Message<'_, Conn>) -> HandlerResult {
         diesel::update(unsent_emails::table.find(email.id))
             .set(unsent_emails::status.eq("sent"))
@@ -47,7 +47,7 @@ impl Handler<UnsentEmail, Conn> for Send {
             Ok(_) => Ok(Outcome::Done),
             // 5xx: the server will say the same next time.
             Err(error) if error.is_permanent() => Err(Failure::fatal(error)),
-            // 4xx, and what happens to connections.
+            // 4xx, and errors of the connection.
             Err(error) => Err(Failure::retry(error)),
         }
     }
@@ -65,7 +65,7 @@ pub(crate) fn run(url: &str, options: &Options) -> Result<Report> {
     Ok(Report { statuses: rows.counts_by_status(&mut connection)?, tally, check })
 }
 
-/// Creates the article's table with a history, then makes it a queue: nothing of the history is enqueued.
+/// Creates the article's table with a history, then makes it a queue. The rows of the history are not enqueued.
 fn set_up(connection: &mut Conn) -> Result<()> {
     connection.batch_execute(TABLES)?;
     let row = |id: i32, status: &'static str, owner: i64| {
@@ -81,10 +81,10 @@ fn set_up(connection: &mut Conn) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues new mails with an insert, and with an update the old ones that were claimed and never sent.
+/// Enqueues new mails with an insert. An update enqueues the old mails that were claimed and never sent.
 ///
-/// That update is done once, when the queue is introduced. The article needs a timer for it, as every process that dies
-/// leaves claimed rows behind. Here a claim is a row lock, and the database lets go of it when the session ends.
+/// That update runs once, when the queue is introduced. The article needs a timer for it, because every process that
+/// dies leaves claimed rows behind. Here a claim is a row lock, and the database releases it when the session ends.
 fn enqueue(connection: &mut Conn, options: &Options) -> Result<()> {
     let ids: Vec<i32> = (CLAIMED.end() + 1..).take(options.mails.into()).collect();
     connection
@@ -104,7 +104,7 @@ fn enqueue(connection: &mut Conn, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the poller until no mail is pending, those that wait for their retry included.
+/// Runs the poller until no mail is pending, not even one that waits for its retry.
 fn send_all(url: &str, connection: &mut Conn, options: &Options, sink: &Sink) -> Result<Tally> {
     let smtp =
         SmtpTransport::builder_dangerous("127.0.0.1").port(sink.port).timeout(Some(Duration::from_secs(5))).build();
@@ -124,7 +124,7 @@ fn send_all(url: &str, connection: &mut Conn, options: &Options, sink: &Sink) ->
     Ok(poller.shutdown(Duration::from_secs(10)).tally)
 }
 
-/// Compares every row with what the mail server has seen.
+/// Compares every row with the mails that the server has seen.
 fn check(connection: &mut Conn, sink: &Sink, tally: &Tally) -> Result<Check> {
     let rows: Vec<(i32, Option<String>, i64, QueueState)> = unsent_emails::table
         .order(unsent_emails::id)
@@ -154,7 +154,7 @@ fn check(connection: &mut Conn, sink: &Sink, tally: &Tally) -> Result<Check> {
             Recipient::Nobody => (Status::Failed, 1, "unsent"),
         };
         if tally.interrupted > 0 {
-            // A group that was cut short has counted no try, although the server may have refused its mails.
+            // A group that did not commit has counted no try, although the server may have refused its mails.
             expected.1 = found.1;
         }
         if (found, owner) != (expected, 0) {

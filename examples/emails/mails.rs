@@ -1,4 +1,4 @@
-//! The application's own: its tables, the entity, and which mails there are.
+//! The application's own code: its tables, the entity, and the mails.
 
 use diesel::prelude::*;
 use queueable::Queueable;
@@ -31,7 +31,7 @@ pub(crate) struct UnsentEmail {
     pub(crate) id: i32,
 }
 
-/// What a mail says, and to whom.
+/// A mail's text and recipient.
 #[derive(Debug, Queryable, Selectable, Insertable)]
 #[diesel(table_name = email_texts)]
 pub(crate) struct EmailText {

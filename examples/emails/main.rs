@@ -5,20 +5,21 @@
 //! cargo run --example emails --features mysql -- --database-url mysql://me@127.0.0.1/empty
 //! ```
 //!
-//! The article, <http://outofmemory.cn/zaji/8602287.html> ("how to simulate a queue with a MySQL table"), claims ten rows by
-//! an `UPDATE` that writes `CONNECTION_ID()` into a column `owner`, reads them back, and needs a timer that looks through the
-//! process list for owners that are gone. The table is taken as it is, but nobody needs `owner`: ten rows are locked, passing
-//! over those that others have locked, and the lock ends with the session that holds it.
+//! The article, <http://outofmemory.cn/zaji/8602287.html> ("how to simulate a queue with a MySQL table"), claims ten
+//! rows by an `UPDATE` that writes `CONNECTION_ID()` into a column `owner`, reads them back, and needs a timer that
+//! looks through the process list for owners that are gone. The example uses the table as it is, but does not need
+//! `owner`: a worker locks ten rows, passes over rows that others have locked, and loses the locks when its session
+//! ends.
 //!
-//! Group mode is for much small work: ten mails share one commit. What is in the database happens once. What is outside
-//! happens *at least* once: a process that dies within the group, or a commit that fails, sends all mails of that group
-//! again. That is why a mail's Message-ID is made of its idempotency key: whoever has both copies can tell. Where a repeat is
-//! costly, lease mode commits each call on its own: see the example `webhooks`.
+//! Group mode is for many small messages: ten mails share one commit. Effects in the database happen once. Effects
+//! outside happen *at least* once: if the process dies within the group, or its commit fails, all mails of that group
+//! are sent again. So a mail's Message-ID is made from its idempotency key: a reader with both copies can recognize the
+//! repeat. If repeats are costly, use lease mode, which commits each call on its own: see the example `webhooks`.
 //!
-//! `mails.rs` has the tables and the entity, `job.rs` the handler and what is done with the queue. `sink.rs` is a mail
+//! `mails.rs` has the tables and the entity, `job.rs` the handler and the operations on the queue. `sink.rs` is a mail
 //! server that knows which recipients to refuse, `report.rs` prints, and `database.rs` chooses the kind of database.
 //!
-//! Exit codes: 0, 1 when table and mail server do not agree at the end, 2 for a database that does not play along.
+//! Exit codes: 0, 1 when table and mail server do not agree at the end, 2 when the database cannot be used.
 
 mod database;
 mod mails;

@@ -1,4 +1,4 @@
-//! What the job came to, for people and as JSON.
+//! The result of the job, for people and as JSON.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub(crate) struct Check {
     pub(crate) refused: usize,
     /// Different mails that the server has taken.
     pub(crate) taken: usize,
-    /// How often it has taken one of them again. Only a group that was cut short repeats its mails.
+    /// How often it has taken one of them again. Only a group that did not commit repeats its mails.
     pub(crate) repeated: u64,
     /// How often the server has refused a recipient.
     pub(crate) refusals: u64,
     pub(crate) old_rows_untouched: usize,
-    /// What does not agree, in words.
+    /// The disagreements, in words.
     pub(crate) faults: Vec<String>,
     pub(crate) holds: bool,
 }

@@ -22,7 +22,7 @@ struct Mailboxes {
     refused: u64,
 }
 
-/// What the server has seen.
+/// The mails that the server has seen.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// How often each mail was taken, by its recipient and its Message-ID.

@@ -1,6 +1,6 @@
-//! The application's own: its tables, as `diesel print-schema` writes them, and the structs on them.
+//! The application's own code: its tables, as `diesel print-schema` writes them, and their structs.
 //!
-//! Only `#[derive(Queueable)]` and its attribute know of the queue.
+//! Only `#[derive(Queueable)]` and its attribute refer to the queue.
 
 use diesel::prelude::*;
 use queueable::Queueable;
@@ -55,7 +55,7 @@ pub(crate) struct NewPayment {
     pub(crate) amount_cents: i64,
 }
 
-/// The file that was enqueued.
+/// The file that the job has enqueued.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = imports)]
 pub(crate) struct Import {

@@ -44,7 +44,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<NewPayment>> {
     Ok(payments)
 }
 
-/// A record's own line: its position is where the one before has ended, and empty lines may follow there.
+/// The line of a record: its position is the end of the record before, and empty lines may follow there.
 fn line_of(record: &csv::StringRecord, text: &str) -> u64 {
     let Some(position) = record.position() else { return 0 };
     let rest = &text.as_bytes()[usize::try_from(position.byte()).unwrap_or(text.len()).min(text.len())..];

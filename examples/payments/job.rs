@@ -1,4 +1,4 @@
-//! The job itself: makes the table a queue, enqueues the file, books the payments, takes stock.
+//! The job itself: makes the table a queue, enqueues the file, books the payments, and checks the books.
 //!
 //! Plain Diesel against one connection type, as an application writes it.
 
@@ -23,7 +23,7 @@ use crate::bank::{
 use crate::report::{Check, Company, ErrorGroup, Report};
 use crate::{Options, input};
 
-/// Books a payment. What it writes commits together with the payment's queue state, or not at all.
+/// Books a payment. Its writes commit together with the payment's queue state, or not at all.
 struct BookPayment;
 
 impl Handler<Payment, Conn> for BookPayment {
@@ -44,7 +44,7 @@ impl Handler<Payment, Conn> for BookPayment {
     }
 }
 
-/// Runs the whole job, or what an earlier run has left of it.
+/// Runs the whole job, or the part that an earlier run has left.
 pub(crate) fn run(url: &str, options: &Options) -> Result<Report> {
     // A new run reads its file before it touches the database. One that resumes may not need the file any more.
     let new_payments = if options.resume { None } else { Some(input::read(&options.input())?) };
@@ -78,7 +78,7 @@ fn set_up(connection: &mut Conn) -> Result<()> {
         .map_err(anyhow::Error::from_boxed)
         .context("cannot add the queue to the table payments")?;
 
-    // Somebody else's table of that name would make every claim fail, for ever.
+    // If another application owns a table of that name, every claim would fail, for ever.
     payments::table
         .select(Payment::as_select())
         .first(connection)
@@ -87,7 +87,7 @@ fn set_up(connection: &mut Conn) -> Result<()> {
     Ok(())
 }
 
-/// A database takes one file. The default database is ours to empty, once its run is complete.
+/// A database takes one file. The job may empty the default database, once its run is complete.
 fn make_room(connection: &mut Conn, earlier: &Import, options: &Options) -> Result<()> {
     let pending = Payment::queue().pending().count(connection)?;
     let state = format!("{} of {} payments of {} are done", earlier.payments - pending, earlier.payments, earlier.file);
@@ -132,7 +132,7 @@ fn enqueue(connection: &mut Conn, options: &Options, new_payments: Option<Vec<Ne
         Ok(())
     });
     match enqueued {
-        // Another process was faster, or the server has now committed what a killed one had asked for.
+        // Another process was faster, or the server has now committed the transaction of a killed process.
         Err(Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {
             ensure!(options.resume, "another process has enqueued payments meanwhile: join it with --resume");
             let earlier = imports::table.select(Import::as_select()).first(connection)?;
@@ -157,7 +157,8 @@ fn open_accounts(connection: &mut Conn, payments: &[NewPayment]) -> QueryResult<
     Ok(())
 }
 
-/// Runs the poller until no payment is pending, those that wait for their retry included, or a signal asks it to end.
+/// Runs the poller until no payment is pending, not even one that waits for its retry, or until a signal asks it to
+/// end.
 fn book_all(url: &str, connection: &mut Conn, options: &Options, import: &Import) -> Result<Tally> {
     let workers = options.workers;
     // One connection for each worker, one for the poller, and one to spare.
@@ -185,7 +186,7 @@ fn book_all(url: &str, connection: &mut Conn, options: &Options, import: &Import
     Ok(poller.shutdown(Duration::from_secs(10)).tally)
 }
 
-/// Reads what has become of the payments, in domain terms and with ordinary Diesel.
+/// Reads the results of the payments, in domain terms and with ordinary Diesel.
 fn take_stock(connection: &mut Conn, options: &Options, import: Import, handled_here: Tally) -> Result<Report> {
     let statuses = Payment::queue().filter(payments::id.gt(LAST_OLD_PAYMENT)).counts_by_status(connection)?;
     let errors: Vec<(Option<String>, i64)> = payments::table

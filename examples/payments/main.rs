@@ -1,4 +1,4 @@
-//! The main job: a table of payments, with a thousand old rows in it, becomes a queue and is worked.
+//! The main job: a table of payments, with a thousand old rows in it, becomes a queue, and a poller processes it.
 //!
 //! ```sh
 //! cargo run --example payments                                 # SQLite, nothing to install
@@ -6,14 +6,14 @@
 //! cargo run --example payments --features postgres -- --database-url postgres://me@localhost/empty
 //! ```
 //!
-//! `bank.rs` has the tables and the entity, `job.rs` the handler and what is done with the queue. Read these two; the
+//! `bank.rs` has the tables and the entity, `job.rs` the handler and the operations on the queue. Read these two; the
 //! others read the file (`input.rs`), print (`report.rs`), and choose the kind of database (`database.rs`).
 //!
-//! SIGTERM and Ctrl-C end it in good order: nothing more is claimed, the payments in hand are booked, and the report says
-//! what is left for `--resume`. A second signal ends it at once, which the books survive too.
+//! SIGTERM and Ctrl-C end it in good order: the workers claim no more payments, finish those in progress, and the
+//! report says what is left for `--resume`. A second signal ends it at once; the books stay right then too.
 //!
-//! Exit codes: 0, 1 when the books do not agree at the end, 2 for bad input and a database that does not play along, 130
-//! and 143 after a second Ctrl-C or SIGTERM.
+//! Exit codes: 0, 1 when the books do not agree at the end, 2 for bad input or a database that cannot be used, 130 and
+//! 143 after a second Ctrl-C or SIGTERM.
 
 mod bank;
 mod database;
@@ -103,8 +103,8 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Report> {
     let [terminated, interrupted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     for (signal, own, other) in [(SIGTERM, &terminated, &interrupted), (SIGINT, &interrupted, &terminated)] {
-        // In this order: a signal finds the flag that an earlier one has raised, and of two that come at the same moment,
-        // in two threads, the later one finds the other's.
+        // The order matters: a signal finds the flag that an earlier signal has raised. If two signals come at the same
+        // moment, in two threads, the later one finds the flag of the other.
         flag::register_conditional_shutdown(signal, 128 + signal, own.clone())?;
         flag::register(signal, own.clone())?;
         flag::register_conditional_shutdown(signal, 128 + signal, other.clone())?;

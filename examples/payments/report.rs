@@ -1,4 +1,4 @@
-//! What the job came to, for people and as JSON.
+//! The result of the job, for people and as JSON.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(crate) errors: Vec<ErrorGroup>,
     pub(crate) company: Company,
     pub(crate) check: Check,
-    /// What this process did of it; others may have done the rest.
+    /// This process's share of the work; other processes may have done the rest.
     pub(crate) handled_here: Tally,
 }
 

@@ -1,4 +1,4 @@
-//! The call itself: an HTTP request, and what its answer means for the queue.
+//! The call itself: an HTTP request, and the meaning of its answer for the queue.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,7 +9,7 @@ use ureq::{Agent, Error};
 
 use crate::webhook::Webhook;
 
-/// What was answered, and how long that took.
+/// The answer, and how long it took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -24,7 +24,7 @@ pub(crate) struct Client {
 /// How long an endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An endpoint may put us off for so long, and no longer.
+/// The longest time for which an endpoint may put us off.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Client {
@@ -49,7 +49,7 @@ impl Client {
             .header("Content-Type", "application/json");
         let mut response = request.send(&webhook.payload).map_err(unanswered)?;
         let answer = Answer { status: response.status(), took: begun.elapsed() };
-        // A connection whose answer was read can be used again. What the answer says, nobody needs.
+        // A connection whose answer was read can be used again. Nobody needs the text of the answer.
         let _ = response.body_mut().with_config().limit(64 * 1024).read_to_vec();
 
         let refusal = || format!("the endpoint answered {}", answer.status);
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Whether the request may have better luck another time.
+/// Whether the request may succeed another time.
 fn unanswered(error: Error) -> Failure {
     match error {
         Error::BadUri(_) | Error::Http(_) => Failure::fatal(error),
@@ -72,7 +72,7 @@ fn unanswered(error: Error) -> Failure {
     }
 }
 
-/// Reads `Retry-After`: seconds, or a date. What is neither, or over, leaves the delay to the policy.
+/// Reads `Retry-After`: seconds, or a date. For any other value, or a date in the past, the policy decides the delay.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let delay = match text.parse() {

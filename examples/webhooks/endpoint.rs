@@ -12,7 +12,7 @@ use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::webhook::Kind;
 
-/// What the endpoint has heard under one `Idempotency-Key`.
+/// The calls that the endpoint has heard under one `Idempotency-Key`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Heard {
     pub(crate) path: String,
@@ -23,7 +23,7 @@ pub(crate) struct Heard {
     not_before: Option<SystemTime>,
 }
 
-/// By the key.
+/// The calls by their key.
 pub(crate) type Calls = BTreeMap<String, Heard>;
 
 /// How many calls are answered at the same time.
@@ -49,7 +49,7 @@ pub(crate) fn start() -> Result<String> {
     Ok(format!("http://{address}"))
 }
 
-/// Reads from an endpoint what it has heard so far.
+/// Reads from an endpoint the calls that it has heard so far.
 pub(crate) fn calls(endpoint: &str) -> Result<Calls> {
     let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).build().into();
     let mut response = agent.get(format!("{endpoint}/calls")).call().context("the endpoint does not answer")?;
@@ -74,7 +74,7 @@ fn answer(request: Request, calls: &Mutex<Calls>) -> io::Result<()> {
     request.respond(header.into_iter().fold(response, Response::with_header))
 }
 
-/// Counts a call and decides on the answer: the status, and what `Retry-After` says.
+/// Counts a call and decides on the answer: the status, and the value of `Retry-After`.
 fn count(calls: &Mutex<Calls>, key: String, path: &str, kind: Kind) -> (u16, Option<String>) {
     let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
     let now = SystemTime::now();

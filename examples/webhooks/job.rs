@@ -1,4 +1,4 @@
-//! The job itself: makes the table of webhooks a queue, enqueues some, posts them, takes stock.
+//! The job itself: makes the table of webhooks a queue, enqueues some, posts them, and checks the result.
 //!
 //! Plain Diesel against one connection type, as an application writes it.
 
@@ -36,7 +36,7 @@ impl LeaseHandler<Webhook, Conn> for Post {
         self.client.post(webhook, lease.idempotency_key())
     }
 
-    /// Commits together with the queue state, if the row is still this attempt's; otherwise nothing is written.
+    /// Commits together with the queue state if the row still belongs to this attempt; otherwise it writes nothing.
     fn apply(&self, webhook: &Webhook, answer: &Answer, message: &mut Message<'_, Conn>) -> HandlerResult {
         diesel::insert_into(answers::table)
             .values((
@@ -96,9 +96,9 @@ fn enqueue(connection: &mut Conn, options: &Options) -> QueryResult<()> {
     })
 }
 
-/// Runs the poller until no webhook is pending, those that wait for their retry or for the end of a lease included.
+/// Runs the poller until no webhook is pending, not even one that waits for its retry or for the end of a lease.
 fn post_all(url: &str, connection: &mut Conn, options: &Options) -> Result<Tally> {
-    // One connection for each worker, and some for the poller, its heartbeat, and what is settled late.
+    // One connection for each worker, and some for the poller, its heartbeat, and late settlements.
     let pool = Pool::builder()
         .max_size(u32::from(options.workers) + 3)
         .min_idle(Some(0))
@@ -114,7 +114,7 @@ fn post_all(url: &str, connection: &mut Conn, options: &Options) -> Result<Tally
     Ok(poller.shutdown(Duration::from_secs(10)).tally)
 }
 
-/// Compares every row with its answers, and with what the endpoint has heard.
+/// Compares every row with its answers, and with the calls that the endpoint has heard.
 fn check(connection: &mut Conn, options: &Options) -> Result<Check> {
     let mut answered: BTreeMap<i64, Vec<i32>> = BTreeMap::new();
     let written: Vec<(i64, i32)> =
@@ -176,7 +176,7 @@ fn histogram(calls: &Calls) -> BTreeMap<u32, usize> {
     histogram
 }
 
-/// What has become of a webhook.
+/// The result of a webhook.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     status: Status,
@@ -184,7 +184,7 @@ struct Found {
     calls: u32,
 }
 
-/// What must become of a webhook when no process is disturbed: the endpoint hears every try.
+/// The required result of a webhook when no process is disturbed: the endpoint hears every try.
 fn expected(webhook: &Webhook) -> Found {
     let all = Webhook::SETTINGS.max_tries;
     let (status, tries, calls) = match Kind::of_path(path(&webhook.url)) {
@@ -198,8 +198,8 @@ fn expected(webhook: &Webhook) -> Found {
 }
 
 impl Found {
-    /// Whether this is what may become of a webhook whose process was killed or frozen, perhaps more than once: it ends the
-    /// same way. Such a process may have called or not, so a try is heard once or not at all.
+    /// Whether this result is allowed for a webhook whose process was killed or frozen, perhaps more than once: it ends
+    /// the same way. Such a process may have called or not, so the endpoint hears a try once or not at all.
     fn is_like(&self, expected: &Found) -> bool {
         let heard = if expected.calls == 0 { 0..=0 } else { 1..=self.tries };
         self.status == expected.status && heard.contains(&self.calls)

@@ -1,20 +1,20 @@
-//! Webhooks under a lease: each due row is posted to an HTTP endpoint, and its answer is written down.
+//! Webhooks in lease mode: a worker posts each due row to an HTTP endpoint, and writes down the answer.
 //!
 //! ```sh
 //! cargo run --example webhooks                                 # SQLite and an endpoint, nothing to install
 //! cargo run --example webhooks --features postgres -- --database-url postgres://me@localhost/empty
 //! ```
 //!
-//! A call may be slow, and it cannot be rolled back. So the claim is committed first, no transaction is open during the
-//! call, and what was answered is written in a short one that commits together with the queue state. A process that is
-//! killed meanwhile leaves a lease, which ends, and the row is due again: the endpoint may hear a call twice, under the same
-//! `Idempotency-Key`, and the answer is written once. A process that was frozen and comes back late writes nothing.
+//! A call may be slow, and it cannot be rolled back. So the worker commits the claim first, and no transaction is open
+//! during the call. A short transaction then writes the answer together with the queue state. If the process is killed
+//! meanwhile, its lease ends, and the row is due again: the endpoint may hear a call twice, under the same
+//! `Idempotency-Key`, but the answer is written once. A process that was frozen and wakes up too late writes nothing.
 //!
-//! `webhook.rs` has the tables and the entity, `job.rs` the handler and what is done with the queue, and `client.rs` what an
-//! HTTP answer means for a retry. `endpoint.rs` is the other side, `report.rs` prints, and `database.rs` chooses the kind of
-//! database.
+//! `webhook.rs` has the tables and the entity, `job.rs` the handler and the operations on the queue, and `client.rs`
+//! the meaning of an HTTP answer for a retry. `endpoint.rs` is the other side, `report.rs` prints, and `database.rs`
+//! chooses the kind of database.
 //!
-//! The parts can run as processes of their own, several that work at a time:
+//! The parts can run as processes of their own. Several processes may work at the same time:
 //!
 //! ```sh
 //! webhooks --only endpoint                                     # says its URL, and serves until it is stopped
@@ -23,7 +23,7 @@
 //! webhooks --only check --database-url FILE --endpoint URL
 //! ```
 //!
-//! Exit codes: 0, 1 when table and endpoint do not agree at the end, 2 for a database that does not play along.
+//! Exit codes: 0, 1 when table and endpoint do not agree at the end, 2 when the database cannot be used.
 
 mod client;
 mod database;

@@ -1,4 +1,4 @@
-//! What the job came to, for people and as JSON.
+//! The result of the job, for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
-    /// What this process did; others may have done the rest.
+    /// This process's share of the work; other processes may have done the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) handled_here: Option<Tally>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(crate) struct Check {
     pub(crate) unheard: u32,
     /// How many calls came before the time that the endpoint had asked for.
     pub(crate) early: u32,
-    /// What does not agree, in words.
+    /// The disagreements, in words.
     pub(crate) faults: Vec<String>,
     pub(crate) holds: bool,
 }

@@ -1,4 +1,4 @@
-//! The application's own: its tables, the entity, and which webhooks there are.
+//! The application's own code: its tables, the entity, and the webhooks.
 
 use diesel::prelude::*;
 use queueable::Queueable;
@@ -22,10 +22,10 @@ diesel::table! {
     }
 }
 
-/// A call that somebody is to receive.
+/// A call to an endpoint.
 ///
-/// The lease is short, so that the rows of a killed process are soon taken over; the heartbeat keeps it alive for as long
-/// as a call takes, and the timeout says how long that may be.
+/// The lease is short, so that other processes soon take over the rows of a killed process. The heartbeat extends it
+/// for as long as a call takes, and the timeout says how long that may be.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = webhooks)]
 #[queue(lease = "3s", timeout = "30s", retry = fixed("200ms"), max_tries = 6)]
