@@ -6,6 +6,29 @@ use std::fmt;
 use crate::redact::hide_connection_secrets;
 
 /// What can go wrong with a queue outside a handler.
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{HandlerResult, Message, Outcome};
+/// use queueable::{Error, Queueable};
+///
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+/// let handle = match Payment::poller(pool, charge).start() {
+///     Ok(handle) => handle,
+///     Err(Error::Unsafe(findings)) => {
+///         findings.iter().for_each(|finding| eprintln!("{}: {}", finding.problem, finding.mend));
+///         std::process::exit(1);
+///     }
+///     Err(error) => return Err(error.into()),
+/// };
+/// # drop(handle);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

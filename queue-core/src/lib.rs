@@ -66,8 +66,8 @@ pub use self::redact::Redact;
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
-    ColumnNames, Details, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange,
-    Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
+    ColumnNames, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange, Stage,
+    Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
 };
 pub use self::statement::QueueOn;
 
@@ -75,7 +75,7 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::row::{DueTime, ErrorText, Fence, RowKey, TextForm};
+    pub use crate::row::{Details, DueTime, ErrorText, Fence, RowKey, TextForm};
 
     /// What a database answers.
     pub mod backend {

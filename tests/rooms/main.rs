@@ -5,8 +5,11 @@
 //! arrows; neither is what `lib.rs` or `main.rs` imports, which is the roof. Comments, strings and `#[cfg(test)]` modules do
 //! not count. A method is called without an import, so these tests do not see it: methods that several files of a room call
 //! lie with their struct.
+//!
+//! [`public_api`] reads the sources too: what users can name of them.
 
 mod circle;
+mod public_api;
 mod sources;
 
 use std::path::Path;

@@ -74,6 +74,19 @@ pub trait QueueConnection:
 }
 
 /// A [`QueueConnection`], or a pooled one.
+///
+/// ```
+/// use queueable::{AllFilters, AsQueueConnection, Error, Queue, Queueable, ReadOn};
+///
+/// fn due<Q, C>(connection: &mut C) -> Result<i64, Error>
+/// where
+///     Q: Queueable + 'static,
+///     C: AsQueueConnection,
+///     Queue<Q, AllFilters>: ReadOn<C::Connection>,
+/// {
+///     Q::queue().due().count(connection)
+/// }
+/// ```
 pub trait AsQueueConnection {
     /// The connection behind it.
     type Connection: QueueConnection;

@@ -9,10 +9,12 @@ use diesel::backend::Backend;
     label = "this entity is not `Selectable`",
     note = "add `#[derive(Selectable)]` beside `#[derive(Queryable, Queueable)]`"
 )]
+#[doc(hidden)]
 pub trait SelectableEntity<DB> {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Selectable<DB>, DB: Backend> SelectableEntity<DB> for T {}
 
 /// Compiles for entities that are `Selectable`. The derive calls it.
+#[doc(hidden)]
 pub const fn assert_selectable<T: SelectableEntity<DB>, DB>() {}

@@ -67,6 +67,20 @@ where
 pub type HandlerResult = Result<Outcome, Failure>;
 
 /// What the queue does with a message whose handler succeeded.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::{HandlerResult, Outcome, When};
+///
+/// fn settle(approved: Option<bool>) -> HandlerResult {
+///     match approved {
+///         Some(true) => Ok(Outcome::Done),
+///         Some(false) => Ok(Outcome::Skip),
+///         None => Ok(Outcome::again_in(Duration::from_secs(60))), // nobody has decided yet: no failure, and no try
+///     }
+/// }
+/// assert_eq!(settle(None).unwrap(), Outcome::Again(When::In(Duration::from_secs(60))));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -242,6 +256,23 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
 }
 
 /// The message that a handler is processing: its transaction, and what the queue knows about its row.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// use queueable::{HandlerResult, Message, Outcome};
+///
+/// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, reference -> Text, } }
+/// # struct Payment { id: i64 }
+/// fn book(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+///     println!("payment {}, try {}", payment.id, message.try_number());
+///     let reference = message.idempotency_key().to_owned();
+///     diesel::insert_into(ledger::table)
+///         .values((ledger::payment_id.eq(payment.id), ledger::reference.eq(reference)))
+///         .execute(message.connection())?;
+///     Ok(Outcome::Done)
+/// }
+/// # let _ = book;
+/// ```
 pub struct Message<'a, C> {
     pub(crate) connection: &'a mut C,
     pub(crate) state: &'a QueueState,
@@ -323,6 +354,31 @@ impl<C> Message<'_, C> {
 
 /// The messages of a group that [`Handler::handle_group`] is processing: their transaction, and what the queue knows
 /// about each row. Messages are numbered from 0, in the order of the entities.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// use queueable::{Group, Handler, HandlerResult, Message, Outcome};
+///
+/// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, } }
+/// # struct Payment { id: i64 }
+/// struct Book;
+///
+/// impl Handler<Payment, SqliteConnection> for Book {
+///     fn handle(&self, payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+///         let row = ledger::payment_id.eq(payment.id);
+///         diesel::insert_into(ledger::table).values(row).execute(message.connection())?;
+///         Ok(Outcome::Done)
+///     }
+///
+///     fn handle_group(&self, payments: &[Payment], group: &mut Group<'_, SqliteConnection>) -> Option<Vec<HandlerResult>> {
+///         let rows: Vec<_> = payments.iter().map(|payment| ledger::payment_id.eq(payment.id)).collect();
+///         match diesel::insert_into(ledger::table).values(rows).execute(group.connection()) {
+///             Ok(_) => Some(payments.iter().map(|_| Ok(Outcome::Done)).collect()),
+///             Err(error) => Some(vec![Err(error.into())]), // all is undone, and each payment is handled alone
+///         }
+///     }
+/// }
+/// ```
 pub struct Group<'a, C> {
     pub(crate) connection: &'a mut C,
     /// Runs once, before the connection is first used.

@@ -79,6 +79,22 @@ where
 }
 
 /// The lease of a message that `call` is working on: the row belongs to this attempt, and no transaction is open.
+///
+/// ```
+/// use std::time::Duration;
+/// use queueable::{Failure, Lease};
+///
+/// # struct Report { pages: u32 }
+/// # fn render(page: u32, timeout: Duration) -> Result<(), std::io::Error> { Ok(()) }
+/// fn print(report: &Report, lease: &Lease) -> Result<u32, Failure> {
+///     for page in 0..report.pages {
+///         lease.extend(Duration::from_secs(30))?; // a lost lease is a failure: there is no use in going on
+///         render(page, lease.remaining())?;
+///     }
+///     Ok(report.pages)
+/// }
+/// # let _ = print;
+/// ```
 pub struct Lease {
     pub(crate) clock: Arc<LeaseClock>,
     pub(crate) state: QueueState,

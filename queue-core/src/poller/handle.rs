@@ -22,6 +22,23 @@ pub struct Shutdown {
 }
 
 /// A running poller. Dropping it shuts the poller down, with the grace of its settings.
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{HandlerResult, Message, Outcome, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+/// let handle = Payment::poller(pool, charge).start()?;
+/// // ...
+/// println!("{} payments so far", handle.tally().succeeded);
+/// let shutdown = handle.shutdown(std::time::Duration::from_secs(10));
+/// println!("{} payments, {} rolled back", shutdown.tally.succeeded, shutdown.rolled_back);
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the handle shuts the poller down"]
 pub struct PollerHandle {
     /// The scout first.

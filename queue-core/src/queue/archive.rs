@@ -90,6 +90,24 @@ where
     /// [`batch`](Queue::batch) says. A row whose key is taken in the table stays archived, and is counted in
     /// [`Redriven::conflicts`].
     ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(archive(failed = payments_failed))]
+    /// struct Payment { id: i64, company_id: i64 }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let redriven = Payment::queue().filter(payments::company_id.eq(3345)).redrive(&mut connection)?;
+    /// assert_eq!((redriven.rows, redriven.conflicts), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now); [`Error::Interrupted`] if batches were committed before the error;

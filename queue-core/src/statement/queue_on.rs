@@ -11,6 +11,19 @@ use crate::backend::QueueConnection;
 ///
 /// It is implemented for every entity on every [`QueueConnection`] whose backend can store the entity's columns; there
 /// is nothing to implement by hand. Name it in the bounds of generic code.
+///
+/// ```
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use queueable::{Entity, Error, Handler, PollerHandle, QueueConnection, QueueOn, Queueable, TransactionMode};
+///
+/// fn start<Q, C>(pool: Pool<ConnectionManager<C>>, handler: impl Handler<Q, C> + 'static) -> Result<PollerHandle, Error>
+/// where
+///     Q: Entity<Mode = TransactionMode> + QueueOn<C> + Send + 'static,
+///     C: QueueConnection,
+/// {
+///     Q::poller(pool, handler).start()
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be worked as a queue on `{C}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"

@@ -11,6 +11,27 @@ use super::table::{Tabular, write_table};
 ///
 /// The values are text, as the database writes them, so that a program can store and send every report. Null is a value
 /// too.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel::connection::SimpleConnection;
+/// # use diesel_migrations::MigrationHarness;
+/// # use queueable::{Migrations, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+/// # let mut connection = SqliteConnection::establish(":memory:")?;
+/// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+/// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+/// let due = (payments::company_id.eq(3345), Payment::due_now());
+/// diesel::insert_into(payments::table).values(due).execute(&mut connection)?;
+///
+/// let backlog = Payment::queue().backlog_by(&mut connection, payments::company_id)?;
+/// assert_eq!(backlog.of("3345").map(|backlog| backlog.due), Some(1));
+/// for part in &backlog.parts {
+///     println!("{:?}: {} due", part.value, part.report.due);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct By<R> {

@@ -23,6 +23,7 @@ pub(crate) const fn text(name: &'static str) -> Heading {
 }
 
 /// A report that is a table.
+#[doc(hidden)]
 pub trait Tabular {
     /// The columns. A column without a value in any line is not shown.
     const COLUMNS: &'static [Heading];
