@@ -52,9 +52,45 @@ lint_each_feature() {
     done
 }
 
+# Cargo tells which programs it has built.
+build_tests() {
+    cargo test --workspace --all-features --no-run 2>&1 | tee "$logs/programs"
+}
+
+# The suite's roots, which mostly wait: for servers, for locks, for one another's transactions.
+roots=(postgres mysql sqlite)
+
 # All test programs run although one has failed: a promise that breaks on one database only is worth knowing as such.
+test_programs() {
+    cargo test --quiet --workspace --all-features --no-fail-fast "$@"
+}
+
+# Every test program but the roots, by cargo's own list, and the examples of the documentation.
+run_others() {
+    local program programs=() status=0
+    for program in $(sed -n 's|^ *Executable tests/.*/\([a-z_]*\)-[0-9a-f]*)$|\1|p' "$logs/programs"); do
+        [[ " ${roots[*]} " == *" $program "* ]] || programs+=(--test "$program")
+    done
+    test_programs --lib --bins --examples "${programs[@]}" || status=1
+    test_programs --doc || status=1
+    return $status
+}
+
+# The roots side by side, and the others beside them, one after the other.
 run_tests() {
-    cargo test --workspace --all-features --no-fail-fast | tee "$results"
+    local root status=0
+    local -A jobs
+    for root in "${roots[@]}"; do
+        test_programs --test "$root" >"$logs/$root" 2>&1 &
+        jobs[$root]=$!
+    done
+    run_others >"$logs/others" 2>&1 &
+    jobs[others]=$!
+    for root in "${roots[@]}" others; do
+        wait "${jobs[$root]}" || { status=1; cat "$logs/$root"; }
+        grep -H "^test result:" "$logs/$root" | sed "s|^$logs/||" || true
+    done
+    return $status
 }
 
 # The library with the bugs in it that the chaos harness has to find is built by `chaos --planted` only: here it compiles.
@@ -64,15 +100,14 @@ lint_planted_bugs() {
 
 # The program that the tests have built. One seed, so that a red run is the same again.
 run_chaos() {
-    "${CARGO_TARGET_DIR:-target}/debug/chaos" --smoke --seed 20261121 >"$reports" || { grep '"passed":false' "$reports"; return 1; }
+    "${CARGO_TARGET_DIR:-target}/debug/chaos" --smoke --seed 20261121 >"$logs/chaos" || { grep '"passed":false' "$logs/chaos"; return 1; }
 }
 
 for tool in cargo 'cargo fmt' 'cargo clippy'; do
     $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
 done
-results=$(mktemp)
-reports=$(mktemp)
-trap 'rm -f "$results" "$reports"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
 read -r -d '' -a missing < <(missing_packages) || true
 [ ${#missing[@]} = 0 ] || step "install ${missing[*]}" install_packages "${missing[@]}"
@@ -81,10 +116,11 @@ step 'lints' cargo clippy --quiet --workspace --all-targets --all-features -- -D
 step 'each feature alone' lint_each_feature
 step 'planted bugs' lint_planted_bugs
 step 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps
+step 'build the tests' build_tests
 step 'tests, examples, doc tests' run_tests
 step 'chaos, a smoke run' run_chaos
 
 printf '\n=== all passed in %d s\n' "$SECONDS"
 printf '%s\n' "${timings[@]}"
 awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
-    END { printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' "$results"
+    END { printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' "$logs"/*
