@@ -22,7 +22,7 @@ use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::RowInHand;
 use crate::entity::Entity;
-use crate::fault::{fail_point, planted};
+use crate::fault::fail_point;
 use crate::handler::{Failure, Message, Outcome, Panicked};
 use crate::row::{ErrorText, Instant, QueueState, RowKey, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
@@ -179,9 +179,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 }
             }
         }
-        if planted("effects are committed first") {
-            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
-        }
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
@@ -257,7 +254,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         match answer.map(|answer| self.plan.rules.accept(answer)) {
             Ok(Ok(outcome)) => self.release(outcome),
             Ok(Err(failure)) => self.undo(failure),
-            Err(_) if planted("a panic is a success") => self.release(Outcome::Done),
             Err(panic) => {
                 self.session_is_sound = false;
                 self.undo(Failure::retry(Panicked::new(panic)))

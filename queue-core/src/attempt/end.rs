@@ -14,7 +14,7 @@ use super::tell_failed::tell_failed;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
-use crate::fault::{fail_point, leaves_out, planted};
+use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{Details, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
@@ -31,7 +31,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         match written {
             Ok(1) => Ok(()),
-            Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Remainder::Record(settled, Box::new(change.clone())))
@@ -56,9 +55,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             tell_failed::<Q>(self.row.key, change);
             return Ok(settled);
         };
-        if planted("ignored COMMIT result") {
-            return Ok(settled);
-        }
         Err(self.not_committed(error, settled, change))
     }
 
@@ -66,7 +62,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// key is beyond doubt as a text where it has to be one.
     pub(crate) fn one_trip_ending(&mut self, outcome: Outcome) -> Option<Ending> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
-        if outcome != Outcome::Done || cfg!(queueable_planted) || !self.session.is_in_our_transaction_alone() {
+        if outcome != Outcome::Done || !self.session.is_in_our_transaction_alone() {
             return None;
         }
         if C::Backend::FINISHES_IN_A_BLOCK {
@@ -184,9 +180,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        if leaves_out(statement) {
-            return Ok(());
-        }
         self.session.control(statement)
     }
 

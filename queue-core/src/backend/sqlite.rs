@@ -24,7 +24,6 @@ use super::session_setup::SessionSetup;
 use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::fault::planted;
 use crate::row::{DueTime, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
@@ -158,8 +157,7 @@ impl SessionSetup for SqliteConnection {
 impl Transactions for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that turns into a writer fails at once when another wrote meanwhile, busy timeout or not.
-        let begin = if planted("deferred BEGIN") { "BEGIN" } else { "BEGIN IMMEDIATE" };
-        AnsiTransactionManager::begin_transaction_sql(self, begin)
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
     }
 
     fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {

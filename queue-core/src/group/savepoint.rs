@@ -6,7 +6,7 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
-use crate::fault::{fail_point, leaves_out};
+use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
 use crate::statement::{Change, QueueOn};
@@ -26,7 +26,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
         let has_ended = self.session.is_in_no_transaction();
         let released = match goes_on {
-            true if leaves_out(RELEASE) => Ok(()),
             true => self.session.end_handler(RELEASE, Some(SAVEPOINT)),
             false => self.execute(RELEASE),
         };

@@ -10,7 +10,7 @@ use super::runner::LeaseRunner;
 use crate::attempt::{Runner, in_transaction};
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::error::Error;
-use crate::fault::{fail_point, planted};
+use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
@@ -41,10 +41,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     ) -> Result<(), Error> {
         fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
-        if planted("leases are not extended") {
-            held.iter().for_each(|held| held.clock.confirm(Instant::now()));
-            return Ok(());
-        }
         if self.is_exclusive() {
             return held.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change));
         }

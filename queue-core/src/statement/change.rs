@@ -7,7 +7,6 @@ use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueTable;
-use crate::fault::planted;
 use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
@@ -140,10 +139,6 @@ impl Change {
         }
         match next {
             Next::Never => out.push_sql("NULL"),
-            Next::In(delay) if planted("the worker's clock") => {
-                let due = chrono::Utc::now() + *delay;
-                out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
-            }
             // A lease has one length, so that its statement is prepared once.
             Next::In(lease) if self.began.is_some() => push_now_plus(out, *lease),
             Next::In(delay) => {

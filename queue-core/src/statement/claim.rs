@@ -20,7 +20,6 @@ use crate::entity::{
     ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, SelectedIn,
     StatusText, TryCount,
 };
-use crate::fault::claim_lock;
 use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
 /// The claim of one row of `Q`.
@@ -229,5 +228,5 @@ where
 
 /// Writes the lock with which a claim ends.
 pub(crate) fn push_claim_lock<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
-    out.push_sql(claim_lock(DB::CLAIM_LOCK));
+    out.push_sql(DB::CLAIM_LOCK);
 }
