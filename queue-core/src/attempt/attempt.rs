@@ -235,7 +235,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// still locked.
     fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Result<Outcome, Failure>, Remainder> {
         if !self.row.is_under_savepoint {
-            self.control("SAVEPOINT queueable_handler").map_err(|error| self.lost(error, AttemptError::NotWritten))?;
+            self.session
+                .control("SAVEPOINT queueable_handler")
+                .map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point("sentinel");
         let idempotency_key = idempotency_key(self.plan.key_prefix, self.row.key, self.row.details);
@@ -268,7 +270,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             self.finish = Some(finish);
             return Ok(Ok(outcome));
         }
-        let Err(error) = self.control("RELEASE SAVEPOINT queueable_handler") else {
+        let Err(error) = self.session.control("RELEASE SAVEPOINT queueable_handler") else {
             fail_point("released");
             return Ok(Ok(outcome));
         };
@@ -284,7 +286,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             let text = self.plan.rules.texts.of(&*failure.error);
             return Err(Remainder::Postpone(Interruption::with_text::<C>(error, text)));
         }
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Err(failure)),
             Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {

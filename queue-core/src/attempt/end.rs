@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
@@ -133,7 +133,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         settled: Settlement,
         change: &Change,
     ) -> Result<Result<Settlement, Failure>, Remainder> {
-        match self.control("RELEASE SAVEPOINT queueable_handler") {
+        match self.session.control("RELEASE SAVEPOINT queueable_handler") {
             Ok(()) => {}
             Err(error) if is_interruption::<C>(&error) => {
                 return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
@@ -179,10 +179,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         self.lost(error, AttemptError::CommitRefused)
     }
 
-    pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        self.session.control(statement)
-    }
-
     /// The rest after an error that cost us the transaction.
     pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Remainder {
         if is_interruption::<C>(&error) {
@@ -206,7 +202,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// What it means that the sentinel could not be released: the failure of the attempt, while the row is still locked.
     pub(crate) fn not_released(&mut self, error: DieselError) -> Result<Failure, Remainder> {
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(Failure::retry(AttemptError::SwallowedError(error))),
             Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
         }

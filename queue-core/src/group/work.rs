@@ -121,10 +121,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     pub(crate) fn after(&self, row: &GroupRow<Q::Key>, error: AttemptError) -> (Settlement, Change) {
         self.plan.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
     }
-
-    pub(crate) fn execute(&mut self, sql: &'static str) -> QueryResult<()> {
-        self.session.control(sql)
-    }
 }
 
 /// The end of a group after an error of a statement that was not the handlers'.
