@@ -34,12 +34,15 @@ pub(crate) struct Options {
     /// Runs every bar with the counts that are wanted before a release, which takes hours.
     #[arg(long, conflicts_with_all = ["smoke", "bar"])]
     pub(crate) full: bool,
-    /// Builds the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
+    /// Builds a copy of the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
     #[arg(long, conflicts_with_all = ["smoke", "bar", "full", "backend", "mode", "seconds", "patience"])]
     pub(crate) planted: bool,
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
     pub(crate) bug: Vec<String>,
+    /// Only compiles the library with the planted bugs.
+    #[arg(long, requires = "planted", conflicts_with = "bug")]
+    pub(crate) check: bool,
     /// SQL that is run before the checker asks, to see that it finds what is wrong.
     #[arg(long, hide = true)]
     pub(crate) spoil: Option<String>,

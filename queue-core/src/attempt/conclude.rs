@@ -9,7 +9,7 @@ use super::in_transaction::in_transaction;
 use super::plan::{InDoubt, Remainder, UnsettledRow};
 use super::refusal::{is_refusal, kept_or_overtaken, note_refusal};
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::fault::{fail_point, planted};
+use crate::fault::fail_point;
 use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
 use crate::statement::{Change, Next, QueueOn};
 
@@ -104,9 +104,6 @@ pub(crate) fn record<C: QueueConnection>(
         texts.push(ErrorText::Set(ascii_only(text)));
         texts.push(ErrorText::Set(UNWRITABLE.to_owned()));
         texts.push(ErrorText::Clear);
-    }
-    if planted("a text as it is") {
-        texts.truncate(1);
     }
     let mut result = Ok(0);
     for error in texts {

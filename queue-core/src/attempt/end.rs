@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
 use super::begin::next_row;
@@ -14,7 +14,7 @@ use super::tell_failed::tell_failed;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
-use crate::fault::{fail_point, leaves_out, planted};
+use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
@@ -36,7 +36,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     pub(crate) fn one_trip_ending(&mut self, decision: &Decision) -> Option<Ending> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
         if (decision.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
-            || cfg!(queueable_planted)
             || !self.session.is_in_our_transaction_alone()
         {
             return None;
@@ -111,7 +110,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
     fn release(&mut self, decision: Decision) -> Result<Decision, Remainder> {
         fail_point("releasing");
-        match self.control("RELEASE SAVEPOINT queueable_handler") {
+        match self.session.control("RELEASE SAVEPOINT queueable_handler") {
             Ok(()) => {
                 fail_point("released");
                 Ok(decision)
@@ -122,7 +121,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Undoes what the handler wrote and keeps the lock.
     fn undo(&mut self, mut decision: Decision) -> Result<Decision, Remainder> {
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(decision),
             Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
@@ -139,7 +138,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if is_interruption::<C>(&error) {
             return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
         }
-        match self.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(self.decide(Err(Failure::retry(AttemptError::SwallowedError(error))), Effects::None)),
             Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
         }
@@ -147,9 +146,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
 
     /// Writes the row's new state and commits.
     fn settle_and_commit(&mut self, Decision { settled, mut change, .. }: Decision) -> Result<Settlement, Remainder> {
-        if planted("effects are committed first") {
-            let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));
-        }
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
@@ -189,7 +185,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         match written {
             Ok(1) => Ok(()),
-            Ok(_) if planted("ignored row count") => Ok(()),
             // A failure stays what it was, also where its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Remainder::Record(settled, Box::new(change.clone())))
@@ -214,9 +209,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             tell_failed::<Q>(self.row.key, change);
             return Ok(settled);
         };
-        if planted("ignored COMMIT result") {
-            return Ok(settled);
-        }
         Err(self.not_committed(error, settled, change))
     }
 
@@ -236,13 +228,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return Remainder::Record(settled, Box::new(change.clone()));
         }
         self.lost(error, AttemptError::CommitRefused)
-    }
-
-    pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
-        if leaves_out(statement) {
-            return Ok(());
-        }
-        self.session.control(statement)
     }
 
     /// The rest after an error that cost us the transaction.

@@ -9,7 +9,6 @@ use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand};
 use crate::entity::Entity;
-use crate::fault::planted;
 use crate::handler::{Group, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
@@ -186,5 +185,5 @@ pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
 
 pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
-    C::classify(error) != ErrorClass::Other && !planted("an interruption uses a try")
+    C::classify(error) != ErrorClass::Other
 }

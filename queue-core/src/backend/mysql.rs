@@ -33,7 +33,6 @@ use super::table_name::fingerprint;
 use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::fault::planted;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
@@ -138,9 +137,6 @@ impl SessionSetup for MysqlConnection {
              'lock_wait_timeout', 'wait_timeout', 'sql_select_limit')",
         )
         .load(self)?;
-        if planted("autocommit") {
-            return self.batch_execute("ROLLBACK; SET SESSION autocommit = 1");
-        }
         if limits.attempts {
             // With autocommit=0 the query opened a transaction.
             self.batch_execute("ROLLBACK")?;

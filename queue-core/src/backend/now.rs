@@ -8,7 +8,6 @@ use diesel::sql_types::Nullable;
 use diesel::{AppearsOnTable, Expression, SelectableExpression};
 
 use super::connection::QueueBackend;
-use crate::fault::planted;
 use crate::row::{TimestampUtc, microseconds};
 
 /// The database's current time, as an expression.
@@ -40,12 +39,7 @@ where
 /// Writes `now + delay`. The number is written out, not bound: it consists of digits, and a bound one would have to
 /// outlive the query. If the number differs each time, the statement must not be cached.
 pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, delay: Duration) {
-    let before = DB::NOW_PLUS_MICROSECONDS.0;
-    if planted("now() in backoff") {
-        out.push_sql(&before.replace("clock_timestamp", "now"));
-    } else {
-        out.push_sql(before);
-    }
+    out.push_sql(DB::NOW_PLUS_MICROSECONDS.0);
     out.push_sql(&microseconds(delay).to_string());
     out.push_sql(DB::NOW_PLUS_MICROSECONDS.1);
 }

@@ -7,7 +7,6 @@ use diesel::sql_types::{Bool, Nullable, Text};
 use super::connection::QueueBackend;
 use super::target::{Target, ordered_index_of, pending_flag_of};
 use crate::error::{Finding, refused};
-use crate::fault::planted;
 use crate::row::{Options, Status};
 
 /// The SQL types of the columns on one database.
@@ -66,10 +65,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
     let names = target.columns;
     let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
         name,
-        definition: match planted("migration that enqueues history") && name == names.next_attempt_time {
-            true => format!("{sql_type} DEFAULT '2020-01-01 00:00:00.000'"),
-            false => sql_type.to_owned(),
-        },
+        definition: sql_type.to_owned(),
         sql_type,
         default: None,
         accepted,

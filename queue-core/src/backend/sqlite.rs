@@ -26,7 +26,6 @@ use super::session_setup::SessionSetup;
 use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::fault::planted;
 use crate::row::{DueTime, TextForm, TimestampUtc};
 
 use diesel::prelude::*;
@@ -163,8 +162,7 @@ impl Transactions for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that becomes a writer fails at once if another connection wrote meanwhile, whatever
         // the busy timeout.
-        let begin = if planted("deferred BEGIN") { "BEGIN" } else { "BEGIN IMMEDIATE" };
-        AnsiTransactionManager::begin_transaction_sql(self, begin)
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
     }
 
     fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {

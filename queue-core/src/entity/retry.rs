@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::planted;
 use crate::row::MAX_DELAY;
 
 /// Decides how long to wait after a failure.
@@ -131,9 +130,6 @@ impl RetryPolicy for Retry {
             Retry::Linear { step, max } => step.saturating_mul(tries).min(max),
             Retry::Exponential { first, max, .. } => {
                 let doublings = tries.saturating_sub(1);
-                if planted("a backoff without a cap") {
-                    return Some(first.saturating_mul(1u32.checked_shl(doublings).unwrap_or(u32::MAX)));
-                }
                 1u32.checked_shl(doublings).map_or(max, |factor| first.saturating_mul(factor)).min(max)
             }
         };
@@ -150,9 +146,6 @@ impl RetryPolicy for Retry {
 
 /// Returns the delay with its jitter; `random` is a number from 0 to 1.
 pub(crate) fn jittered(delay: Duration, jitter: f64, random: f64) -> Duration {
-    if planted("a backoff without a cap") {
-        return delay;
-    }
     let share = (jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0)).max(0.0);
     delay.saturating_add(delay.min(MAX_DELAY).mul_f64(share)).min(MAX_DELAY)
 }

@@ -1,4 +1,4 @@
-//! Where tests break an attempt, and bugs for the chaos harness to find.
+//! Where tests break an attempt.
 //!
 //! A fail point is a place at which a test can stop, delay or break an attempt; the feature `failpoints` compiles it in.
 
@@ -7,7 +7,5 @@ mod fail_point;
 #[cfg(not(feature = "failpoints"))]
 #[path = "no_fail_point.rs"]
 mod fail_point;
-mod planted;
 
 pub(crate) use self::fail_point::fail_point;
-pub(crate) use self::planted::{claim_lock, leaves_out, planted};

@@ -66,7 +66,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     fn handle_each(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
-        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
         if self.handle_at_once(&entities, rows)? {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         mut entities: Entities<Q>,
         rows: &[GroupRow<Q::Key>],
     ) -> Handled<Q> {
-        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
         if self.handle_at_once(&entities, rows)? {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             // The release says what is wrong.
             Err(_) => {}
         }
-        match self.execute(RELEASE) {
+        match self.session.control(RELEASE) {
             Ok(()) => Ok(()),
             Err(error) if is_interruption::<C>(&error) => {
                 Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())))
@@ -228,7 +228,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             let why = self.revoked(why);
             return Err(self.ended_by_unknown(rows, Some(why)));
         }
-        if self.session.is_in_no_transaction() && self.execute(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
+        if self.session.is_in_no_transaction()
+            && self.session.control(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
         {
             drop_safely(answer);
             let what =
@@ -269,7 +270,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Releases the savepoint under which the handler has handled all messages. Returns whether that could be done.
     fn release_at_once(&mut self, rows: &[GroupRow<Q::Key>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<Q::Key>> {
-        match self.execute(RELEASE) {
+        match self.session.control(RELEASE) {
             Ok(()) => {
                 rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
                 Ok(true)
@@ -284,7 +285,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Undoes what a handler has written that has not handled all messages. After `None` too: what it has written
     /// nevertheless would pass for the first message's.
     fn undo_offer(&mut self, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
-        match self.execute(ROLLBACK_TO) {
+        match self.session.control(ROLLBACK_TO) {
             Ok(()) => {
                 self.begun = 0;
                 // A reservation that was made since the savepoint is undone too.

@@ -6,7 +6,7 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
-use crate::fault::{fail_point, leaves_out};
+use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
 use crate::statement::{Change, QueueOn};
@@ -26,9 +26,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
         let has_ended = self.session.is_in_no_transaction();
         let released = match goes_on {
-            true if leaves_out(RELEASE) => Ok(()),
             true => self.session.end_handler(RELEASE, Some(SAVEPOINT)),
-            false => self.execute(RELEASE),
+            false => self.session.control(RELEASE),
         };
         let Err(error) = released else {
             fail_point("released");
@@ -60,13 +59,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             }
             Some(Err(error)) => return Err(GroupEnd::Undone(UndoReason::Alone(error.to_string()))),
             None => {
-                if let Err(error) = self.execute(RELEASE) {
+                if let Err(error) = self.session.control(RELEASE) {
                     return self.not_released(row, error);
                 }
                 fail_point("released");
                 write::<Q, C>(self.session, &decided)?;
                 if goes_on {
-                    self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+                    self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
                 }
             }
         }
@@ -92,7 +91,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         if is_interruption::<C>(&error) {
             return Err(self.interrupted(row, Interruption::of::<C>(&error)));
         }
-        if self.execute(ROLLBACK_TO).is_ok() {
+        if self.session.control(ROLLBACK_TO).is_ok() {
             // The savepoint is still there, for the next message.
             let (settled, change) = self.after(row, AttemptError::SwallowedError(error));
             self.push(row, settled, change);
@@ -106,7 +105,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     pub(crate) fn undo(&mut self, row: &GroupRow<Q::Key>, failure: Failure) -> Handled<Q> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
-        match (judged, self.execute(ROLLBACK_TO)) {
+        match (judged, self.session.control(ROLLBACK_TO)) {
             (Ok((settled, change)), Ok(())) if self.settles_in_turn => self.settle_failure(row, settled, change),
             (Ok((settled, change)), Ok(())) => {
                 self.push(row, settled, change);
@@ -142,19 +141,19 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Writes a failure before the next handler runs: who commits, commits it too. Outside of the savepoint, because the next
     /// failure is rolled back to that.
     fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
-        self.execute(RELEASE).map_err(undone::<Q, C>)?;
+        self.session.control(RELEASE).map_err(undone::<Q, C>)?;
         let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
         fail_point("recording");
         write::<Q, C>(self.session, &decided)?;
         fail_point("recorded");
-        self.execute(SAVEPOINT).map_err(undone::<Q, C>)?;
+        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
         self.decided.push(decided);
         Ok(())
     }
 
     /// Undoes all that the handlers wrote, if the transaction is still ours.
     pub(crate) fn undo_all(&mut self, rows: &[GroupRow<Q::Key>], why: UndoReason) -> GroupEnd<Q::Key> {
-        match (self.execute(ROLLBACK_TO), why) {
+        match (self.session.control(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
             (Err(_), UndoReason::Conflict(cause)) => self.ended_by_unknown(rows, Some(UndoReason::Conflict(cause))),

@@ -9,7 +9,6 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReas
 use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
-use crate::fault::leaves_out;
 use crate::handler::{Failure, Outcome, Panicked};
 use crate::row::{Details, Settlement};
 use crate::statement::{Change, QueueOn};
@@ -121,13 +120,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     pub(crate) fn after(&self, row: &GroupRow<Q::Key>, error: AttemptError) -> (Settlement, Change) {
         self.plan.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
-    }
-
-    pub(crate) fn execute(&mut self, sql: &'static str) -> QueryResult<()> {
-        if leaves_out(sql) {
-            return Ok(());
-        }
-        self.session.control(sql)
     }
 }
 

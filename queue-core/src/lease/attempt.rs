@@ -344,9 +344,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
             return Ok(None);
         };
-        if cfg!(queueable_planted) {
-            return Ok(None);
-        }
         let (Some(number), Some(key)) = (session.prepare_lease::<Q::Queue>(Q::finish_lease)?, literal(&held.key))
         else {
             return Ok(None);

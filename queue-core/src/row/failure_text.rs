@@ -6,7 +6,6 @@ use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::reserved_text::before_failure;
-use crate::fault::planted;
 use crate::redact::{Redact, hide_passwords};
 
 /// Ends a text that was cut.
@@ -117,7 +116,7 @@ impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for c in part.chars() {
             // PostgreSQL does not store NUL in text.
-            let c = if c == '\0' && !planted("a text as it is") { char::REPLACEMENT_CHARACTER } else { c };
+            let c = if c == '\0' { char::REPLACEMENT_CHARACTER } else { c };
             if self.text.len() + c.len_utf8() > self.limit {
                 self.cut = true;
                 return Err(fmt::Error);

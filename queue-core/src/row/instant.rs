@@ -13,8 +13,6 @@ use diesel::query_builder::QueryId;
 use diesel::sql_types::{SqlOrd, SqlType};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::planted;
-
 /// The SQL type of the queue's time columns.
 #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
 #[diesel(postgres_type(oid = 1184, array_oid = 1185))]
@@ -93,9 +91,6 @@ pub const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Returns a delay as the databases add it: whole microseconds, at most [`MAX_DELAY`].
 pub(crate) fn microseconds(delay: Duration) -> i64 {
-    if planted("a backoff without a cap") {
-        return i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
-    }
     i64::try_from(delay.min(MAX_DELAY).as_micros()).expect("100 years of microseconds fit into 64 bits")
 }
 

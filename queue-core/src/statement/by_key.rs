@@ -8,7 +8,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use super::claim::Claim;
+use super::claim::{Claim, push_claim_lock};
 use super::condition::push_keys;
 use super::due::{push_due, push_due_rows};
 use super::key_text::push_key_text;
@@ -17,7 +17,6 @@ use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
-use crate::fault::claim_lock;
 use crate::row::Instant;
 
 /// Reads the keys of the rows of `Q` that have been due longest, each with its text.
@@ -114,7 +113,7 @@ where
         self.is_key.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
         push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
-        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        push_claim_lock(&mut out);
         Ok(())
     }
 }
@@ -137,7 +136,7 @@ where
         if let Some(limit) = &self.limit {
             limit.push(&mut out)?;
         }
-        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        push_claim_lock(&mut out);
         Ok(())
     }
 }

@@ -7,7 +7,6 @@ use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueTable;
-use crate::fault::planted;
 use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
@@ -141,10 +140,6 @@ impl Change {
         }
         match next {
             Next::Never => out.push_sql("NULL"),
-            Next::In(delay) if planted("the worker's clock") => {
-                let due = chrono::Utc::now() + *delay;
-                out.push_sql(&due.format("'%Y-%m-%d %H:%M:%S%.3f'").to_string());
-            }
             // All leases of an entity have one length, so that the statement is prepared once.
             Next::In(lease) if self.began.is_some() => push_now_plus(out, *lease),
             Next::In(delay) => {

@@ -20,7 +20,6 @@ use crate::entity::{
     ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, SelectedIn,
     StatusText, TryCount,
 };
-use crate::fault::claim_lock;
 use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
 /// Claims one row of `Q`.
@@ -165,7 +164,7 @@ where
         let walk = Walk::of::<Q::Queue>();
         self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
         walk.push_order::<Q::Queue, DB>(&mut out, const { &Limit::ONE })?;
-        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        push_claim_lock(&mut out);
         Ok(())
     }
 }
@@ -197,7 +196,7 @@ where
         }
         self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
         if self.locks {
-            out.push_sql(claim_lock(DB::CLAIM_LOCK));
+            push_claim_lock(&mut out);
         }
         Ok(())
     }
@@ -234,4 +233,9 @@ where
         out.push_sql(", ");
         Q::push_selection(&self.selection, out)
     }
+}
+
+/// Writes the lock with which a claim ends.
+pub(crate) fn push_claim_lock<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
+    out.push_sql(DB::CLAIM_LOCK);
 }

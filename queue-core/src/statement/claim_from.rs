@@ -7,13 +7,12 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::QueryResult;
 
-use super::claim::Claim;
+use super::claim::{Claim, push_claim_lock};
 use super::limit::Limit;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, SelectedIn};
-use crate::fault::claim_lock;
 use crate::row::Instant;
 
 /// Claims one row of `Q` that is not below the low-water mark. It is a statement of its own, prepared once like the
@@ -45,7 +44,7 @@ where
         self.claim.push_select(Walk::Oldest, DB::STATEMENT_TIME, out.reborrow())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
         Walk::Oldest.push_order::<Q::Queue, DB>(&mut out, const { &Limit::ONE })?;
-        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        push_claim_lock(&mut out);
         Ok(())
     }
 }

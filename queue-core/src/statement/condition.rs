@@ -13,7 +13,6 @@ use crate::backend::QueueBackend;
 use crate::entity::{
     ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TableIn, TryCount,
 };
-use crate::fault::planted;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
 /// Writes a queue column with its table's name.
@@ -41,16 +40,10 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    if planted("no fence") || planted("a stale owner writes") {
-        return Ok(());
-    }
     out.push_sql(" AND ");
     push_column::<T, StatusText, DB>(&mut out)?;
     out.push_sql(" = ");
     DB::bind_text(&mut out, fence.status.as_str())?;
-    if planted("a fence of the status alone") {
-        return Ok(());
-    }
     out.push_sql(" AND ");
     push_column::<T, TryCount, DB>(&mut out)?;
     out.push_sql(" = ");

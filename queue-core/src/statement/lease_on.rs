@@ -74,10 +74,7 @@ where
     }
 
     fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
-        C::Backend::LEASES_AT_ONCE
-            && !Q::Queue::OPTIONS.needs_details()
-            && due_time_alone_decides::<Q>(scope)
-            && !cfg!(queueable_planted)
+        C::Backend::LEASES_AT_ONCE && !Q::Queue::OPTIONS.needs_details() && due_time_alone_decides::<Q>(scope)
     }
 
     fn present(connection: &mut C) -> QueryResult<Instant> {

@@ -8,7 +8,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::claim::Claim;
+use super::claim::{Claim, push_claim_lock};
 use super::condition::{push_claimable, push_column};
 use super::due::push_due;
 use super::limit::Limit;
@@ -18,7 +18,6 @@ use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn, TableIn};
 use crate::error::refused;
-use crate::fault::claim_lock;
 use crate::row::Instant;
 
 /// Reads the rows of `Q` that have been due longest, each with its version.
@@ -115,7 +114,7 @@ where
         out.push_sql(DB::STATEMENT_TIME);
         out.push_sql(" AND ");
         push_claimable::<Q::Queue, DB>(&mut out)?;
-        out.push_sql(claim_lock(DB::CLAIM_LOCK));
+        push_claim_lock(&mut out);
         Ok(())
     }
 }

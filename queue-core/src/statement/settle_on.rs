@@ -70,7 +70,7 @@ where
 
     fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
         let is_one_update = change.on_finish(&Q::Queue::OPTIONS) == OnFinish::Keep && !hangs_on_content(change, fence);
-        if !is_one_update || cfg!(queueable_planted) || !C::has_compounds(None) {
+        if !is_one_update || !C::has_compounds(None) {
             return None;
         }
         match execute(connection, &PassOn::<Q>::new(key, fence, change)) {

@@ -1,70 +1,22 @@
-//! A harness that cannot fail is worth nothing: bugs are planted in the library, one at a time, and a run has to find each.
+//! Lets each bug live in its runs, which have to find it.
 
+use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
+use super::bugs::{BUGS, Bug};
+use super::copy::build;
 use crate::options::{Backend, Mode, Options};
 use crate::run::NOT_MADE;
 use crate::worker::name_of;
 
 /// How long a bug may stay hidden.
 const AT_MOST: Duration = Duration::from_secs(60);
-
-/// A bug, and the run that is to find it.
-struct Bug {
-    /// As `queue-core/src/fault/planted.rs` and the places where it is planted call it.
-    name: &'static str,
-    bar: u8,
-    /// Repetitions of the bar.
-    count: u64,
-    on: &'static [(Backend, Mode)],
-}
-
-const fn bug(name: &'static str, bar: u8, count: u64, on: &'static [(Backend, Mode)]) -> Bug {
-    Bug { name, bar, count, on }
-}
-
-use Backend::{Mariadb, Postgres, Sqlite};
-use Mode::{Group, Lease, Transaction};
-
-const EVERYWHERE: &[(Backend, Mode)] = &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Transaction)];
-
-const BUGS: &[Bug] = &[
-    bug("claim without a lock", 0, 400, &[(Postgres, Transaction), (Mariadb, Transaction)]),
-    bug("deferred BEGIN", 0, 400, &[(Sqlite, Transaction)]),
-    bug("now() in backoff", 0, 400, &[(Postgres, Transaction)]),
-    bug("leases are not extended", 0, 400, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
-    bug("effects are committed first", 1, 60, &[(Postgres, Transaction), (Mariadb, Transaction)]),
-    bug("migration that enqueues history", 1, 2, EVERYWHERE),
-    bug("failures keep their effects", 1, 4, &[(Postgres, Transaction), (Postgres, Group), (Sqlite, Transaction)]),
-    bug("a lease for years", 1, 4, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
-    bug("ignored COMMIT result", 3, 24, &[(Postgres, Transaction), (Mariadb, Transaction)]),
-    bug("an interruption uses a try", 4, 2, &[(Postgres, Transaction), (Mariadb, Transaction), (Postgres, Group)]),
-    bug("crashes are not counted", 7, 1, EVERYWHERE),
-    bug("neighbours of a crash count too", 7, 1, &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Group)]),
-    bug("a panic is a success", 8, 300, EVERYWHERE),
-    bug(
-        "no sentinel",
-        9,
-        1,
-        &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Transaction), (Postgres, Group)],
-    ),
-    bug("ignored row count", 9, 1, EVERYWHERE),
-    bug("no fence", 9, 1, EVERYWHERE),
-    bug("autocommit", 9, 1, &[(Mariadb, Transaction)]),
-    bug("no SKIP LOCKED", 12, 1, &[(Postgres, Transaction), (Mariadb, Transaction)]),
-    bug("the worker's clock", 13, 1, &[(Postgres, Lease), (Mariadb, Lease), (Postgres, Transaction)]),
-    bug("a backoff without a cap", 14, 1, EVERYWHERE),
-    bug("a text as it is", 15, 100, &[(Postgres, Transaction)]),
-    bug("an undecodable row stops the claim", 16, 100, EVERYWHERE),
-    bug("a stale owner writes", 22, 150, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
-    bug("a fence of the status alone", 22, 150, &[(Postgres, Lease), (Mariadb, Lease), (Sqlite, Lease)]),
-];
 
 /// Builds the library with the bugs, lets each of them live, and prints a table. Says whether all were found, and nothing
 /// without them.
@@ -106,21 +58,6 @@ pub(crate) fn find_all(options: &Options, seed: u64) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Builds this program anew, in a directory of its own, because the flag concerns every crate.
-fn build() -> Result<std::path::PathBuf> {
-    let directory = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
-    let directory = directory.join("planted");
-    let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg queueable_planted";
-    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "-p", "chaos", "--target-dir"])
-        .arg(&directory)
-        .env("RUSTFLAGS", flags.trim())
-        .status()
-        .context("no cargo")?;
-    ensure!(built.success(), "the library with the planted bugs cannot be built: {built}");
-    Ok(directory.join("debug/chaos"))
-}
-
 /// What a run came to.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
@@ -133,7 +70,7 @@ enum Found {
 }
 
 /// Makes one run with a bug alive.
-fn run(program: &std::path::Path, name: &str, bug: &Bug, backend: Backend, mode: Mode, seed: u64) -> Result<Found> {
+fn run(program: &Path, name: &str, bug: &Bug, backend: Backend, mode: Mode, seed: u64) -> Result<Found> {
     let output = NamedTempFile::new()?;
     let mut child = Command::new(program)
         .args(["--bar", &bug.bar.to_string(), "--count", &bug.count.to_string(), "--patience", "10"])
