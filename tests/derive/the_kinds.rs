@@ -159,3 +159,49 @@ fn the_queue_knows_what_was_asked_for() {
     assert_eq!(version::<indexed_queue::Queue>(), "content_version");
     assert_eq!(DocumentStage::named("translated"), Some(DocumentStage::Translate));
 }
+
+#[test]
+fn a_stage_may_stand_beside_columns_and_types_of_any_name() {
+    diesel::table! { jobs (id) { id -> BigInt, name -> Text, value -> Text, out -> Text, stage -> Text, } }
+
+    mod imported {
+        #![allow(
+            unused_imports,
+            non_camel_case_types,
+            dead_code,
+            reason = "names that the derive must not take for its own"
+        )]
+        use super::jobs::dsl::*;
+
+        pub struct str;
+        pub struct bool;
+        pub struct usize;
+
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            PartialEq,
+            Eq,
+            diesel::expression::AsExpression,
+            diesel::deserialize::FromSqlRow,
+            queueable::Stage,
+        )]
+        #[diesel(sql_type = diesel::sql_types::Text)]
+        pub enum JobStage {
+            First,
+            Second,
+        }
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[queue(stage = imported::JobStage)]
+    #[expect(dead_code)]
+    struct Job {
+        id: i64,
+        name: String,
+    }
+
+    assert_eq!(<imported::JobStage as Stage>::NAMES, ["FIRST", "SECOND"]);
+    assert_eq!(Job::ENTITY, "Job");
+}

@@ -47,8 +47,8 @@ const MAX_VERSION: usize = 50;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Migrations<DB: QueueBackend> {
-    queues: Vec<Box<dyn Fn() -> diesel::QueryResult<Target>>>,
-    others: Vec<Box<dyn MigrationSource<DB>>>,
+    queues: Vec<fn() -> diesel::QueryResult<Target>>,
+    others: Vec<Box<dyn MigrationSource<DB> + Send>>,
 }
 
 impl<DB: QueueBackend> Migrations<DB> {
@@ -60,13 +60,13 @@ impl<DB: QueueBackend> Migrations<DB> {
 
     /// Adds the queue of an entity.
     pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(Box::new(target_of::<Q, DB>));
+        self.queues.push(target_of::<Q, DB>);
         self
     }
 
     /// Adds the application's own migrations, so that one source knows them all. Diesel can revert or redo the last
     /// migration only with a source that contains it.
-    pub fn and(mut self, source: impl MigrationSource<DB> + 'static) -> Self {
+    pub fn and(mut self, source: impl MigrationSource<DB> + Send + 'static) -> Self {
         self.others.push(Box::new(source));
         self
     }

@@ -82,6 +82,7 @@ pub type HandlerResult = Result<Outcome, Failure>;
 /// assert_eq!(settle(None).unwrap(), Outcome::Again(When::In(Duration::from_secs(60))));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "an outcome does nothing until the handler returns it: `Ok(outcome)`"]
 #[non_exhaustive]
 pub enum Outcome {
     /// The work is done: the row becomes `SUCCESS` and is no longer pending. A row that has a schedule stays pending,
@@ -171,6 +172,7 @@ pub enum When {
 /// }
 /// assert!(charge("12,5").is_err());
 /// ```
+#[must_use = "a failure does nothing until the handler returns it: `Err(failure)`"]
 pub struct Failure {
     pub(crate) error: Box<dyn StdError + Send + Sync>,
     pub(crate) retry: RetryChoice,

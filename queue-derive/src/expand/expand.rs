@@ -149,7 +149,7 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let module = model.module();
     let Key { columns, value, is_key, comparison } = key;
     let parts = model.primary_key.len();
-    let key_parts = (parts > 1).then(|| quote!(const KEY_PARTS: usize = #parts;));
+    let key_parts = (parts > 1).then(|| quote!(const KEY_PARTS: ::core::primitive::usize = #parts;));
     let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
     let timeout = model.attributes.timeout.map(duration).map(|timeout| quote!(.timeout(#timeout)));
     let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(.lease(#lease)));
@@ -175,11 +175,11 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             type Key = #value;
             type IsKey = #is_key;
             type Mode = ::queueable::#mode;
-            const ENTITY: &'static str = #name;
+            const ENTITY: &'static ::core::primitive::str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             #key_parts
             const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #timeout #lease #group;
-            const IS_ITS_ROW: bool = #is_its_row;
+            const IS_ITS_ROW: ::core::primitive::bool = #is_its_row;
             fn is_key(__key: Self::Key) -> Self::IsKey {
                 #comparison
             }

@@ -82,18 +82,18 @@ fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
         #[automatically_derived]
         impl ::queueable::Stage for #entity {
             const ALL: &'static [Self] = &[#(Self::#variants),*];
-            const NAMES: &'static [&'static str] = &[#(#names),*];
+            const NAMES: &'static [&'static ::core::primitive::str] = &[#(#names),*];
         }
 
         #[automatically_derived]
         impl<__DB> ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB> for #entity
         where
             __DB: ::diesel::backend::Backend,
-            str: ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>,
+            ::core::primitive::str: ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>,
         {
-            fn to_sql<'b>(&'b self, out: &mut ::diesel::serialize::Output<'b, '_, __DB>) -> ::diesel::serialize::Result {
-                let name: &'static str = ::queueable::Stage::name(*self);
-                <str as ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>>::to_sql(name, out)
+            fn to_sql<'b>(&'b self, __out: &mut ::diesel::serialize::Output<'b, '_, __DB>) -> ::diesel::serialize::Result {
+                let __name = ::queueable::Stage::name(*self);
+                <::core::primitive::str as ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB>>::to_sql(__name, __out)
             }
         }
 
@@ -103,12 +103,12 @@ fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
             __DB: ::diesel::backend::Backend,
             ::std::string::String: ::diesel::deserialize::FromSql<::diesel::sql_types::Text, __DB>,
         {
-            fn from_sql(value: __DB::RawValue<'_>) -> ::diesel::deserialize::Result<Self> {
-                let name = <::std::string::String as ::diesel::deserialize::FromSql<
+            fn from_sql(__value: __DB::RawValue<'_>) -> ::diesel::deserialize::Result<Self> {
+                let __name = <::std::string::String as ::diesel::deserialize::FromSql<
                     ::diesel::sql_types::Text,
                     __DB,
-                >>::from_sql(value)?;
-                ::queueable::stage_named(&name)
+                >>::from_sql(__value)?;
+                ::queueable::stage_named(&__name)
             }
         }
     }
