@@ -160,22 +160,17 @@ fn the_queue_knows_what_was_asked_for() {
     assert_eq!(DocumentStage::named("translated"), Some(DocumentStage::Translate));
 }
 
-#[test]
-fn a_stage_may_stand_beside_columns_and_types_of_any_name() {
-    diesel::table! { jobs (id) { id -> BigInt, name -> Text, value -> Text, out -> Text, stage -> Text, } }
+/// Names that the derive must not take for its own.
+mod any_names {
+    diesel::table! { jobs (id) { id -> BigInt, name -> Text, value -> Text, stage -> Text, } }
 
-    mod imported {
-        #![allow(
-            unused_imports,
-            non_camel_case_types,
-            dead_code,
-            reason = "names that the derive must not take for its own"
-        )]
+    pub(super) mod imported {
+        #![allow(unused_imports, non_camel_case_types, dead_code)]
         use super::jobs::dsl::*;
 
-        pub struct str;
-        pub struct bool;
-        pub struct usize;
+        pub(crate) struct str;
+        pub(crate) struct bool;
+        pub(crate) struct usize;
 
         #[derive(
             Debug,
@@ -188,20 +183,25 @@ fn a_stage_may_stand_beside_columns_and_types_of_any_name() {
             queueable::Stage,
         )]
         #[diesel(sql_type = diesel::sql_types::Text)]
-        pub enum JobStage {
+        pub(crate) enum JobStage {
             First,
             Second,
         }
     }
+}
+
+#[test]
+fn a_stage_may_stand_beside_columns_and_types_of_any_name() {
+    use any_names::{imported::JobStage, jobs};
 
     #[derive(Queryable, Selectable, Queueable)]
-    #[queue(stage = imported::JobStage)]
+    #[queue(stage = JobStage)]
     #[expect(dead_code)]
     struct Job {
         id: i64,
         name: String,
     }
 
-    assert_eq!(<imported::JobStage as Stage>::NAMES, ["FIRST", "SECOND"]);
+    assert_eq!(<JobStage as Stage>::NAMES, ["FIRST", "SECOND"]);
     assert_eq!(Job::ENTITY, "Job");
 }
