@@ -140,6 +140,28 @@ fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_
 }
 
 #[test]
+fn a_trigger_that_puts_back_what_was_recorded_in_another_transaction_is_found_too() {
+    let bank = Bank::new();
+    let (bad, sound) = enqueue_bad_and_sound(&bank, 3, 30);
+    bank.connect().batch_execute(PUT_SEVEN_BACK).unwrap();
+    let runs = Runs::default();
+    let seen = runs.clone();
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| -> HandlerResult {
+        *seen.lock().unwrap().entry(payment.id).or_default() += 1;
+        if payment.amount_cents == 7 {
+            // The failure is recorded in a transaction of its own.
+            message.connection().batch_execute("COMMIT")?;
+        }
+        Ok(Outcome::Done)
+    };
+    let tally = Payment::poller(bank.pool(2), handler).workers(2).run_until_idle().unwrap();
+    assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 30)]), "{tally:?}");
+    assert_eq!(statuses(&bank, &bad), HashMap::from([(Status::NotAttempted, 3)]), "{tally:?}");
+    let runs = runs.lock().unwrap();
+    assert!(bad.iter().all(|id| runs[id] <= 12), "{tally:?}: {runs:?}");
+}
+
+#[test]
 fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_none_of_these() {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();

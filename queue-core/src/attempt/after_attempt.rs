@@ -17,7 +17,7 @@ use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::CrashMark;
 use crate::handler::Failure;
-use crate::row::{Fence, RowKey, failure_text};
+use crate::row::{Fence, Instant, RowKey, failure_text};
 use crate::statement::QueueOn;
 
 /// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
@@ -68,7 +68,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
             match concluded {
                 Ok(Conclusion::Settled(settled)) => {
-                    self.due_rows.is_written(key);
+                    match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
+                        0 => self.due_rows.is_written(key),
+                        times => self.comes_back(key, row.due, times),
+                    }
                     match &remainder {
                         Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
                             tell_failed::<Q>(key, change);
@@ -113,6 +116,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         // The row is as it was before the attempt, and due.
         self.due_rows.row_backoff.skip_for_a_while(key);
         Turn::Trouble
+    }
+
+    /// Leaves a row alone for a while that has come back so many times although its new state was committed.
+    pub(super) fn comes_back(&self, key: &RowKey<Q::Key>, due: Option<Instant>, times: u32) {
+        self.due_rows.row_backoff.end(key);
+        // If it does not come back this time, it is found not to be due when it is tried again.
+        self.due_rows.refused_rows.refuse::<Q>(key, due, times);
     }
 
     /// Logs an interruption, and makes a failure of it if there were too many: whatever interrupts this row alone must come

@@ -124,16 +124,19 @@ where
     match has_returned::<Q, C>(session, &key, fence, claimed_as) {
         Ok(None) => {}
         Ok(Some(times)) => {
-            let row = UnsettledRow { key, fence, due, details };
+            let row = UnsettledRow { key, fence, due, details, claimed_as: None };
             return Attempted::undone(session, End::Returned(Box::new(row), times));
         }
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
     }
     let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
         Ok(to_handle) => to_handle,
-        Err(not_handled) => return not_attempted(not_handled, UnsettledRow { key, fence, due, details }),
+        Err(not_handled) => {
+            return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None });
+        }
     };
-    let unsettled = UnsettledRow { key, fence, due, details };
+    let known_as = claimed_as.map(|(_, claimed)| claimed);
+    let unsettled = UnsettledRow { key, fence, due, details, claimed_as: known_as };
     plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone() }));
     let UnsettledRow { key, details, .. } = &unsettled;
     let tries = tries_before(fence) + 1;

@@ -7,7 +7,9 @@ use diesel::result::Error as DieselError;
 use super::settle_rules::SettleRules;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand};
+use crate::claim::{
+    ClaimedAs, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
+};
 use crate::entity::Entity;
 use crate::handler::{Group, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
@@ -86,6 +88,8 @@ pub(crate) struct UnsettledRow<K> {
     /// When it was due, as far as that is known.
     pub(crate) due: Option<Instant>,
     pub(crate) details: Details,
+    /// The state by which this process recognizes the row if a trigger restores its old values.
+    pub(crate) claimed_as: Option<ClaimedAs>,
 }
 
 /// A new state of a row of which nobody knows whether it is committed.

@@ -153,9 +153,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Turn::Settled(settled)
             }
             End::SettledInVain(key, settled, due, times) => {
-                self.due_rows.row_backoff.end(&key);
-                // If it does not come back this time, it is found not to be due when it is tried again.
-                self.due_rows.refused_rows.refuse::<Q>(&key, due, times);
+                self.comes_back(&key, due, times);
                 Turn::Settled(settled)
             }
             End::InOtherHands(key) => {

@@ -144,14 +144,20 @@ impl<K> UntouchedRow<K> {
             Some(Next::At(due)) => Some(due),
             _ => None,
         };
-        UnsettledRow { key: self.key, fence: self.fence, due, details: self.details }
+        UnsettledRow { key: self.key, fence: self.fence, due, details: self.details, claimed_as: None }
     }
 }
 
 impl<K: Clone> DecidedRow<K> {
     /// The row, for whatever is left to do for it.
     pub(crate) fn unsettled(&self) -> UnsettledRow<K> {
-        UnsettledRow { key: self.key.clone(), fence: self.fence, due: None, details: Details::default() }
+        UnsettledRow {
+            key: self.key.clone(),
+            fence: self.fence,
+            due: None,
+            details: Details::default(),
+            claimed_as: None,
+        }
     }
 }
 

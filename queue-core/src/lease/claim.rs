@@ -200,7 +200,7 @@ where
     for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
         if began.is_none() {
             let due = due(&message);
-            batch.unwritable.push((UnsettledRow { key, fence, due, details }, None));
+            batch.unwritable.push((UnsettledRow { key, fence, due, details, claimed_as: None }, None));
             continue;
         }
         if fence.status == Status::InProgress {
@@ -261,7 +261,8 @@ where
     }
     let began = Some(Q::present(connection)?);
     for (key, fence, message, details) in rows {
-        let row = UnsettledRow { key: key.clone(), fence, due: due(&message), details: details.clone() };
+        let row =
+            UnsettledRow { key: key.clone(), fence, due: due(&message), details: details.clone(), claimed_as: None };
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         if expired {
@@ -339,7 +340,7 @@ where
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut batch = nothing();
     for (key, fence, message, details) in panic_safe(rows) {
-        let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone() };
+        let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone(), claimed_as: None };
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
         let expired = text == Some(&expired_in(tries - 1));

@@ -144,7 +144,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             self.due_rows.kept_rows.forget(claimed_as);
             return None;
         }
-        let row = UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone() };
+        let row =
+            UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
         Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
     }
 
