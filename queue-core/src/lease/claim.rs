@@ -194,7 +194,7 @@ where
 {
     session.roll_back_idle()?;
     if !session.is_in_no_transaction() {
-        return Err(refused("a claim under a lease is no part of another transaction".to_owned()));
+        return Err(refused("a claim under a lease cannot be part of another transaction".to_owned()));
     }
     let sent = Instant::now();
     let mut batch = nothing();

@@ -105,14 +105,15 @@ fn a_row_whose_schedule_is_none_fails_alone_and_says_what_to_do() {
         let wrong = [
             (
                 every(0),
-                "the column `period` makes no schedule: correct it and retry the row: the period 0 is out of range",
+                "the column `period` does not define a valid schedule: correct it and retry the row: the period 0 is out \
+                 of range",
             ),
             (every(-1), "the period -1 is out of range: 1 to 3153600000 seconds are accepted"),
             (every(i64::MAX), "out of range"),
             (by("every day", "UTC"), "the cron expression `every day` cannot be read"),
             (by("0 0 30 2 *", "UTC"), "the cron expression `0 0 30 2 *` names no time that ever comes"),
-            (by("0 3 * * *", "Europe/Berlni"), "the column `time_zone` makes no schedule"),
-            (by("", "UTC"), "the column `cron` makes no schedule"),
+            (by("0 3 * * *", "Europe/Berlni"), "the column `time_zone` does not define a valid schedule"),
+            (by("", "UTC"), "the column `cron` does not define a valid schedule"),
             (Row { period: Some(60), ..by("0 3 * * *", "UTC") }, "set `period` or `cron` to null and retry the row"),
         ];
         for (id, (row, _)) in (1..).zip(&wrong) {
