@@ -106,12 +106,12 @@ fn a_row_whose_turn_has_not_come_is_behind_the_head() {
     let mut connection = shop.connect();
     let mut both = || [1, 2].map(|id| Entry::explain(&mut connection, &id).unwrap());
     assert_eq!(both(), [Explanation::Due, Explanation::BehindHead]);
-    // While the head waits for its retry, all do.
+    // While the head waits for its retry, all rows do.
     shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'ERROR' WHERE id = 1"));
     let [head, other] = both();
     assert!(matches!(head, Explanation::ScheduledFor { .. }), "{head}");
     assert_eq!(other, Explanation::BehindHead);
-    // A row that comes first waits for one that is already held.
+    // A row that comes first waits for one that another worker already holds.
     shop.execute(&format!("UPDATE orders SET {past}, entry_status = 'NOT_ATTEMPTED' WHERE id = 1"));
     shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'IN_PROGRESS' WHERE id = 2"));
     assert_eq!(both(), [Explanation::BehindHead, Explanation::Held { since: None }]);
@@ -126,7 +126,7 @@ fn outside_its_window_a_row_is_told_when_that_opens() {
         let morning = is_morning();
         let (bill, payment) = (explained::<Bill>(&shop, &due), explained::<Payment>(&shop, &due));
         if morning != is_morning() {
-            // Noon, or midnight, between the two.
+            // Noon or midnight may have passed between the two.
             continue;
         }
         let (open, closed) = if morning { (bill, payment) } else { (payment, bill) };
@@ -142,7 +142,7 @@ fn outside_its_window_a_row_is_told_when_that_opens() {
 fn an_archived_row_is_told_with_its_table() {
     let shop = Shop::new();
     for archive in ["orders_done", "orders_failed"] {
-        // What the migration makes, if it makes any.
+        // As the migration makes the archive, if it makes one.
         shop.execute(&format!(
             "DROP TABLE IF EXISTS {archive}; CREATE TABLE {archive} AS SELECT * FROM orders WHERE 1 = 0"
         ));
@@ -181,7 +181,7 @@ fn a_row_that_another_session_holds_is_told_without_waiting() {
     assert_eq!(Order::explain(&mut connection, &2).unwrap(), other);
     AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
-    // The session is as it was: it waits as long as before for a lock.
+    // The session is as it was: it waits for a lock as long as before.
     connection.transaction(|connection| diesel::delete(orders::table).execute(connection)).unwrap();
 }
 
@@ -196,7 +196,7 @@ fn inside_a_transaction_nothing_stays_locked() {
             assert_eq!(Order::explain(connection, &1).unwrap(), Explanation::Due);
             assert_eq!(Order::explain(connection, &3).unwrap(), Explanation::NoSuchRow);
             assert_eq!(Order::explain(&mut other, &1).unwrap(), Explanation::Due);
-            // And the transaction goes on.
+            // The transaction goes on.
             diesel::update(orders::table.find(1)).set(Order::due_in(Duration::from_secs(3600))).execute(connection)?;
             assert!(matches!(Order::explain(connection, &1).unwrap(), Explanation::ScheduledFor { .. }));
             QueryResult::Ok(())
