@@ -253,7 +253,7 @@ fn a_status_column_of_the_applications_own_is_not_taken_for_the_queues() {
 }
 
 #[test]
-fn every_finding_of_every_entity_is_told_at_once() {
+fn every_finding_of_every_entity_is_reported_at_once() {
     let bank = Bank::before_the_queue();
     let poller = Poller::new(bank.pool(1)).serve::<Payment>(book).serve::<Ledger>(done);
     let Err(Error::Unsafe(found)) = poller.workers(1).start() else { panic!("it started") };

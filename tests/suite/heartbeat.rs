@@ -91,7 +91,7 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
 }
 
 #[test]
-fn a_call_is_told_before_anybody_else_can_take_its_row() {
+fn a_call_sees_that_its_lease_is_lost_before_anybody_else_can_take_its_row() {
     let bank = Arc::new(Bank::new());
     let id = bank.enqueue([100])[0];
     let seen = bank.clone();

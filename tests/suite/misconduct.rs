@@ -139,7 +139,7 @@ fn a_row_whose_decoding_panics_fails_alone() {
 }
 
 #[test]
-fn a_panic_in_a_nested_transaction_is_told_as_what_it_is() {
+fn a_panic_in_a_nested_transaction_is_reported_as_a_panic() {
     let bank = Bank::new();
     let ids = bank.enqueue([13, 1]);
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {

@@ -141,7 +141,7 @@ fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_
 }
 
 #[test]
-fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_none_of_these() {
+fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_not_taken_for_a_kept_one() {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
         let (ids, runs) = (bank.enqueue([8]), Runs::default());

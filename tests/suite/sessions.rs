@@ -56,7 +56,7 @@ fn a_poller_that_cannot_connect_says_so() {
 }
 
 #[test]
-fn a_pool_that_is_all_in_use_is_told_at_start() {
+fn a_pool_without_a_free_connection_is_reported_at_start() {
     let bank = Bank::new();
     let pool = Pool::builder().max_size(3).build(ConnectionManager::<Conn>::new(bank.database.url())).unwrap();
     let _all: Vec<_> = (0..3).map(|_| pool.get().unwrap()).collect();

@@ -58,7 +58,7 @@ fn it_goes_on_where_it_was_cut_short_and_enqueues_none_twice() {
 }
 
 #[test]
-fn a_batch_is_as_large_as_it_is_told_and_no_larger_than_the_pace() {
+fn a_batch_is_as_large_as_requested_and_no_larger_than_the_pace() {
     let bank = history(25);
     let mut steps = Vec::new();
     let mut before = 0;

@@ -224,7 +224,7 @@ fn end(session: &mut Conn) {
 }
 
 #[test]
-fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
+fn a_claim_checks_the_condition_after_the_change_of_another_session() {
     if db::NAME == "sqlite" {
         // Nobody else can hold it.
         return;

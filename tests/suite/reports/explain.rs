@@ -54,7 +54,7 @@ fn each_state_has_its_reason() {
 }
 
 #[test]
-fn an_operation_is_told_by_its_reason() {
+fn explain_names_the_operation_that_keeps_a_row_from_running() {
     let shop = Shop::new();
     let mut connection = shop.connect();
     diesel::insert_into(orders::table).values((orders::id.eq(1), Order::due_now())).execute(&mut connection).unwrap();
@@ -78,7 +78,7 @@ fn a_false_condition_is_a_reason_only_for_a_row_that_is_due() {
 }
 
 #[test]
-fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
+fn explain_names_the_beginning_of_a_live_lease_and_calls_an_expired_one_due() {
     let shop = Shop::new();
     let leased = |next: &str| format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}, parcel_{next}");
     let since = Some(at("2026-03-01T12:00:00.250Z"));
@@ -89,7 +89,7 @@ fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
 }
 
 #[test]
-fn a_row_in_an_unknown_stage_is_told_with_what_the_column_says() {
+fn explain_quotes_the_column_of_a_row_in_an_unknown_stage() {
     let shop = Shop::new();
     let due = |stage: &str| format!("delivery_{PAST}, delivery_stage = '{stage}'");
     assert_eq!(explained::<Delivery>(&shop, &due("LOAD")), Explanation::Due);
@@ -118,7 +118,7 @@ fn a_row_whose_turn_has_not_come_is_behind_the_head() {
 }
 
 #[test]
-fn outside_its_window_a_row_is_told_when_that_opens() {
+fn explain_says_when_the_window_of_a_row_opens() {
     let shop = Shop::new();
     let due = format!("bill_{PAST}");
     let is_morning = || Utc::now().hour() < 12;
@@ -139,7 +139,7 @@ fn outside_its_window_a_row_is_told_when_that_opens() {
 }
 
 #[test]
-fn an_archived_row_is_told_with_its_table() {
+fn explain_names_the_table_of_an_archived_row() {
     let shop = Shop::new();
     for archive in ["orders_done", "orders_failed"] {
         // As the migration makes the archive, if it makes one.
@@ -169,7 +169,7 @@ fn hold(shop: &Shop) -> Conn {
 }
 
 #[test]
-fn a_row_that_another_session_holds_is_told_without_waiting() {
+fn explain_finds_a_row_that_another_session_holds_without_waiting() {
     let shop = Shop::new();
     assert_eq!(explained::<Order>(&shop, PAST), Explanation::Due);
     shop.execute("UPDATE orders SET next_attempt_time = '2020-01-01 00:00:00.000' WHERE id = 2");

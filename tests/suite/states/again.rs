@@ -241,7 +241,7 @@ fn a_run_that_began_in_time_and_goes_on_later_is_not_left_out() {
 }
 
 #[test]
-fn a_time_on_a_schedule_is_borne_by_one_success() {
+fn each_time_on_a_schedule_has_one_success() {
     for mode in MODES {
         let database = workshop();
         let time = Utc::now() - TimeDelta::seconds(10);
