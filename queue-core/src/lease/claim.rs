@@ -445,7 +445,7 @@ fn leased_from<Q: Entity>(
     if is_lost {
         state.last_attempt_error_message = Some(expired_in(before));
     }
-    // Given back as it was, the row would count as one whose lease has expired once more.
+    // Given back as it was, the row would once more count as one whose lease has expired.
     let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
     let fence = held_as(fence, before + 1, began);
     let held = LeasedRow { key, before: before_it, due, claimed_as, fence, tries: before + 1, details, clock };
