@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::redact::hide_connection_secrets;
 
-/// What can go wrong with a queue outside a handler.
+/// An error of a queue outside a handler.
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
@@ -33,7 +33,7 @@ use crate::redact::hide_connection_secrets;
 #[non_exhaustive]
 pub enum Error {
     /// The live table or the server breaks a promise of the queue, so a poller refuses to start. Each finding says what
-    /// is wrong and the SQL or the setting that mends it.
+    /// is wrong, and names the SQL or the setting that mends it.
     #[error("the queue cannot start:{}", Findings(.0))]
     Unsafe(Vec<Finding>),
 
@@ -44,12 +44,12 @@ pub enum Error {
         setting: &'static str,
         /// The value that was given.
         found: String,
-        /// What is accepted.
+        /// The accepted values.
         expected: &'static str,
     },
 
-    /// No connection could be had from the pool in time. What the database or its client library says of the reason stands in the
-    /// text, without passwords.
+    /// The pool gave no connection in time. The text contains the reason that the database or its client library gives,
+    /// without passwords.
     #[error("no connection from the pool: {0}")]
     Connect(#[source] ConnectFailure),
 
@@ -57,16 +57,16 @@ pub enum Error {
     #[error("cannot connect to the database: {0}")]
     Establish(#[source] ConnectFailure),
 
-    /// Rows are held by running attempts or by the application, and stayed so for as long as the operation may wait; or, in a
-    /// transaction of the caller's with a stricter isolation than READ COMMITTED, they were changed by others. Nothing was
-    /// changed; call again, or allow a longer wait.
+    /// Running attempts or the application held rows for as long as the operation may wait. Or, in a transaction of the
+    /// caller's with a stricter isolation than READ COMMITTED, others have changed them. Nothing was changed: call
+    /// again, or allow a longer wait.
     #[error(
         "rows are locked, or were changed meanwhile, by a running attempt or another transaction, nothing was changed: {0}"
     )]
     Held(#[source] diesel::result::Error),
 
-    /// A call that works in batches came to an error after it had done some of them. Those are committed, unless they
-    /// belong to the caller's transaction; the call can be made again and goes on with the rest.
+    /// A call that works in batches met an error after it had done some of them. Those are committed, unless they
+    /// belong to the caller's transaction. The call can be made again and goes on with the rest.
     #[error("{rows} rows are done, then: {source}")]
     Interrupted {
         /// How many rows are done.
@@ -75,21 +75,22 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// The database refuses to let rows go, because of what else it holds: other rows refer to them, or the archive has their
-    /// key already. They stay as they are; all others are done.
+    /// The database refuses to let rows go because of its other rows: some refer to them, or the archive has their key
+    /// already. These rows stay as they are; all others are done.
     #[error("{rows} rows cannot be taken out of their table: {source}")]
     Refused {
         /// How many rows stay.
         rows: usize,
-        /// What the database said of the first of them.
+        /// The database's error about the first of them.
         source: diesel::result::Error,
     },
 
-    /// An archive cannot be used as it was asked: the entity names none, or it cannot be searched. The text says what to do.
+    /// An archive cannot be used as requested: the entity names none, or it cannot be searched. The text says what to
+    /// do.
     #[error("{0}")]
     Archive(String),
 
-    /// The database answered with an error.
+    /// The database returned an error.
     #[error(transparent)]
     Database(#[from] diesel::result::Error),
 
@@ -98,7 +99,7 @@ pub enum Error {
     Thread(#[source] std::io::Error),
 }
 
-/// Why there is no connection, without passwords: a client library quotes what it cannot read of a URL.
+/// Why there is no connection, without passwords: a client library quotes the parts of a URL that it cannot parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConnectFailure(String);
@@ -135,19 +136,19 @@ impl fmt::Display for Findings<'_> {
     }
 }
 
-/// The text of a panic that was caught.
+/// Returns the text of a caught panic.
 pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "of an unknown type".to_owned());
-    // The payload's own Drop may panic again; nobody needs it any more.
+    // The payload's own `Drop` may panic again, and nobody needs the payload any more.
     std::mem::forget(payload);
     text
 }
 
-/// An error of ours in the form in which Diesel carries one.
+/// Returns an error of ours in the form in which Diesel carries one.
 pub(crate) fn refused(text: String) -> diesel::result::Error {
     diesel::result::Error::DatabaseError(diesel::result::DatabaseErrorKind::Unknown, Box::new(text))
 }

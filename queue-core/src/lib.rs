@@ -2,12 +2,7 @@
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    allow(
-        dead_code,
-        unused_imports,
-        unused_macros,
-        reason = "without a database nobody asks the shared rooms anything"
-    )
+    allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
 )]
 
 mod attempt;
@@ -71,13 +66,13 @@ pub use self::row::{
 };
 pub use self::statement::QueueOn;
 
-/// What the project's own tests look into.
+/// Items that the project's own tests use.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
     pub use crate::row::{Details, DueTime, ErrorText, Fence, RowKey, TextForm};
 
-    /// What a database answers.
+    /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, ErrorClass, ErrorClasses, Exclusion, IndexSql, Loads,

@@ -2,7 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-/// A lock whose holder panicked is taken all the same: every section under it leaves the state whole.
+/// Takes a lock even if its holder has panicked: every section under it leaves the state whole.
 pub(crate) fn unpoisoned<'a, T>(lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>) -> MutexGuard<'a, T> {
     lock.unwrap_or_else(PoisonError::into_inner)
 }

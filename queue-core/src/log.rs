@@ -12,10 +12,10 @@ use crate::redact::{Redact, hide_connection_secrets, redacted};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How many causes are remembered; a program that makes up new ones for ever does not grow without bound.
+/// How many causes are remembered, so that a program that makes up new ones for ever does not grow without bound.
 const CAUSES: usize = 256;
 
-/// Remembers when each cause was last logged.
+/// Logs each cause at most once in a period.
 pub(crate) struct RateLimitedLog {
     period: Duration,
     causes: Mutex<HashMap<String, (Instant, u64)>>,
@@ -29,12 +29,12 @@ impl Default for RateLimitedLog {
 }
 
 impl RateLimitedLog {
-    /// A log whose lines are rewritten by this function.
+    /// Makes a log whose lines `redact` rewrites.
     pub(crate) fn new(redact: Option<Redact>) -> Self {
         RateLimitedLog { redact, ..Default::default() }
     }
 
-    /// Repeats a cause once in such a time.
+    /// Logs a cause at most once in this time.
     pub(crate) fn every(mut self, period: Duration) -> Self {
         self.period = period;
         self
@@ -47,12 +47,12 @@ impl RateLimitedLog {
         }
     }
 
-    /// A cause as it may be told.
+    /// Returns a cause as it may be logged.
     pub(crate) fn redacted(&self, cause: &str) -> String {
         redacted(cause, self.redact.as_ref())
     }
 
-    /// Returns how often the cause was kept back if it may be logged now.
+    /// Returns how often the cause was suppressed, if it may be logged now.
     fn admit(&self, cause: &str, now: Instant) -> Option<u64> {
         let mut causes = unpoisoned(self.causes.lock());
         if let Some((last, suppressed)) = causes.get_mut(cause) {
@@ -74,10 +74,11 @@ impl RateLimitedLog {
     }
 }
 
-/// Tells `tracing` why a pool has no connections: one line for each cause and second, and without passwords.
+/// Logs why a pool has no connections: one line for each cause and second, and without passwords.
 ///
-/// A pool of r2d2's belongs to the application, and by itself logs each try of each of its threads as an error, with whatever the
-/// client library quotes of the URL. Give this to [`Builder::error_handler`](diesel::r2d2::Builder::error_handler):
+/// A pool of r2d2's belongs to the application. By itself it logs each try of each of its threads as an error, with all
+/// that the client library quotes of the URL. Give this to
+/// [`Builder::error_handler`](diesel::r2d2::Builder::error_handler):
 ///
 /// ```no_run
 /// # use diesel::prelude::*;

@@ -1,4 +1,4 @@
-//! The face of an entity: what users call on the struct that derives `Queueable`.
+//! The interface of an entity: the functions that users call on the struct that derives `Queueable`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
 use crate::row::{Instant, Status, TimestampUtc};
 
-/// What goes into an insert or an update to make a row due.
+/// The values that make a row due, for an insert or an update.
 pub type Due<T, Time> = (
     diesel::dsl::Eq<QueueColumn<T, NextAttemptTime>, Time>,
     diesel::dsl::Eq<QueueColumn<T, StatusText>, Status>,
@@ -24,7 +24,7 @@ pub type Due<T, Time> = (
 
 /// An entity: a struct whose table is a queue. Every [`Entity`] is one.
 ///
-/// It is implemented by `#[derive(Queueable)]`, by way of [`Entity`].
+/// `#[derive(Queueable)]` implements it, by way of [`Entity`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue",
     note = "add `#[derive(Queueable)]` beside `#[derive(Queryable, Selectable)]`"
@@ -35,8 +35,8 @@ pub trait Queueable: Entity {
         queue_state()
     }
 
-    /// Makes a row due at once, by the database's clock. The value goes into an insert or an update; in an update it
-    /// is a new enqueueing: the status becomes `NOT_ATTEMPTED` and the tries start anew.
+    /// Makes a row due at once, by the database's clock. The value goes into an insert or an update. An update enqueues
+    /// the row anew: the status becomes `NOT_ATTEMPTED` and the tries start anew.
     fn due_now() -> Due<Self::Queue, Now> {
         crate::poller::announce::<Self::Queue>();
         due(Now)
@@ -48,26 +48,28 @@ pub trait Queueable: Entity {
         due(Instant::from(time))
     }
 
-    /// Makes a row due after a delay, counted by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
+    /// Makes a row due after a delay, by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
         crate::poller::announce::<Self::Queue>();
         due(NowPlus(delay))
     }
 
-    /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names is older
-    /// than this one, or null: the version is stored, the status becomes `NOT_ATTEMPTED` and the tries start anew. Returns
-    /// whether it was. News that arrives out of order, or twice, changes nothing. A skipped row is left alone, and so is one
-    /// that is not there: insert it first (Diesel's `on_conflict .. do_nothing`). A stopped row takes the version, and waits
-    /// to be resumed.
+    /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names
+    /// is older than this one, or null. The call then stores the version, the status becomes `NOT_ATTEMPTED`, and the
+    /// tries start anew. Returns whether it did so. News that arrives out of order, or twice, changes nothing. A
+    /// skipped row is left alone. A missing row is not created: insert it first (Diesel's `on_conflict .. do_nothing`).
+    /// A stopped row takes the version, and waits to be resumed.
     ///
     /// A row with stages begins with the first one.
     ///
-    /// A row that is worked under a lease meanwhile is taken from its worker, whose answer is for an older version and is not
-    /// written; of an exclusive entity it is due when that lease would have ended, because the call runs until then. A row that is worked in a transaction is waited for.
+    /// If a worker is processing the row under a lease, it loses the row: its answer is for an older version and is not
+    /// written. The row of an exclusive entity is due when that lease would have ended, because the call runs until
+    /// then. If a worker is processing the row in a transaction, this call waits for it.
     ///
-    /// The version is whatever Diesel can compare: a number, a time. The column must store it exactly: a whole number, text,
-    /// or a time with all its digits (`DATETIME(6)` on MySQL and MariaDB, whose plain `DATETIME` has whole seconds). In a
-    /// column that rounds, the same news is queued twice, or newer news of the same second never.
+    /// The version may be anything that Diesel can compare: a number, a time. The column must store it exactly: a whole
+    /// number, text, or a time with all its digits (`DATETIME(6)` on MySQL and MariaDB, whose plain `DATETIME` has
+    /// whole seconds). In a column that rounds, the same news is queued twice, or newer news of the same second is
+    /// never queued.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -103,8 +105,8 @@ pub trait Queueable: Entity {
         Ok(changed > 0)
     }
 
-    /// Returns a poller that serves this entity with `handler`, which is what the entity's mode wants: a
-    /// [`Handler`](crate::Handler) or a closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    /// Returns a poller that serves this entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a
+    /// closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
     ///
     /// [`Poller::serve`] adds further entities.
     fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
@@ -115,12 +117,12 @@ pub trait Queueable: Entity {
         Poller::new(pool).serve::<Self>(handler)
     }
 
-    /// Tells why the row with this key does not run now: that it is not queued, scheduled for later, held by another attempt,
-    /// and so on; or that it is [due](Explanation::Due).
+    /// Explains why the row with this key does not run now: that it is not queued, scheduled for later, held by another
+    /// attempt, and so on; or that it is [due](Explanation::Due).
     ///
-    /// It writes nothing and waits for nobody. Whether another session has locked the row is found out by taking its lock
-    /// for a moment, except inside a transaction on MySQL, where the lock would stay, and in a session that may only read:
-    /// there a row that is locked is called due.
+    /// It writes nothing and waits for nobody. To find out whether another session has locked the row, it takes the
+    /// row's lock for a moment. It does not do so inside a transaction on MySQL, where the lock would stay, or in a
+    /// session that may only read: there it calls a locked row due.
     ///
     /// # Errors
     ///

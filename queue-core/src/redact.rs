@@ -1,13 +1,13 @@
-//! What no text may tell: passwords, and whatever else the application says.
+//! Removes from texts what they must not show: passwords, and whatever the application redacts.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const HIDDEN: &str = "***";
 
-/// What stands in place of a text that could not be redacted.
+/// The replacement for a text that could not be redacted.
 const UNREDACTED: &str = "the text is not shown: its redaction panicked";
 
 /// The application's own redaction of texts, see [`Poller::redact`](crate::Poller::redact).
@@ -15,12 +15,12 @@ const UNREDACTED: &str = "the text is not shown: its redaction panicked";
 pub struct Redact(Arc<dyn Fn(&str) -> String + Send + Sync>);
 
 impl Redact {
-    /// Rewrites texts by this function.
+    /// Rewrites texts with this function.
     pub fn new(redact: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         Redact(Arc::new(redact))
     }
 
-    /// Rewrites a text. If the function panics, nothing of the text is told.
+    /// Rewrites a text. If the function panics, nothing of the text is shown.
     pub(crate) fn apply(&self, text: &str) -> String {
         catch_unwind(AssertUnwindSafe(|| (self.0)(text))).unwrap_or_else(|panic| {
             std::mem::forget(panic);
@@ -43,7 +43,7 @@ impl PartialEq for Redact {
 
 impl Eq for Redact {}
 
-/// Hides passwords, and what the application wants hidden.
+/// Hides passwords, and the parts that the application wants hidden.
 pub(crate) fn redacted(text: &str, redact: Option<&Redact>) -> String {
     let text = hide_passwords(text);
     match redact {
@@ -57,11 +57,11 @@ pub(crate) fn hide_passwords(text: &str) -> String {
     hide_settings(&hide_in_urls(text))
 }
 
-/// Hides what the text of a failed connection may tell of a URL: a client library that cannot read one quotes parts of it, and
-/// a password with `/` or `@` in it puts the wrong parts into the wrong places.
+/// Hides the parts of a URL that the text of a failed connection may contain. A client library that cannot parse a URL
+/// quotes parts of it, and a password with `/` or `@` in it puts the wrong parts into the wrong places.
 pub(crate) fn hide_connection_secrets(text: &str) -> String {
     let text = hide_passwords(text);
-    // This server was reached, so its address was read as it was meant.
+    // This server was reached, so its address was parsed as it was meant.
     if text.contains("connection to server ") {
         return text;
     }
@@ -89,7 +89,7 @@ fn hide_in_urls(text: &str) -> String {
         let scheme = before[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         let end = after.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>')).unwrap_or(after.len());
         let (url, beyond) = after.split_at(end);
-        // A password in a database's URL may hold a `/` that should have been written otherwise.
+        // A password in a database's URL may contain a `/` that should have been escaped.
         let is_database = ["postgres", "postgresql", "mysql", "mariadb"].contains(&scheme);
         let authority = if is_database { url } else { &url[..url.find(['/', '?', '#']).unwrap_or(url.len())] };
         hidden += before;

@@ -1,4 +1,4 @@
-//! One message, one transaction: what stands after every way in which an attempt can end.
+//! One message, one transaction: the state of the database after every way in which an attempt can end.
 
 use std::error::Error;
 use std::fmt;
@@ -303,7 +303,7 @@ fn the_backoff_counts_from_the_end_of_the_attempt() {
     let ended = Arc::new(Mutex::new(None));
     let in_handler = ended.clone();
     bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        // Some work of the database's, so that the transaction gets older than its start.
+        // Some work for the database, so that the handler ends noticeably later than its transaction began.
         for _ in 0..50 {
             book(payment, message)?;
         }
@@ -384,7 +384,7 @@ fn a_handler_past_its_timeout_commits_nothing_and_its_failure_says_so() {
         diesel::insert_into(ledger::table)
             .values((ledger::payment_id.eq(hurried.id), ledger::amount_cents.eq(0)))
             .execute(message.connection())?;
-        // Nobody ever sends: this is a handler that hangs for longer than its timeout.
+        // Nobody ever sends, so this handler hangs for longer than its timeout.
         let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(2));
         Ok(Outcome::Done)
     });
@@ -400,7 +400,7 @@ fn book_nothing(message: &mut Message<'_, Conn>) -> QueryResult<usize> {
     diesel::delete(ledger::table.filter(ledger::id.lt(0))).execute(message.connection())
 }
 
-/// Makes a row due as an application would that knows one column.
+/// Makes a row due like an application that knows only this column.
 fn make_due(bank: &Bank, id: i64) {
     diesel::update(payments::table.find(id))
         .set(payment_queue::next_attempt_time.eq(queueable::Now))
@@ -412,7 +412,7 @@ fn now(connection: &mut Conn) -> Option<chrono::DateTime<chrono::Utc>> {
     diesel::select(queueable::Now).get_result::<Option<queueable::Instant>>(connection).unwrap().map(Into::into)
 }
 
-/// The time from the last attempt's end to the next attempt, in whole seconds.
+/// Returns the time from the last attempt's end to the next attempt, in whole seconds.
 pub(crate) fn backoff(state: &QueueState) -> TimeDelta {
     let backoff = state.next_attempt_time.unwrap() - state.last_attempt_time.unwrap();
     TimeDelta::seconds((backoff.num_milliseconds() + 500) / 1000)

@@ -1,4 +1,5 @@
-//! The application that the promises are shown on: payments that are booked in a ledger and on a company's balance.
+//! The application on which the tests show the promises: payments that are booked in a ledger and on a company's
+//! balance.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -24,7 +25,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    // Without a key on the payment: that would hide a double booking.
+    // Without a key on the payment, which would hide a double booking.
     ledger (id) {
         id -> BigInt,
         payment_id -> BigInt,
@@ -37,7 +38,7 @@ diesel::allow_tables_to_appear_in_same_query!(companies, payments, ledger);
 
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Identifiable, Queueable)]
 #[diesel(table_name = payments)]
-// SQLite, which has one writer, allows a second by default.
+// The default on SQLite, which has one writer, is one second.
 #[queue(retry = fixed("1h"), max_tries = 3, timeout = "30s")]
 pub(crate) struct Payment {
     pub(crate) id: i64,
@@ -62,14 +63,14 @@ impl Bank {
         Bank::in_database(Database::new())
     }
 
-    /// The same in a given database.
+    /// The same in an existing database.
     pub(crate) fn in_database(database: Database) -> Self {
         let bank = Bank::with_tables(database);
         bank.database.connect().run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
         bank
     }
 
-    /// The tables as an application has them that knows nothing of queues.
+    /// The tables of an application that knows nothing of queues.
     pub(crate) fn before_the_queue() -> Self {
         Bank::with_tables(Database::new())
     }
@@ -113,13 +114,13 @@ impl Bank {
             .unwrap()
     }
 
-    /// Processes what is due with one worker.
+    /// Processes the due payments with one worker.
     pub(crate) fn run(&self, handler: impl queueable::Handler<Payment, Conn> + 'static) -> Tally {
         self.poller(handler).run_until_idle().unwrap()
     }
 
     pub(crate) fn poller(&self, handler: impl queueable::Handler<Payment, Conn> + 'static) -> Poller<Conn> {
-        // A few messages are too slow for it, and it is the way that most messages take.
+        // A few messages come too slowly to be prefetched, but most messages take this way.
         Payment::poller(self.pool(1), handler).workers(1).prefetch_at_once()
     }
 
@@ -127,7 +128,7 @@ impl Bank {
         payments::table.find(id).select(Payment::queue_state()).get_result(&mut self.connect()).unwrap()
     }
 
-    /// The payments in the ledger, in order.
+    /// Returns the payments in the ledger, in order.
     pub(crate) fn booked(&self) -> Vec<i64> {
         ledger::table.order(ledger::payment_id).select(ledger::payment_id).load(&mut self.connect()).unwrap()
     }

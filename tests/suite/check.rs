@@ -1,4 +1,4 @@
-//! A poller that cannot keep its promises refuses to start, and the SQL that it gives mends the table.
+//! A poller that cannot keep its promises refuses to start, and its findings give the SQL that mends the table.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use queueable::{Error, Finding, HandlerResult, Message, Outcome, Poller, Queueab
 use crate::db::{self, BIGINT, Conn, LONG_TEXT, TEXT, TIME};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 
-/// What a poller finds wrong when it starts; nothing when it does start.
+/// Returns the findings of a poller's start; none if it starts.
 fn findings(bank: &Bank) -> Vec<Finding> {
     match bank.poller(book).run_until_idle() {
         Ok(_) => Vec::new(),
@@ -19,8 +19,8 @@ fn findings(bank: &Bank) -> Vec<Finding> {
     }
 }
 
-/// Runs the SQL that the findings give, until there are none. An index is only looked for on sound columns, so a second
-/// start may find what the first did not.
+/// Runs the SQL of the findings until there are none. A start checks the index only if the columns are sound, so a
+/// second start may find more.
 fn mend(bank: &Bank) {
     for _ in 0..3 {
         let findings = findings(bank);
@@ -35,7 +35,7 @@ fn mend(bank: &Bank) {
     panic!("not mended: {:?}", findings(bank));
 }
 
-/// A payment goes through, and an ordinary insert is not enqueued.
+/// Shows that a payment goes through, and that an ordinary insert is not enqueued.
 fn works(bank: &Bank) {
     let before = bank.booked().len();
     bank.enqueue([100]);
@@ -44,8 +44,8 @@ fn works(bank: &Bank) {
     assert_eq!(bank.booked().len(), before + 1);
 }
 
-/// The application's table with a row, and queue columns of which one is defined otherwise. An empty definition leaves
-/// the column out.
+/// Makes the application's table with a row, and queue columns, one of which has another definition. An empty
+/// definition leaves the column out.
 fn with_column(name: &str, definition: &str) -> Bank {
     let bank = Bank::before_the_queue();
     let mut connection = bank.connect();
@@ -124,7 +124,7 @@ fn a_handler_that_would_wait_for_its_own_end_is_refused() {
         book(payment, message)
     });
     assert_eq!(tally.succeeded, 1);
-    // Another thread, and this one afterwards, may.
+    // Another thread may do this, and so may this one afterwards.
     assert_eq!(bank.run(book).succeeded, 0);
 }
 
@@ -133,7 +133,7 @@ fn an_index_of_another_name_serves_if_it_is_the_same() {
     let same = if db::NAME == "mysql" { "" } else { " WHERE next_attempt_time IS NOT NULL" };
     for (columns, condition, serves) in [
         ("next_attempt_time", same, true),
-        // All rows, finished ones too. PostgreSQL's is to be one of the pending rows.
+        // This index has all rows, finished ones too. PostgreSQL's should have only the pending rows.
         ("next_attempt_time", "", db::NAME != "postgres"),
         ("next_attempt_time DESC", "", false),
         ("status, next_attempt_time", "", false),
@@ -143,7 +143,7 @@ fn an_index_of_another_name_serves_if_it_is_the_same() {
         let found = findings(&bank);
         let mends: Vec<_> = found.iter().map(|finding| finding.mend.as_str()).collect();
         match (serves, db::NAME) {
-            // A claim names it there.
+            // On MySQL a claim names the index.
             (true, "mysql") => assert!(mends[0].contains(" RENAME INDEX `copied` TO "), "{mends:?}"),
             (true, _) => assert_eq!(mends, [""; 0]),
             (false, _) => assert!(mends[0].contains("CREATE INDEX"), "{mends:?}"),
@@ -238,7 +238,7 @@ fn a_next_attempt_time_that_cannot_be_null_is_refused_and_mended() {
     let found = findings(&bank);
     assert!(found[0].problem.contains("next_attempt_time is NOT NULL, but null means `not queued`"), "{found:?}");
     mend(&bank);
-    // What stood there stays; it is for its owner to say that the row is not queued.
+    // The old value stays: its owner has to say that the row is not queued.
     assert_eq!(bank.state(1).next_attempt_time, Some("2100-03-01T00:00:00Z".parse().unwrap()));
 }
 
@@ -253,7 +253,7 @@ fn a_status_column_of_the_applications_own_is_not_taken_for_the_queues() {
 }
 
 #[test]
-fn every_finding_of_every_entity_is_told_at_once() {
+fn every_finding_of_every_entity_is_reported_at_once() {
     let bank = Bank::before_the_queue();
     let poller = Poller::new(bank.pool(1)).serve::<Payment>(book).serve::<Ledger>(done);
     let Err(Error::Unsafe(found)) = poller.workers(1).start() else { panic!("it started") };

@@ -1,6 +1,6 @@
-//! An existing table that was not made for us: the Chinook sample's invoices, where the data is at hand.
+//! An existing table that was not made for us: the invoices of the Chinook sample, if its data is available.
 
-/// The test, for the names that one backend's script gives the table and its columns.
+/// Makes the test for the names that one backend's script gives the table and its columns.
 macro_rules! adopts {
     (#[$table:meta] #[$id:meta] #[$customer:meta] #[$country:meta]) => {
         use diesel::connection::SimpleConnection;

@@ -165,7 +165,7 @@ fn a_delay_of_any_length_makes_a_row_due_at_a_finite_time() {
         diesel::update(payments::table.find(ids[0])).set(Payment::due_in(delay)).execute(&mut connection).unwrap();
         let due = bank.state(ids[0]).next_attempt_time.expect("a finite time");
         let added = TimeDelta::from_std(delay.min(queueable::MAX_DELAY)).unwrap();
-        // What the database does not keep of a delay makes the row due that much earlier.
+        // The database may round the delay, which makes the row due that much earlier.
         assert!(due + TimeDelta::milliseconds(1) >= before + added, "{delay:?}: {due}");
         assert!(due <= now(&mut connection) + added + TimeDelta::milliseconds(1), "{delay:?}: {due}");
     }
@@ -241,7 +241,7 @@ fn a_status_of_somebody_else_is_an_error_value() {
     assert!(cause.starts_with("unknown queue status `DONE`, expected NOT_ATTEMPTED"), "{cause}");
     let state = payments::table.find(1).select(Payment::queue_state()).get_result::<QueueState>(&mut connection);
     assert!(matches!(state, Err(DieselError::DeserializationError(_))), "{state:?}");
-    // As text it can still be looked at.
+    // The status can still be read as text.
     let text: String = payments::table.find(1).select(payment_queue::status).get_result(&mut connection).unwrap();
     assert_eq!(text, "DONE");
 }

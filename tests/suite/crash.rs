@@ -1,7 +1,6 @@
 //! Rows that end the process that handles them, and their neighbours.
 //!
-//! What ends is a process of its own: this program again, with one test of its own and the rest of its orders in the
-//! environment.
+//! The process that ends is this program itself, started again with a single test. The environment holds its orders.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -25,7 +24,7 @@ use crate::suite::main_job::program::{Ended, Program};
 /// The amount that ends the process.
 const DEADLY: i64 = -1;
 
-/// The same rows, with a timeout that a test can wait for.
+/// The same rows, with a timeout that is short enough for a test.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = hasty_queue, retry = fixed("1h"), timeout = "3s")]
@@ -45,18 +44,18 @@ struct Grouped {
     amount_cents: i64,
 }
 
-/// What a process is to do.
+/// The orders of a process.
 #[derive(Clone, Serialize, Deserialize)]
 struct Orders {
     url: String,
     settings: PollerSettings,
-    /// How many handlers are to have begun before the first ends.
+    /// How many handlers must have begun before the first one ends.
     company: usize,
     /// Whether the handlers never end by themselves.
     hang: bool,
     /// Whether the process shuts its poller down, with no grace, when a handler hangs.
     leave: bool,
-    /// Whether the rows are worked in groups.
+    /// Whether the rows are processed in groups.
     grouped: bool,
     /// Where the handlers leave notes that no crash undoes.
     notes: PathBuf,
@@ -66,7 +65,7 @@ const ORDERS: &str = "QUEUEABLE_CRASH_ORDERS";
 
 #[test]
 fn a_process_of_its_own() {
-    // Among the other tests it has no orders.
+    // As one of the other tests, it has no orders.
     let Ok(orders) = env::var(ORDERS) else { return };
     let orders: Orders = serde_json::from_str(&orders).unwrap();
     let workers = u32::try_from(orders.settings.workers).unwrap();
@@ -90,7 +89,7 @@ fn a_process_of_its_own() {
     let handle = poller.settings(settings).start().unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
     let hangs = || fs::read_to_string(&notes).is_ok_and(|notes| notes.contains("hangs"));
-    // SQLite tells whoever looks while another connection recovers from the last crash that the database is locked.
+    // While another connection recovers from the last crash, SQLite reports that the database is locked.
     let mut goes_on = || Payment::queue().pending().count(&mut session).unwrap_or(1) > 0;
     while goes_on() && !(leave && hangs()) {
         let _ = pace.recv_timeout(Duration::from_millis(20));
@@ -123,7 +122,7 @@ impl Notary {
         if self.begun.fetch_add(1, Ordering::SeqCst) < self.orders.company {
             self.barrier.wait();
             if self.orders.company > 1 && payment.amount_cents != DEADLY {
-                // Whoever is faster than the abort would be no neighbour.
+                // A handler that ends before the abort would not be a neighbour.
                 let (_nobody, never) = mpsc::channel::<()>();
                 let _ = never.recv();
             }
@@ -173,7 +172,7 @@ impl Scene {
         }
     }
 
-    /// Enqueues a deadly payment, which is due longest, and others; returns their ids.
+    /// Enqueues a deadly payment, which has been due longest, and others. Returns their ids.
     fn enqueue(&self, others: i64) -> (i64, Vec<i64>) {
         let mut ids = self.bank.enqueue([DEADLY].into_iter().chain(1..=others));
         let deadly = ids.remove(0);
@@ -190,17 +189,17 @@ impl Scene {
         Program::of_this_test("suite::crash::a_process_of_its_own", [(ORDERS, orders)])
     }
 
-    /// Runs one process; returns whether it ended by itself.
+    /// Runs one process. Returns whether it ended by itself.
     fn run(&self, company: usize) -> bool {
         is_over(self.start(&Orders { company, ..self.orders.clone() }).end())
     }
 
-    /// Runs one process after the other until one ends by itself; returns how many crashed.
+    /// Runs one process after the other until one ends by itself. Returns how many crashed.
     fn run_until_over(&self) -> usize {
         (0..10).find(|_| self.run(1)).expect("the processes crash for ever")
     }
 
-    /// The ids in the notes of one kind.
+    /// Returns the ids in the notes of one kind.
     fn noted(&self, what: &str) -> Vec<i64> {
         let notes = fs::read_to_string(&self.orders.notes).unwrap_or_default();
         notes.lines().filter_map(|line| line.strip_prefix(what)?.strip_prefix(": ")?.parse().ok()).collect()
@@ -239,7 +238,7 @@ fn files(directory: &Path) -> usize {
     fs::read_dir(directory).unwrap().count()
 }
 
-/// How many handlers run at the same time: SQLite has one writer.
+/// How many handlers run at the same time. SQLite has one writer.
 fn at_once(workers: usize) -> usize {
     if db::NAME == "sqlite" { 1 } else { workers }
 }
@@ -274,7 +273,7 @@ fn a_row_that_aborts_its_group_is_set_aside_after_three_crashes_and_its_neighbou
         let mut scene = Scene::new(accounting, workers);
         scene.orders.grouped = true;
         let (deadly, others) = scene.enqueue(if accounting == CrashAccounting::Strict { 40 } else { 999 });
-        // In the middle of the queue, when the groups have grown.
+        // The deadly payment comes in the middle of the queue, when the groups have grown.
         let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
         diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
             .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
@@ -429,7 +428,7 @@ fn an_application_with_another_database_is_not_accused() {
     assert!(!scene.run(1));
     let poller = other.bank.poller(book).crash_directory(scene.directory.path().join("records"));
     assert_eq!(poller.run_until_idle().unwrap().succeeded, 1);
-    // It has left what it found.
+    // The other poller has left the records that it found.
     scene.orders.company = 1;
     assert_eq!(scene.run_until_over(), 2);
     scene.assert_set_aside(deadly);

@@ -1,4 +1,4 @@
-//! The index serves the claim: among 100,000 finished rows the 1,000 pending ones are found without a scan and a sort.
+//! The index serves the claim: it finds 1,000 pending rows among 100,000 finished ones without a scan and a sort.
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};

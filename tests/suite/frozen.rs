@@ -1,4 +1,4 @@
-//! A process that is frozen for longer than a handler may take, and thawed when nobody expects it any more.
+//! A process that is frozen for longer than a handler may take, and continues when nobody expects it any more.
 
 use std::env;
 use std::fs;
@@ -48,7 +48,7 @@ const URL: &str = "QUEUEABLE_FROZEN_URL";
 const GROUPED: &str = "QUEUEABLE_FROZEN_IN_GROUPS";
 const DIRECTORY: &str = "QUEUEABLE_FROZEN_DIRECTORY";
 
-/// Books a payment, and returns only when there is a file that says so.
+/// Books a payment, and returns only when a certain file exists.
 fn book_and_wait(payment: &Brief, message: &mut Message<'_, Conn>) -> HandlerResult {
     let directory = PathBuf::from(env::var_os(DIRECTORY).expect("it runs in a process of its own"));
     let booked = book_brief(payment, message);
@@ -67,7 +67,7 @@ fn book_brief(payment: &Brief, message: &mut Message<'_, Conn>) -> HandlerResult
 
 #[test]
 fn a_process_of_its_own() {
-    // Among the other tests it has nothing to do.
+    // As one of the other tests, it has nothing to do.
     let Ok(url) = env::var(URL) else { return };
     // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
     let pool = Pool::builder().max_size(2).min_idle(Some(0)).build(ConnectionManager::<Conn>::new(url)).unwrap();
@@ -123,11 +123,11 @@ fn a_worker_that_was_frozen_past_its_timeout_commits_nothing_when_it_wakes() {
     program.signal("STOP");
     let elsewhere = db::NAME != "sqlite";
     if elsewhere {
-        // The server ends the frozen session; until then the row counts as due, and is waited for.
+        // The server ends the frozen session. Until then the row counts as due, and the poller waits for it.
         let tally = Brief::poller(bank.pool(1), book_brief).workers(1).run_until_idle().unwrap();
         assert_eq!(tally.succeeded, 1);
     } else {
-        // Nobody can end it: it keeps the write lock.
+        // Nobody can end the frozen session: it keeps the write lock.
         let (_nobody, time) = mpsc::channel::<()>();
         let _ = time.recv_timeout(TIMEOUT);
     }

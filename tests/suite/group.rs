@@ -1,4 +1,4 @@
-//! Many messages, one transaction: what one of them does to the others, which is nothing.
+//! Many messages, one transaction: no message has an effect on the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, payments};
 use queueable::internals::backend::{RoundTrips, SessionSetup};
 
-/// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
+/// An entity on the bank's payments. On SQLite, which has one writer, the default timeout is one second.
 macro_rules! entity {
     ($name:ident, $module:ident, timeout = $timeout:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
@@ -44,13 +44,13 @@ pub(crate) fn run<Q: QueueOn<Conn>>(bank: &Bank, handler: impl HandlerFor<Q, Con
     Q::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap()
 }
 
-/// Makes as many rows due as it takes for the next group to be of `size`, a power of two; then these payments.
+/// Makes as many rows due as the next group needs to have `size` rows, a power of two; then these payments.
 pub(crate) fn enqueue_group(bank: &Bank, size: usize, amounts: impl IntoIterator<Item = i64>) -> Vec<i64> {
     bank.enqueue(vec![0; size - 1]);
     bank.enqueue(amounts)
 }
 
-/// Tells the transactions apart in which messages ran, by what others see of the ledger meanwhile.
+/// Tells apart the transactions in which messages ran, by the rows of the ledger that others see meanwhile.
 struct Watch {
     outside: Mutex<Conn>,
     seen: Mutex<Vec<(i64, i64)>>,
@@ -77,7 +77,8 @@ impl Watch {
     }
 }
 
-/// The ids in the ledger of payments of more than nothing: those that fill groups up are of nothing.
+/// Returns the ids of the payments in the ledger with an amount other than zero. The payments that fill up groups have
+/// none.
 pub(crate) fn booked(bank: &Bank) -> Vec<i64> {
     let booked = ledger::table.filter(ledger::amount_cents.ne(0)).order(ledger::payment_id);
     booked.select(ledger::payment_id).load(&mut bank.connect()).unwrap()
@@ -159,7 +160,7 @@ fn a_panic_in_a_group_is_a_failure_of_its_row_and_its_neighbours_succeed() {
 #[test]
 fn every_outcome_in_a_group_becomes_a_state_of_its_row() {
     let bank = Bank::new();
-    // The one that is to run again comes first, where the group leaves its mark.
+    // The message that runs again comes first: the group leaves its mark on the first row.
     let ids = enqueue_group(&bank, 4, [3, 1, 2, 4]);
     let tally = run::<Grouped>(&bank, |grouped: &Grouped, message: &mut Message<'_, Conn>| {
         book(&grouped.payment(), message)?;
@@ -288,7 +289,7 @@ fn a_swallowed_sql_error_in_a_group_costs_its_neighbours_nothing() {
     let succeeded: Vec<_> = ids.iter().copied().filter(|id| bank.state(*id).status == Status::Success).collect();
     assert_eq!(booked(&bank), succeeded);
     if succeeded.len() < ids.len() {
-        // PostgreSQL aborts the transaction, the others undo this statement alone.
+        // PostgreSQL aborts the transaction; the other databases undo only this statement.
         assert_eq!(succeeded, [ids[0], ids[2], ids[3]]);
         assert!(text(&bank, ids[1]).contains("a statement of the handler failed"));
     }

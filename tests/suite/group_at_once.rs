@@ -1,4 +1,4 @@
-//! A handler for the whole group: called once for it, or not at all as far as anybody can see.
+//! A handler for the whole group: it is called once for the group, or has no visible effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::suite::bank::{Bank, Payment, book, companies, ledger, payments};
 entity!(Grouped, at_once_queue, group = 50);
 entity!(Optimistic, optimistic_at_once_queue, group(50, optimistic));
 
-/// Books a whole group by one statement, and then answers what it was made for.
+/// Books a whole group by one statement, and then gives a prepared answer.
 struct AtOnce {
     calls: Arc<AtomicU32>,
     alone: Arc<AtomicU32>,
@@ -61,7 +61,8 @@ impl From<Optimistic> for Payment {
     }
 }
 
-/// Runs seven messages in groups of one, two and four; returns how often the handler was asked for a group, and for one.
+/// Runs seven messages in groups of one, two and four. Returns how often the handler was asked for a group, and for one
+/// message.
 fn at_once<Q>(answer: fn(usize) -> Option<Vec<HandlerResult>>) -> (u32, u32)
 where
     Q: QueueOn<Conn>,

@@ -1,4 +1,4 @@
-//! How a group may end before its time: a handler ends the transaction, takes long, or the poller stops.
+//! How a group may end early: a handler ends the transaction or takes long, or the poller stops.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ entity!(Ended, ended_queue, group = 50);
 entity!(EndedOptimistic, ended_optimistic_queue, group(50, optimistic));
 entity!(Hurried, hurried_group, timeout = "4s", group = 50);
 
-/// Books five payments in a group of eight, where the handler of one of them says this to the database.
+/// Books five payments in a group of eight. The handler of one of them runs this SQL.
 fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResult) -> (Bank, Vec<i64>) {
     let bank = Bank::new();
     let ids = enqueue_group(&bank, 8, [1; 5]);
@@ -74,7 +74,7 @@ fn a_handler_that_ends_its_groups_transaction_is_reported_and_its_neighbours_are
     }
 }
 
-/// What the row of a handler says whose COMMIT of its group PostgreSQL has refused.
+/// The text on the row of a handler whose COMMIT of its group PostgreSQL has refused.
 const REFUSED: &str = "the handler tried to commit the transaction of its group, which was refused; what another attempt has \
                        committed meanwhile is not undone";
 
@@ -118,7 +118,7 @@ fn ddl_in_the_middle_of_a_group_is_undone_with_it_or_reported() {
     for (i, id) in ids.iter().enumerate() {
         let state = bank.state(*id);
         if i == 2 && state.status == Status::Error {
-            // On MySQL DDL commits.
+            // On MySQL, DDL commits.
             assert!(state.last_attempt_error_message.unwrap_or_default().contains("ended the message's transaction"));
         } else {
             assert_eq!((state.status, state.try_count), (Status::Success, 1));
@@ -191,7 +191,7 @@ fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
         assert!(booked.is_sorted_by(|one, other| one < other), "none twice: {booked:?}");
         assert!(ids.iter().all(|id| bank.state(*id).next_attempt_time.is_none() || *id == ids[3]));
         if ignores && REFUSES_COMMITS {
-            // The rows were free again, and the other worker has done all that was to be done.
+            // The rows were free again, and the other worker has processed all of them.
             assert_eq!(booked, ids);
             assert!(ids.iter().all(|id| (bank.state(*id).status, bank.state(*id).try_count) == (Status::Success, 1)));
         }
@@ -210,7 +210,7 @@ fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again
             }
             Ok(Outcome::Done)
         });
-        // Where the end of the transaction is seen at once, it is known whose handler it was.
+        // If the worker sees the end of the transaction at once, it knows which handler ended it.
         let (seen, ended) = (&ids[3..4], if REFUSES_COMMITS { &ids[..0] } else { &ids[..8] });
         for id in ended {
             let state = bank.state(*id);
@@ -261,7 +261,7 @@ fn a_group_handled_at_once_whose_transaction_was_ended_is_reported_and_not_run_a
         let bank = Bank::new();
         let ids = enqueue_group(&bank, 8, 1..=12);
         run::<Ended>(&bank, Commits(bank.pool(1), goes_on));
-        // What is refused is undone, and there is no doubt about it.
+        // PostgreSQL undoes the transaction whose COMMIT it refuses, so there is no doubt about it.
         let of_the_group = if REFUSES_COMMITS { Status::Success } else { Status::Failed };
         assert!(ids[..8].iter().all(|id| bank.state(*id).status == of_the_group));
         assert!(ids[8..].iter().all(|id| bank.state(*id).status == Status::Success));
@@ -278,7 +278,7 @@ fn a_slow_handler_closes_its_group_early_and_the_rest_of_the_group_is_not_punish
     let tally = run::<Hurried>(&bank, move |hurried: &Hurried, message: &mut Message<'_, Conn>| {
         book(&hurried.payment(), message)?;
         if hurried.id == slow {
-            // Nobody ever sends: this takes more than half the timeout, and less than all of it.
+            // Nobody ever sends. This takes more than half the timeout, but not all of it.
             let _ = wait.lock().unwrap().recv_timeout(Duration::from_millis(2200));
         } else if hurried.id == slow + 1 {
             let committed = ledger::table.filter(ledger::payment_id.eq(slow)).count();
@@ -322,7 +322,7 @@ fn a_shutdown_in_the_middle_of_a_group_leaves_its_rows_as_they_were_and_due() {
         book(&ended.payment(), message)?;
         if ended.id == stopping {
             running.send(()).unwrap();
-            // Ends with the test at the latest, also if that fails.
+            // This ends with the test at the latest, even if the test fails.
             let _ = may_go_on.lock().unwrap().recv();
         }
         Ok(Outcome::Done)
@@ -356,7 +356,7 @@ fn a_shutdown_with_grace_ends_a_group_after_the_message_that_is_handled() {
         book(&ended.payment(), message)?;
         if ended.id == last {
             running.send(()).unwrap();
-            // Ends with the test at the latest, also if that fails.
+            // This ends with the test at the latest, even if the test fails.
             let _ = may_go_on.lock().unwrap().recv();
         }
         Ok(Outcome::Done)
@@ -375,7 +375,7 @@ fn a_shutdown_with_grace_ends_a_group_after_the_message_that_is_handled() {
     assert!(ids[4..].iter().all(|id| bank.state(*id).try_count == 0 && bank.state(*id).next_attempt_time.is_some()));
 }
 
-/// Says when the scout gives its connection up.
+/// Reports when the scout gives its connection up.
 #[derive(Debug)]
 pub(crate) struct ScoutLeaves(pub(crate) Mutex<mpsc::Sender<()>>);
 

@@ -1,4 +1,4 @@
-//! What every other test relies on.
+//! The basis of every other test.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -65,7 +65,7 @@ fn chinook_fills_the_database_where_it_is_at_hand() {
     let database = Database::new();
     let mut connection = database.connect();
     connection.batch_execute(&script).unwrap();
-    // Unquoted, so that PostgreSQL folds it to its script's lower case.
+    // The name is unquoted, so that PostgreSQL folds it to its script's lower case.
     assert_eq!(count(&mut connection, "Invoice"), 412);
     assert_eq!(count(&mut connection, "Customer"), 59);
 }

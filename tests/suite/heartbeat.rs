@@ -1,4 +1,4 @@
-//! Lease mode: who holds a lease, for how long, and what becomes of an attempt whose transaction meets a mishap.
+//! Lease mode: which attempt holds a lease, for how long, and what happens to an attempt whose transaction fails.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use queueable::internals::backend::SessionSetup;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A payment under a lease that is short enough to see it extended, and longer than a machine may pause.
+/// A payment under a lease that is short enough for a test to see its extension, and longer than a machine may pause.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(lease = "8s", retry = fixed("1h"))]
@@ -25,7 +25,7 @@ struct Brief {
     amount_cents: i64,
 }
 
-/// A payment whose call may take less than its lease.
+/// A payment whose call has less time than its lease.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(lease = "60s", timeout = "100ms", retry = fixed("1h"))]
@@ -45,7 +45,7 @@ fn book(brief: &Brief, receipt: &i64, message: &mut Message<'_, Conn>) -> queuea
     Ok(Outcome::Done)
 }
 
-/// Waits until something is so.
+/// Waits until the condition is true.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -54,7 +54,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the row is not due yet, by the database's clock.
+/// Tells whether the row is not due yet, by the database's clock.
 fn is_leased(connection: &mut Conn, id: i64) -> bool {
     let held = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now)).count();
     held.get_result::<i64>(connection).unwrap() == 1
@@ -67,7 +67,8 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
     let seen = bank.clone();
     let handler = (
         move |brief: &Brief, lease: &Lease| {
-            // Longer than a lease, and longer than the timeout, which is the lease unless more is asked for.
+            // Longer than a lease. Unless the call asks for more, that is also longer than the timeout, which is the
+            // lease by default.
             lease.extend(Duration::from_secs(600))?;
             let mut reader = seen.connect();
             let mut end = || {
@@ -90,13 +91,13 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
 }
 
 #[test]
-fn a_call_is_told_before_anybody_else_can_take_its_row() {
+fn a_call_sees_that_its_lease_is_lost_before_anybody_else_can_take_its_row() {
     let bank = Arc::new(Bank::new());
     let id = bank.enqueue([100])[0];
     let seen = bank.clone();
     let handler = (
         move |charge: &Brief, lease: &Lease| {
-            // The heart does not get through to the row.
+            // The heartbeat cannot extend the lease of the locked row.
             let mut holder = seen.connect();
             let mut reader = seen.connect();
             AnsiTransactionManager::begin_transaction(&mut holder)?;
@@ -157,7 +158,7 @@ fn a_conflict_while_the_answer_is_applied_repeats_no_call_and_uses_no_try() {
         move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
             apply(charge, receipt, message)?;
             if applied.fetch_add(1, Ordering::SeqCst) < 3 {
-                // SQLite has no kind of its own for it.
+                // Diesel has no error kind for this on SQLite.
                 let sqlite = crate::db::NAME == "sqlite";
                 let kind = if sqlite { DatabaseErrorKind::Unknown } else { DatabaseErrorKind::SerializationFailure };
                 return Err(DieselError::DatabaseError(kind, Box::new("database is locked".to_owned())).into());
@@ -187,7 +188,7 @@ fn a_session_that_is_lost_while_the_answer_is_applied_repeats_no_call() {
         move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
             let first = applied.fetch_add(1, Ordering::SeqCst) == 0;
             apply(charge, receipt, message)?;
-            // SQLite has no session that could be ended.
+            // On SQLite no session can be ended from outside.
             if let (true, Some(session)) = (first, message.connection().session_id()?) {
                 killer.lock().unwrap().end_session(session)?;
             }
@@ -237,7 +238,7 @@ fn another_worker_takes_the_row_of_one_that_shows_no_life() {
     let (gate, first) = Gate::new();
     let handle = poller(&bank, (first, apply)).start().unwrap();
     gate.entered();
-    // As if the first had been frozen until its lease was over.
+    // As if the first worker had been frozen until the end of its lease.
     diesel::update(payments::table.find(id))
         .set(payment_queue::next_attempt_time.eq(queueable::Now))
         .execute(&mut bank.connect())

@@ -1,4 +1,4 @@
-//! Rows that others hold: an operation neither tears them nor waits for them without bound.
+//! Rows that others hold: an operation changes all of them or none, and does not wait for them without bound.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -39,7 +39,7 @@ fn rows_that_another_transaction_holds_are_not_waited_for_without_bound_nor_torn
         assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
     }
     assert_eq!(operated.changed(), [""; 0]);
-    // Reading waits for nobody.
+    // A read waits for nobody.
     assert_eq!(company.count(&mut connection).unwrap(), 8);
     AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
     assert_eq!(company.retry_now(&mut connection).unwrap(), 4);
@@ -72,7 +72,7 @@ fn a_row_that_a_worker_runs_is_left_to_it() {
     let may_go_on = Mutex::new(may_go_on);
     let poller = bank.poller(move |_: &Payment, _: &mut Message<'_, Conn>| {
         running.send(()).unwrap();
-        // Ends with the test at the latest, also if that fails.
+        // This ends with the test at the latest, even if the test fails.
         let _ = may_go_on.lock().unwrap().recv();
         Ok(Outcome::Done)
     });

@@ -65,7 +65,7 @@ struct ByNumber {
     amount: i64,
 }
 
-/// Without a field for every column of the key's order: the number stands before the company here.
+/// The fields are not in the key's order of columns: the number comes before the company here.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_both, primary_key(company, number))]
 struct ByBoth {
@@ -74,7 +74,7 @@ struct ByBoth {
     amount: i64,
 }
 
-/// Enqueues three rows, lets the one with amount 2 fail once, and shows that each was handled with its own key.
+/// Enqueues three rows, lets the one with amount 2 fail once, and shows that each row was handled with its own key.
 macro_rules! goes_through {
     ($entity:ident, $table:ident, $columns:expr, [$($values:expr),*], $key:expr) => {{
         let database = Database::new();
@@ -119,7 +119,7 @@ fn a_key_may_be_text() {
     let row = |id: &'static str, amount: i64| (by_text::id.eq(id), by_text::amount.eq(amount));
     let id = format!("id {TEXT} PRIMARY KEY NOT NULL");
     goes_through!(ByText, by_text, id, [row("a'b\"ä\u{1f980}", 1), row("", 2), row("INV-7/2026", 3)], |row| {
-        // Other bytes than printable ASCII are written by their numbers.
+        // Bytes other than printable ASCII are written as numbers.
         row.id.replace('ä', "%C3%A4").replace('\u{1f980}', "%F0%9F%A6%80")
     });
 }
@@ -129,7 +129,7 @@ fn a_key_may_be_bytes() {
     let row = |id: &'static [u8], amount: i64| (by_bytes::id.eq(id), by_bytes::amount.eq(amount));
     let id = format!("id {BYTES} PRIMARY KEY NOT NULL");
     goes_through!(ByBytes, by_bytes, id, [row(b"\0\xff", 1), row(b"'", 2), row(b"\x80", 3)], |row| {
-        // MySQL does not tell bytes that are text from a text.
+        // MySQL does not tell bytes that are text apart from a text.
         match row.amount {
             2 if NAME == "mysql" => ":'".to_owned(),
             _ => row.id.iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -1,4 +1,4 @@
-//! Lease mode: the claim is committed, the call runs without a transaction, its answer is applied in a short one.
+//! Lease mode: the claim is committed, the call runs without a transaction, and a short transaction applies its answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,7 +79,7 @@ fn while_the_call_runs_the_row_is_leased_and_locked_by_nobody() {
                 assert!(left > TimeDelta::seconds(30) && left < TimeDelta::seconds(62), "{left}");
                 assert_eq!((lease.try_number(), lease.queue_state().status), (1, Status::InProgress));
                 assert!(!lease.lease_lost());
-                // Nobody else gets the row, and everybody may write on it.
+                // Nobody else can claim the row, but everybody may write on it.
                 diesel::update(payments::table.find(charge.id))
                     .set(payments::company_id.eq(2))
                     .execute(&mut seen.connect())?;
@@ -203,7 +203,7 @@ fn a_worker_that_lost_its_lease_writes_nothing() {
     let handler = (
         move |charge: &Charge, _: &Lease| {
             counted.fetch_add(1, Ordering::SeqCst);
-            // The lease is over, and somebody else takes the row and is at it still.
+            // The lease has ended, and another worker has taken the row and is still processing it.
             make_due(&thief, charge.id);
             diesel::update(payments::table.find(charge.id))
                 .set(payment_queue::try_count.eq(2))
@@ -399,7 +399,7 @@ fn a_transaction_queue_on_the_same_table_finds_no_leased_row() {
     let (gate, handler) = Gate::new();
     let handle = poller(&bank, (handler, apply)).start().unwrap();
     gate.entered();
-    // As another process would look, that works the table in another mode.
+    // A process sees this that serves the table in another mode.
     let due = Payment::probe_due(&mut bank.connect(), None).unwrap();
     assert!(due.is_none_or(|wait| wait > Duration::from_secs(20)), "{due:?}");
     gate.open();
@@ -418,7 +418,7 @@ fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
             .set(payment_queue::next_attempt_time.eq(later))
             .execute(&mut holder)
             .unwrap();
-        // It is due still for everybody else.
+        // Other sessions still see it as due.
         let poller = poller(&bank, (call, apply)).claim_style(style);
         let (started, handle) = mpsc::channel();
         let starting = std::thread::spawn(move || started.send(poller.start().unwrap()));

@@ -1,4 +1,4 @@
-//! Lease mode: what the rows of one claim have to do with each other, which is nothing.
+//! Lease mode: the rows of one claim have no effect on each other.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::suite::low_water::due_at;
 const STYLES: [ClaimStyle; 2] = [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A payment that cannot be read if its amount is negative.
+/// A payment that cannot be decoded if its amount is negative.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = positive_queue, lease = "60s", retry = fixed("1h"), max_tries = 3)]
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// Notes of each call the amount, the number of the try and the text that its row bears.
+/// Notes the amount of each call, the number of its try, and the error text of its row.
 type Calls = Arc<Mutex<Vec<(i64, u32, Option<String>)>>>;
 
 fn noting(calls: &Calls) -> impl LeaseHandler<Positive, Conn> + 'static {
@@ -66,7 +66,7 @@ fn positive(bank: &Bank, style: ClaimStyle, batch: u32, calls: &Calls) -> Poller
     Positive::poller(bank.pool(1), noting(calls)).workers(1).claim_style(style).claim_batch(batch)
 }
 
-/// Writes the state of a row, and leaves its due time.
+/// Writes the state of a row, but not its due time.
 fn set(bank: &Bank, id: i64, status: Status, tries: i32) {
     diesel::update(payments::table.find(id))
         .set((payment_queue::status.eq(status), payment_queue::try_count.eq(tries)))
@@ -91,7 +91,8 @@ fn rows_of_every_state_that_are_claimed_together_become_what_each_would_alone() 
             let mut calls = calls.lock().unwrap().clone();
             calls.sort_unstable();
             let expired = |attempt: i32| Some(format!("queueable: lease expired in attempt {attempt}"));
-            // No attempt was lost that was never counted; an update that overwrites the number takes it as it is.
+            // An attempt that was never counted was not lost. But an update that overwrites the number takes it as it
+            // is.
             let never = if calls[3].2 == expired(-5) { expired(-5) } else { None };
             assert_eq!(calls, [(1, 1, None), (4, 3, expired(2)), (5, 1, None), (6, 1, never)]);
             let states: Vec<_> = ids.iter().map(|id| bank.state(*id)).collect();
@@ -147,7 +148,7 @@ fn rows_that_are_claimed_together_are_called_in_the_order_of_their_due_times() {
     assert_eq!(positive(&bank, ClaimStyle::Auto, 5, &calls).run_until_idle().unwrap().succeeded, 5);
     let mut called: Vec<_> = calls.lock().unwrap().iter().map(|(amount, ..)| *amount).collect();
     if NAME != "postgres" {
-        // They are found again by a mark, or locked by their keys.
+        // The claim reads the rows by their mark, or locks them by their keys, so their order is lost.
         called.sort_unstable();
     }
     assert_eq!(called, [10, 20, 30, 40, 50]);
@@ -162,7 +163,7 @@ fn a_row_whose_fate_is_decided_by_its_claim_is_not_decided_by_a_poller_that_stop
         let calls = Calls::default();
         let handle = positive(&bank, style, 2, &calls).start().unwrap();
         handle.shutdown(PATIENCE);
-        // Whether it has come to it or not.
+        // Whether the first poller has processed them or not.
         positive(&bank, style, 2, &calls).run_until_idle().unwrap();
         assert!(calls.lock().unwrap().is_empty());
         let states = ids.iter().map(|id| bank.state(*id)).map(|state| (state.status, state.try_count));

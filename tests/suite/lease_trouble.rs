@@ -1,4 +1,4 @@
-//! Lease mode: rows, values and code that misbehave, and what they must not do to others.
+//! Lease mode: rows, values and code that misbehave, and have no effect on others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -25,7 +25,7 @@ struct Company {
     id: i64,
 }
 
-/// A payment whose fourteens go off when they are dropped.
+/// A payment that panics when it is dropped if its amount is fourteen.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(lease = "60s", retry = fixed("1h"))]

@@ -1,4 +1,5 @@
-//! The low-water mark: claims begin where the last ones ended, and what is due earlier is worked nevertheless.
+//! The low-water mark: claims begin where the last ones ended, and rows that are due earlier are processed
+//! nevertheless.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -21,7 +22,7 @@ fn minute(minute: u32) -> DateTime<Utc> {
     format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap()
 }
 
-/// Enqueues a payment that is due at this minute of a day long ago, and returns its id.
+/// Enqueues a payment that is due at this minute of a day in the past, and returns its id.
 pub(crate) fn due_at(bank: &Bank, at: u32) -> i64 {
     let id = bank.enqueue([i64::from(at)])[0];
     diesel::update(payments::table.find(id)).set(Payment::due_at(minute(at))).execute(&mut bank.connect()).unwrap();
@@ -37,7 +38,7 @@ fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, Lo
     (claimed.map(|row| row.message.unwrap().0.amount_cents), claim_floor)
 }
 
-/// Works in a transaction that is rolled back.
+/// Runs `work` in a transaction that is rolled back.
 fn rolled_back<T>(connection: &mut Conn, work: impl FnOnce(&mut Conn) -> T) -> T {
     AnsiTransactionManager::begin_transaction(connection).unwrap();
     let worked = work(connection);
@@ -59,14 +60,14 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
         claim_floor.keep();
         claimed
     };
-    // The rows stay due; another one comes that is due earlier.
+    // The rows stay due, and another one arrives that is due earlier.
     assert_eq!((next(&low_water), next(&low_water)), (Some(10), Some(10)));
     due_at(&bank, 5);
-    // SQLite's claims are as they were.
+    // On SQLite there is no mark.
     assert_eq!(next(&low_water), if NAME == "sqlite" { Some(5) } else { Some(10) });
     let look =
         |low_water: &LowWater, thorough| low_water.probe_due::<Payment, Conn>(&mut bank.connect(), None, thorough);
-    // The first look is a full one, and so is one that is asked for.
+    // The first probe is a full one, and so is a thorough one.
     for thorough in [false, true] {
         assert_eq!(look(&low_water, thorough), Ok(Some(Duration::ZERO)));
         assert_eq!(next(&low_water), Some(5));
@@ -76,7 +77,7 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
         due_at(&bank, 5);
     }
     diesel::delete(payments::table.filter(payments::amount_cents.ne(5))).execute(&mut bank.connect()).unwrap();
-    // Above the mark nothing is due, but that is not the whole truth: there is to be a full look soon.
+    // No row is due above the mark, but a full probe has to follow soon, because one may be due below it.
     let looked = look(&low_water, false).unwrap().unwrap();
     assert!(looked <= Duration::from_secs(30), "{looked:?}");
 }
@@ -90,7 +91,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     low_water.use_at_once();
     let (claimed, undone) = claim(&mut connection, &low_water);
     assert_eq!(claimed, Some(10));
-    // Meanwhile others go on.
+    // Meanwhile others claim rows.
     let claim_floor = low_water.claim_floor();
     let except = [RowKey::new(first, first.to_string())];
     let scope = Scope { claim_floor: Some(&claim_floor), except: &except, ..Scope::ALL };
@@ -100,13 +101,13 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     assert_eq!(others.len(), 2);
     claim_floor.keep();
     drop(claim_floor);
-    // All that is left is above the mark, or so it seems.
+    // All rows that are left seem to be above the mark.
     assert_eq!(claim(&mut connection, &low_water).0, if NAME == "sqlite" { Some(10) } else { Some(30) });
     drop(undone);
     assert_eq!(claim(&mut connection, &low_water).0, Some(10));
 }
 
-/// What a handler does with the amount of a row in any mode.
+/// Handles a row by its amount, in any mode.
 type Handle = Arc<dyn Fn(i64, &mut Message<'_, Conn>) -> HandlerResult + Send + Sync>;
 
 /// A poller for payments in each of the three modes.
@@ -130,8 +131,8 @@ const MODES: [InMode; 3] = [
     },
 ];
 
-/// A database with rows that are due at minute 10 and 20, and a poller of a mode. While the first row is worked, another is
-/// inserted that is due earlier. The amounts are told as the rows are worked.
+/// Makes a database with rows that are due at minute 10 and 20, and a poller of a mode. The handler of the first row
+/// inserts a row that is due earlier. The handler sends the amount of each row.
 fn late_comer(in_mode: InMode) -> (Bank, Poller<Conn>, Receiver<i64>) {
     let bank = Bank::new();
     due_at(&bank, 10);
@@ -143,7 +144,7 @@ fn late_comer(in_mode: InMode) -> (Bank, Poller<Conn>, Receiver<i64>) {
             let early = (NewPayment { company_id: 1, amount_cents: 5 }, Payment::due_at(minute(5)));
             diesel::insert_into(payments::table).values(early).execute(message.connection())?;
         }
-        // Nobody may listen.
+        // The receiver may be gone.
         let _ = say.lock().unwrap().send(amount);
         Ok(Outcome::Done)
     };

@@ -1,6 +1,6 @@
-//! The main job, `examples/payments`, as processes on a real database: killed, resumed, several at once.
+//! The main job, `examples/payments`, as processes on a real database: killed, resumed, and several at once.
 //!
-//! The checks are SQL of their own and use none of the library's code.
+//! The checks have SQL of their own and use none of the library's code.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn the_main_job_survives_20_kills_at_random_moments() {
         let mut program = job.start(4);
         let before = booked_so_far(&mut session);
         if kill % 4 == 0 || (kill < 8 && !is_enqueued(&mut session)) {
-            // Nothing to be seen yet: it hits the start, the set-up or the enqueue, or what comes next.
+            // Nothing can be seen yet: the kill hits the start, the set-up or the enqueue, or what follows.
             wait(Duration::from_millis(random.below(40 + 20 * kill.min(5))));
         } else {
             let enough = before + 1 + i64::try_from(random.below(100)).unwrap();
@@ -76,7 +76,7 @@ fn two_processes_with_eight_workers_each_handle_every_payment_once() {
     // Every row was handled in one of the processes, and in one only.
     let succeeded = reports.each_ref().map(|report| report["handled_here"]["succeeded"].as_i64().unwrap());
     println!("each process's tally: {} and {}", reports[0]["handled_here"], reports[1]["handled_here"]);
-    // SQLite's lock is not fair: whoever has just written is likely to write next, and may leave nothing to the other.
+    // SQLite's lock is not fair: the last writer is likely to write next, and may leave nothing to the other process.
     assert!(db::NAME == "sqlite" || succeeded.iter().all(|rows| *rows > 0), "{succeeded:?}");
     assert_eq!(succeeded.iter().sum::<i64>(), booked_so_far(&mut session));
     let wrong_tries = "SELECT COUNT(*) FROM payments WHERE id > 1000 AND try_count <> \
@@ -129,7 +129,7 @@ pub(crate) fn report(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
 }
 
-/// How many payments are in the ledger; none before there is one.
+/// Returns how many payments are in the ledger, or none before the ledger exists.
 fn booked_so_far(session: &mut Conn) -> i64 {
     count(session, "SELECT COUNT(*) FROM ledger").unwrap_or(0)
 }
@@ -142,7 +142,7 @@ fn is_enqueued(session: &mut Conn) -> bool {
     count(session, "SELECT COUNT(*) FROM imports") == Ok(1)
 }
 
-/// How many payments are enqueued beyond none, or beyond all.
+/// Returns how many payments are enqueued beyond none, or, once the import is recorded, beyond all.
 fn half_enqueued(session: &mut Conn, payments: i64) -> i64 {
     let sql =
         format!("SELECT (SELECT COUNT(*) FROM payments WHERE id > 1000) - {payments} * (SELECT COUNT(*) FROM imports)");
@@ -172,7 +172,7 @@ pub(crate) fn faults(session: &mut Conn) -> [i64; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Compares the end with what the input says, and with the program's own report.
+/// Compares the result with the input, and with the program's own report.
 pub(crate) fn assert_done(session: &mut Conn, report: &Value, payments: i64) {
     let amounts: Vec<i64> = program::payments(payments)
         .lines()
@@ -194,13 +194,13 @@ pub(crate) fn count(session: &mut Conn, query: &str) -> QueryResult<i64> {
     sql::<BigInt>(query).get_result(session)
 }
 
-/// Lets time pass in which another process gets on.
+/// Lets time pass, in which another process makes progress.
 fn wait(time: Duration) {
     let (_nobody, nothing) = mpsc::channel::<()>();
     let _ = nothing.recv_timeout(time);
 }
 
-/// Random numbers (splitmix64) from a seed that is printed, and taken from `QUEUEABLE_SEED` to see a failure again.
+/// Random numbers (splitmix64). The test prints the seed, and reads it from `QUEUEABLE_SEED` to repeat a failure.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Migrations add a queue to a table that is in use, and take it away again.
+//! Migrations add a queue to a table that is in use, and remove it again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn queue() -> Migrations<Backend> {
     Migrations::new().entity::<Payment>()
 }
 
-/// The columns and indexes of the payments, as the catalogue has them.
+/// Returns the columns and indexes of the payments from the catalogue.
 fn shape(connection: &mut Conn) -> Vec<String> {
     sql::<Text>(&SHAPE.replace("$table", "payments")).load(connection).unwrap()
 }
@@ -81,7 +81,7 @@ fn a_second_run_changes_nothing() {
     let (once, state) = (shape(&mut connection), bank.state(4));
     assert!(!connection.has_pending_migration(queue()).unwrap());
     assert_eq!(connection.run_pending_migrations(queue()).unwrap().len(), 0);
-    // Not even where Diesel's record of the first is lost.
+    // Not even if Diesel's record of the first run is lost.
     connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
     assert_eq!(connection.run_pending_migrations(queue()).unwrap().len(), 1);
     assert_eq!(shape(&mut connection), once);
@@ -156,7 +156,7 @@ fn a_column_of_the_applications_own_is_neither_used_nor_dropped() {
         assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
         assert!(connection.has_pending_migration(queue()).unwrap());
         assert_eq!(shape(&mut connection), before);
-        // With a prefix it works beside it.
+        // With a prefix the queue fits beside the other columns.
         connection.run_pending_migrations(Migrations::new().entity::<Mailed>()).unwrap();
         connection.revert_last_migration(Migrations::new().entity::<Mailed>()).unwrap();
         assert_eq!(shape(&mut connection), before);
@@ -187,7 +187,7 @@ fn a_column_of_the_applications_own_is_not_taken_for_one_that_an_option_asks_for
         assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
         assert_eq!(shape(&mut connection), before);
     }
-    // Beside a queue, what has another default is the application's too.
+    // Beside a queue, a column with another default belongs to the application too.
     let three = "priority INTEGER NOT NULL DEFAULT 3".to_owned();
     let draft = format!("stage {TEXT} NOT NULL DEFAULT 'draft'");
     for own in [three, draft] {
@@ -200,7 +200,7 @@ fn a_column_of_the_applications_own_is_not_taken_for_one_that_an_option_asks_for
         assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
         assert_eq!(shape(&mut connection), before);
     }
-    // And what an earlier run has added is the queue's.
+    // A column that an earlier run has added belongs to the queue.
     let bank = with_history();
     let mut connection = bank.connect();
     connection.run_pending_migrations(queue()).unwrap();
@@ -302,7 +302,7 @@ fn written_folders_do_the_same_and_are_written_once() {
     assert!(written.iter().all(|folder| folder.join("up.sql").exists() && folder.join("down.sql").exists()));
     assert_eq!(queue().write_to(directory.path()).unwrap().len(), 0);
     assert_eq!(queue().entity::<Mailed>().write_to(directory.path()).unwrap().len(), 2);
-    // Also those of one second have versions of their own.
+    // Migrations of the same second also have versions of their own.
     let folders =
         fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let versions: BTreeSet<_> = folders.map(|folder| folder.split('_').next().unwrap().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! Migrations in company: several processes start at once, or a server still does what a killed one has asked for.
+//! Migrations at the same time: several processes start at once, or a server still runs a statement of a killed one.
 
 use std::sync::mpsc;
 use std::thread;
@@ -31,8 +31,8 @@ fn a_queue_that_appears_while_it_is_added_is_taken_as_it_is() {
         })
         .collect();
     drop(done);
-    // Time for all of them to see that the columns are missing, and to wait for the application. Were one late, it would
-    // find them there, and the test would show less.
+    // Time for all of them to see that the columns are missing, and to wait for the application. A late process would
+    // find the columns there, and the test would show less.
     assert!(all_done.recv_timeout(Duration::from_millis(300)).is_err_and(|end| end == mpsc::RecvTimeoutError::Timeout));
     application.batch_execute("COMMIT").expect("the application may commit");
 
@@ -44,7 +44,7 @@ fn a_queue_that_appears_while_it_is_added_is_taken_as_it_is() {
     assert_eq!(bank.run(book).succeeded, 0, "old rows are not queued");
 }
 
-/// Without diesel's own note of what has run, which only one of several processes can write.
+/// Runs the migrations without Diesel's own record of them, which only one of several processes can write.
 fn add_queue(connection: &mut Conn) -> diesel::migration::Result<()> {
     let migrations = Migrations::<<Conn as Connection>::Backend>::new().entity::<Payment>().migrations()?;
     migrations.iter().try_for_each(|migration| migration.run(connection))

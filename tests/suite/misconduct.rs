@@ -1,4 +1,5 @@
-//! The application's own code at its worst, around the handler and inside it: it costs its own row a try and nothing else.
+//! The application's own code at its worst, around the handler and inside it: it costs its own row a try, and has no
+//! effect on other rows.
 
 use std::error::Error;
 use std::fmt;
@@ -13,10 +14,10 @@ use queueable::{Failure, Message, Outcome, Queueable, Status, Tally};
 use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, payments};
 
-/// How long a test waits for what must happen before it says that it did not.
+/// How long a test waits for an event before it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the first of two rows came to; the second must not have suffered.
+/// Returns the text on the first of two rows. The second must not have suffered.
 fn text_of_the_first(bank: &Bank, ids: &[i64], tally: Tally) -> String {
     assert_eq!((tally.retried, tally.succeeded), (1, 1));
     assert_eq!(bank.state(ids[1]).status, Status::Success);
@@ -138,7 +139,7 @@ fn a_row_whose_decoding_panics_fails_alone() {
 }
 
 #[test]
-fn a_panic_in_a_nested_transaction_is_told_as_what_it_is() {
+fn a_panic_in_a_nested_transaction_is_reported_as_a_panic() {
     let bank = Bank::new();
     let ids = bank.enqueue([13, 1]);
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
@@ -186,7 +187,7 @@ fn a_row_that_nobody_can_write_neither_commits_nor_spins_nor_holds_up_its_neighb
     let mut seen: Vec<_> = (0..4).map(|_| wait.recv_timeout(PATIENCE).expect("everybody's turn comes")).collect();
     handle.shutdown(PATIENCE);
     seen.extend(wait.try_iter());
-    // The neighbours once each; the kept one at first, and again after pauses of ten seconds and more.
+    // Each neighbour runs once. The kept row runs first, and again after pauses of ten seconds and more.
     assert!(ids[1..].iter().all(|id| seen.iter().filter(|tried| *tried == id).count() == 1), "{seen:?}");
     assert_eq!(seen[0], ids[0]);
     assert!(seen.len() < 7, "{seen:?}");

@@ -1,4 +1,4 @@
-//! What pollers and modes in one process do to each other, which is nothing.
+//! Pollers and modes in one process have no effect on each other.
 
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,7 @@ fn two_entities_on_the_same_columns_are_refused_in_one_poller() {
     let both = Payment::poller(bank.pool(1), handle_payment).serve::<Grouped>(handle_grouped).workers(1);
     let said = says(both.run_until_idle().unwrap_err());
     assert!(said.contains("Grouped") && said.contains("Payment") && said.contains("next_attempt_time"), "{said}");
-    // Two pollers for one entity are welcome.
+    // Two pollers may serve one entity.
     let first = Payment::poller(bank.pool(1), handle_payment).workers(1).start().unwrap();
     Payment::poller(bank.pool(1), handle_payment).workers(1).run_until_idle().unwrap();
     first.shutdown(PATIENCE);
@@ -42,7 +42,7 @@ fn two_entities_on_the_same_columns_are_refused_in_one_poller() {
 
 #[test]
 fn two_entities_that_share_one_column_are_refused() {
-    /// A queue that has the other's column of failures.
+    /// A queue that shares the other's column for failures.
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
     #[queue(module = half_queue, prefix = "half_", last_attempt_error_message = last_attempt_error_message)]

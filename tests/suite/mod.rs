@@ -1,5 +1,5 @@
-//! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and runs
-//! on every backend.
+//! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and
+//! runs on every backend.
 
 pub(crate) mod attempt;
 pub(crate) mod bank;

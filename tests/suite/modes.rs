@@ -1,4 +1,4 @@
-//! What the three modes lock, and what they repeat: cells of `docs/choosing-a-mode.md` that no other test is about.
+//! What the three modes lock, and what they repeat: cells of `docs/choosing-a-mode.md` that no other test covers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ pub(crate) struct Grouped {
     pub(crate) amount_cents: i64,
 }
 
-/// Whether somebody holds the row's lock.
+/// Tells whether another session holds the row's lock.
 fn is_locked(connection: &mut Conn, id: i64) -> bool {
     let queue = Payment::queue().filter(payments::id.eq(id)).wait(Duration::from_millis(20));
     match queue.skip(connection) {
@@ -50,7 +50,7 @@ fn a_row_is_locked_while_its_handler_runs_and_its_neighbours_are_not() {
 #[test]
 fn all_rows_of_a_group_are_locked_until_the_group_ends() {
     let bank = Arc::new(Bank::new());
-    // A backlog, so that the groups grow.
+    // A backlog makes the groups grow.
     let ids = bank.enqueue(1..=40);
     let asked = bank.clone();
     let handled = Arc::new(Mutex::new(Vec::new()));
@@ -62,7 +62,7 @@ fn all_rows_of_a_group_are_locked_until_the_group_ends() {
         seen.lock().unwrap().push(row.id);
         if let (Some(before), false, 20) = (before, locked.load(Ordering::SeqCst), row.amount_cents) {
             let mut connection = asked.connect();
-            // The one before has been handled, and is locked as the one at hand is.
+            // The row before this one has been handled, and is still locked like this one.
             assert!(is_locked(&mut connection, row.id) && is_locked(&mut connection, before));
             locked.store(true, Ordering::SeqCst);
         }

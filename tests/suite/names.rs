@@ -98,7 +98,7 @@ diesel::table! {
     }
 }
 
-/// An invoice in a schema of its own. The roots say how their database makes one.
+/// An invoice in a schema of its own. Each root defines how its database makes one.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = invoice)]
 #[queue(module = elsewhere_queue)]
@@ -108,7 +108,7 @@ struct Elsewhere {
     total: i64,
 }
 
-/// Adopts the table `queueable_elsewhere.invoice`, works its queue and gives it up again.
+/// Adds a queue to the table `queueable_elsewhere.invoice`, processes its rows, and removes the queue again.
 pub(crate) fn a_table_elsewhere_works(pool: &Pool<ConnectionManager<Conn>>) {
     let queue = || Migrations::new().entity::<Elsewhere>();
     let mut connection = pool.get().unwrap();

@@ -13,7 +13,7 @@ use queueable::{Error, Failure, Message, Outcome, Poller, PollerSettings, Queuea
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, ledger, payments};
 
-/// How long a test waits for what must happen before it says that it did not.
+/// How long a test waits for an event before it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -88,7 +88,7 @@ fn a_row_enqueued_in_this_process_is_noticed_long_before_the_poll_interval() {
         seen.push(wait.recv_timeout(PATIENCE).expect("the poller slept through an enqueue"));
     }
     assert_eq!(seen.len(), 3);
-    // By other means than the library's, so it takes a word.
+    // This enqueue does not use the library, so the poller needs a call of `wake`.
     diesel::update(payments::table)
         .set(crate::suite::bank::payment_queue::next_attempt_time.eq(queueable::Now))
         .execute(&mut bank.connect())
@@ -124,7 +124,7 @@ fn a_retry_within_the_poll_interval_runs_when_it_is_due() {
 
 #[test]
 fn an_idle_poller_asks_once_per_interval_whatever_the_number_of_workers() {
-    // An entity of its own: other tests of this process enqueue payments, and pollers hear of that.
+    // An entity of its own: other tests of this process enqueue payments, and that wakes pollers.
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
     #[queue(module = idle_queue)]
@@ -147,12 +147,12 @@ fn an_idle_poller_asks_once_per_interval_whatever_the_number_of_workers() {
     let (_never, wait) = mpsc::channel::<()>();
     assert_eq!(wait.recv_timeout(Duration::from_secs(4)), Err(RecvTimeoutError::Timeout));
     let asked = queries.load(Ordering::Relaxed) - before;
-    // The scout's session is prepared within that time too.
+    // The scout's session is prepared within this time too.
     assert!(asked <= 4 + SESSION_QUERIES, "{asked} queries in 4 seconds");
     handle.shutdown(PATIENCE);
 }
 
-/// An upper bound of the statements that prepare a session and read it back.
+/// An upper bound for the statements that prepare a session and read its settings back.
 const SESSION_QUERIES: usize = 14;
 
 #[derive(Debug)]
@@ -226,7 +226,7 @@ fn a_handler_that_outlasts_the_grace_is_rolled_back_and_its_row_is_due() {
     assert_eq!(shutdown.rolled_back, 1);
     assert!(!returned.load(Ordering::Relaxed), "the shutdown did not wait for the handler");
     drop(release);
-    // Wherever the handler's thread is now: another poller finds the row as it was.
+    // Wherever the handler's thread is now, another poller finds the row as it was.
     assert_eq!(bank.run(book).succeeded, 1);
     assert_eq!(bank.booked(), [id]);
     assert_eq!(bank.state(id).try_count, 1);

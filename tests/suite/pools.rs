@@ -1,4 +1,5 @@
-//! Finished rows in one pool, refused ones in another: the row moves to another table in the transaction that settles it.
+//! Finished rows go to one pool, refused ones to another: a row moves to another table in the transaction that settles
+//! it.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

@@ -1,4 +1,4 @@
-//! Prefetched keys: what a worker knows of a row before it is locked decides nothing.
+//! Prefetched keys: the state of a row before it is locked decides nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -20,7 +20,7 @@ fn a_row_that_was_changed_after_its_key_was_read_is_left_as_it_is() {
     let handled = AtomicUsize::new(0);
     let later = Utc::now() + Duration::from_secs(3600);
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        // Two rows are settled, and the keys of the others were read where they are prefetched.
+        // Two rows are settled. The keys of the others are prefetched, if the backend does so.
         if handled.fetch_add(1, Ordering::Relaxed) == 2 {
             let connection = message.connection();
             let never = payment_queue::next_attempt_time.eq(None::<Instant>);
@@ -47,7 +47,7 @@ fn a_backlog_is_worked_in_the_order_of_its_due_times() {
     connection
         .transaction(|connection| {
             for (place, id) in ids.iter().enumerate() {
-                // Against the order of their keys.
+                // In the reverse order of their keys.
                 let due = start - Duration::from_secs(u64::try_from(place).unwrap_or_default());
                 diesel::update(payments::table.find(id))
                     .set(payment_queue::next_attempt_time.eq(Some(Instant::from(due))))

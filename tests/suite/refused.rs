@@ -1,4 +1,4 @@
-//! Rows on which the database refuses to write: they are their own trouble, however many they are.
+//! Rows on which the database refuses to write: they do not affect other rows, however many they are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,7 +19,7 @@ use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
 use crate::suite::warnings::{await_warning, keep_warnings};
 
-/// Payments that are worked in the order of their amounts.
+/// Payments in the order of their amounts.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = ordered_queue, order_by = amount_cents, retry = fixed("1h"), max_tries = 3, timeout = "30s")]
@@ -35,10 +35,10 @@ fn ordered_bank() -> Bank {
     bank
 }
 
-/// How often each payment's handler has run.
+/// How often the handler of each payment has run.
 type Runs = Arc<Mutex<HashMap<i64, u32>>>;
 
-/// A mode, its database, and how its poller comes about.
+/// A mode, its database, and the function that makes its poller.
 type Mode = (&'static str, fn() -> Bank, fn(&Bank, u32, Runs) -> Poller<Conn>);
 
 macro_rules! in_transactions {
@@ -70,7 +70,7 @@ const MODES: [Mode; 5] = [
     LEASED,
 ];
 
-/// The bad rows are first in line: some of one due time, as of one migration, and some of different ones.
+/// The bad rows are first in line: some have the same due time, as after a migration, and some have different ones.
 fn enqueue_bad_and_sound(bank: &Bank, bad: usize, sound: usize) -> (Vec<i64>, Vec<i64>) {
     let of_one_time = bank.enqueue(vec![7; bad / 2]);
     let mut of_many = Vec::new();
@@ -92,12 +92,12 @@ fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
     counts
 }
 
-/// Works bad rows and sound ones behind them in each mode, and shows that the sound ones are worked, and the handlers of the bad
-/// ones do not run again and again.
+/// Processes bad rows, and sound ones behind them, in each mode. Shows that the sound rows succeed, and that the
+/// handlers of the bad ones do not run again and again.
 fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
-        // More than a claim passes over by their keys.
+        // More rows than a claim passes over by their keys.
         let (bad, sound) = enqueue_bad_and_sound(&bank, 80, 30);
         bank.connect().batch_execute(trigger).unwrap();
         let runs = Runs::default();
@@ -105,7 +105,8 @@ fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
         let context = format!("{mode}: {tally:?}");
         assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 30)]), "{context}");
         let runs = runs.lock().unwrap();
-        // Groups that meet run anew, and a machine that stands still for longer than the first pause lets a row be tried again.
+        // A group that meets another one runs again, and if a machine stands still for longer than the first pause, a
+        // row is tried again.
         let often: Vec<_> = bad.iter().filter(|id| runs.get(id).is_some_and(|runs| *runs > 12)).collect();
         assert!(often.is_empty(), "{context}: {} rows were handled again and again", often.len());
         check(&context, &bank, &bad, tally);
@@ -162,7 +163,7 @@ fn a_trigger_that_puts_back_what_was_recorded_in_another_transaction_is_found_to
 }
 
 #[test]
-fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_none_of_these() {
+fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_not_taken_for_a_kept_one() {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
         let (ids, runs) = (bank.enqueue([8]), Runs::default());
@@ -225,12 +226,12 @@ fn what_the_database_refuses_is_explained() {
         bank.connect().batch_execute(trigger).unwrap();
         let mut connection = bank.connect();
         let explanation = Payment::explain(&mut connection, &ids[0]).unwrap();
-        // MySQL has no trigger that says nothing.
+        // On MySQL a trigger cannot keep a row without an error.
         let expected = if crate::db::NAME == "mysql" { "kept" } else { expected };
         assert!(matches!(explanation, Explanation::Refused { .. }), "{explanation:?}");
         assert!(explanation.to_string().contains(expected), "{explanation}");
         assert_eq!(Payment::explain(&mut connection, &ids[1]).unwrap(), Explanation::Due);
-        // Also in a transaction of the caller's, which goes on. On MySQL and SQLite it would keep the row's lock.
+        // The same in a transaction of the caller's, which goes on. On MySQL and SQLite it would keep the row's lock.
         let inside = connection.transaction(|connection| {
             let explanation = Payment::explain(connection, &ids[0]).unwrap();
             payments::table.count().get_result::<i64>(connection).map(|count| (explanation, count))
@@ -240,7 +241,8 @@ fn what_the_database_refuses_is_explained() {
     }
 }
 
-/// Wakes a row that was interrupted until its handler has run so often: the pauses grow, and nobody has the time to wait for them.
+/// Makes an interrupted row due again until its handler has run this often. The pauses grow, and the test cannot wait
+/// for them.
 fn await_runs(bank: &Bank, id: i64, handle: &PollerHandle, runs: &mpsc::Receiver<()>, times: usize) {
     for _ in 1..=times {
         let waits = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now));
@@ -272,7 +274,7 @@ fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
     let text = state.last_attempt_error_message.unwrap();
     assert!(text.starts_with("the attempt was interrupted 2"), "{text}");
     assert!(text.contains(" times in a row, at last by: "), "{text}");
-    // The time that is set here may pass for somebody else's change.
+    // The time that is set here may look like another session's change.
     assert_eq!((tally.succeeded, tally.retried), (1, 1));
 }
 
@@ -309,7 +311,7 @@ fn ten_thousand_refused_rows_leave_the_others_their_turn() {
     let tally = MODES[0].2(&bank, 4, runs.clone()).run_until_idle().unwrap();
     assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 500)]), "{tally:?}");
     let most = runs.lock().unwrap().values().copied().max();
-    // The pauses grow, so that even a run of ten minutes tries none more often.
+    // The pauses grow, so that no row is tried more often even in ten minutes.
     assert!(most <= Some(5), "{most:?}");
     assert_eq!(statuses(&bank, &bad[..50]), HashMap::from([(Status::NotAttempted, 50)]));
 }

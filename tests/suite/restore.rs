@@ -1,4 +1,4 @@
-//! A database that its own tools have dumped and restored is a queue as before, with every kind of work.
+//! A database that was dumped and restored by its own tools is a queue as before, with every kind of work.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -76,7 +76,7 @@ fn worked(poller: Poller<Conn>) -> u64 {
     poller.workers(1).run_until_idle().unwrap().succeeded
 }
 
-/// What each queue has to do.
+/// Processes each queue, and returns how many of its rows have succeeded.
 fn work(database: &Database) -> Vec<(&'static str, u64)> {
     let pool = || database.pool(4);
     let call = (
@@ -140,7 +140,7 @@ fn every_kind_of_work_goes_on_in_a_copy_that_the_databases_own_tools_have_made()
     let copy = db::dumped_and_restored(&database);
     let found = work(&copy);
     assert_eq!(found, each(&found, 1));
-    // The triggers are there: what changes is due again, and nothing else is.
+    // The triggers exist: a changed row is due again, and no other row is.
     copy.connect().batch_execute("UPDATE works SET title = 'new'").unwrap();
     let again = work(&copy).into_iter().filter(|(_, rows)| *rows > 0).collect::<Vec<_>>();
     assert_eq!(again, [("changed", 1), ("repeated", 1)]);

@@ -1,4 +1,4 @@
-//! Retry policies: defined for every number of tries, and what the database makes of their delays.
+//! Retry policies: they are defined for every number of tries, and the database can store their delays.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ patient!(Linear, linear_queue, linear("5m"));
 patient!(Exponential, exponential_queue, exponential("10s", max = "365d"));
 patient!(Custom, custom_queue, custom(Forever));
 
-/// Asks for more than any database can add.
+/// A policy whose delay is longer than any database can add.
 #[derive(Debug)]
 struct Forever;
 
@@ -100,7 +100,7 @@ fn refuse<Q>(_: &Q, _: &mut Message<'_, Conn>) -> HandlerResult {
     Err(Failure::retry("not today"))
 }
 
-/// Writes `try_count` to a due row, lets it fail once, and returns what the row then says.
+/// Writes `try_count` to a due row, lets it fail once, and returns the row's state.
 macro_rules! after_a_failure {
     ($entity:ty, $try_count:expr) => {{
         let bank = Bank::new();

@@ -1,4 +1,4 @@
-//! The scout: what it keeps an eye on while the workers are busy.
+//! The scout: what it watches while the workers are busy.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -33,7 +33,7 @@ fn a_timeout_is_kept_although_the_poll_interval_is_longer() {
     bank.connect().run_pending_migrations(Migrations::new().entity::<Payment>().entity::<Company>()).unwrap();
     diesel::update(companies::table.find(1)).set(Company::due_now()).execute(&mut bank.connect()).unwrap();
     let id = bank.enqueue([1])[0];
-    // Nobody ever sends: each waits for as long as it says.
+    // Nobody ever sends: each handler waits for its own time.
     let (_never, wait) = mpsc::channel::<()>();
     let wait = std::sync::Arc::new(Mutex::new(wait));
     let takes = move |time| {
@@ -44,8 +44,8 @@ fn a_timeout_is_kept_although_the_poll_interval_is_longer() {
         }
     };
     let (patient, hurried) = (takes(Duration::from_secs(1)), takes(Duration::from_secs(5)));
-    // While the one worker is busy with the company, the scout finds the payment and goes to sleep; the payment's
-    // attempt begins without it.
+    // While the only worker processes the company, the scout finds the payment and goes to sleep. So the payment's
+    // attempt begins while the scout sleeps.
     Poller::new(bank.pool(1))
         .serve::<Company>(move |_: &Company, _: &mut Message<'_, Conn>| patient())
         .serve::<Hurried>(move |_: &Hurried, _: &mut Message<'_, Conn>| hurried())

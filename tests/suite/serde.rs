@@ -1,4 +1,4 @@
-//! Settings and reports go through JSON and come back as they were.
+//! Settings and reports can be written as JSON and read back unchanged.
 
 use std::fmt::Debug;
 use std::time::Duration;

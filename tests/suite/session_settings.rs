@@ -1,4 +1,5 @@
-//! The session is the handler's guest: whatever a handler sets, its own row is settled, and the next handler finds nothing of it.
+//! The session is lent to the handler: whatever a handler sets, its own row is settled, and the next handler does not
+//! see the change.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,9 +20,9 @@ entity!(Optimistic, optimistic_guest_queue, group(50, optimistic));
 /// What a handler does to its session after its work.
 struct Guest {
     statements: Vec<String>,
-    /// The settings that each run of a handler has found, with the key of its row.
+    /// The settings that each run of a handler has seen, with the key of its row.
     found: Mutex<Vec<(i64, String)>>,
-    /// Whether the last statement's error is the handler's.
+    /// Whether the handler fails after its statements.
     fails: bool,
 }
 
@@ -42,13 +43,13 @@ impl Guest {
         if self.fails { Err(Failure::fatal("it has set all it could")) } else { Ok(Outcome::Done) }
     }
 
-    /// Every run has found what the first one has.
+    /// Checks that every run has seen the same settings as the first one.
     fn has_found_nothing(&self) {
         let found = self.found.lock().unwrap();
         assert!(found.iter().all(|(_, settings)| *settings == found[0].1), "{found:#?}");
     }
 
-    /// The last run of each of these rows, whose effects stay, has found what the first run has.
+    /// Checks that the last run of each of these rows, whose effects stay, has seen the same settings as the first run.
     fn has_found_nothing_at_last(&self, ids: &[i64]) {
         let found = self.found.lock().unwrap();
         for id in ids {
@@ -58,7 +59,7 @@ impl Guest {
     }
 }
 
-/// A bank whose payments are there twice, the second time where a handler may lead the unwary.
+/// A bank whose payments exist twice. A changed setting may lead a worker to the second copy.
 struct Trap {
     bank: Bank,
     elsewhere: Database,
@@ -75,7 +76,7 @@ impl Trap {
         ids
     }
 
-    /// Works the queue in each mode, and looks at its rows and their twins.
+    /// Processes the queue in each mode, and compares its rows with their twins.
     fn holds(&self, ids: &[i64], tally: Tally) {
         assert_eq!(
             (tally.succeeded, tally.retried, tally.failed),
@@ -91,7 +92,7 @@ impl Trap {
     }
 }
 
-/// Runs a queue whose handlers do this, in every mode.
+/// Runs a queue whose handlers run these statements, in every mode.
 fn in_every_mode(statements: fn(&Database) -> Vec<String>) {
     for mode in ["transaction", "group", "optimistic group", "lease"] {
         let trap = Trap::new();
@@ -120,7 +121,7 @@ fn in_every_mode(statements: fn(&Database) -> Vec<String>) {
             }
         };
         trap.holds(&ids, tally);
-        // A group is undone for that, and each of its rows has a run of its own.
+        // The group is undone for this reason, and each of its rows runs on its own.
         match mode.ends_with("group") {
             true => guest.has_found_nothing_at_last(&ids),
             false => guest.has_found_nothing(),

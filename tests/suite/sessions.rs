@@ -1,4 +1,4 @@
-//! Where the workers have their sessions from, and what becomes of the work while some have none.
+//! Where the workers get their sessions, and how the work goes on while some have none.
 
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn workers_without_a_session_keep_no_row_from_those_that_have_one() {
     let bank = Bank::new();
-    // The poller's own session, two workers', and three that the application has.
+    // The poller's own session, those of two workers, and three of the application's.
     let pool = bank.pool(4);
     let of_the_application: Vec<_> = (0..3).map(|_| pool.get().unwrap()).collect();
     let mut settings = PollerSettings::default();
@@ -56,7 +56,7 @@ fn a_poller_that_cannot_connect_says_so() {
 }
 
 #[test]
-fn a_pool_that_is_all_in_use_is_told_at_start() {
+fn a_pool_without_a_free_connection_is_reported_at_start() {
     let bank = Bank::new();
     let pool = Pool::builder().max_size(3).build(ConnectionManager::<Conn>::new(bank.database.url())).unwrap();
     let _all: Vec<_> = (0..3).map(|_| pool.get().unwrap()).collect();

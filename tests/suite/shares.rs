@@ -39,8 +39,8 @@ impl Gate {
     }
 }
 
-/// Four workers, 12 audits whose calls do not end, and then 50 payments. So many calls begin, and no more until all payments are
-/// worked.
+/// Four workers, 12 audits whose calls do not end, and then 50 payments. This many calls begin, and no more until all
+/// payments are processed.
 fn payments_are_worked_beside_calls(share: fn(Poller<Conn>) -> Poller<Conn>, calls: usize) {
     let bank = Bank::new();
     bank.connect().run_pending_migrations(Migrations::new().entity::<Audit>()).unwrap();

@@ -1,4 +1,4 @@
-//! Shutdown while a worker is between two handlers: it claims, and has not got its row yet.
+//! Shutdown while a worker is between two handlers: it is claiming, and has not got its row yet.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ struct Gate {
     scout_left: Mutex<Sender<()>>,
 }
 
-/// A poller whose worker stands before the gate.
+/// A poller whose worker waits at the gate.
 struct Claiming {
     handle: PollerHandle,
     gate: Arc<Gate>,

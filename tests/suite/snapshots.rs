@@ -44,7 +44,7 @@ impl Listing {
         self.0 += &format!("{title}:\n{sql}\n\n");
     }
 
-    /// Compares with the file that bears the backend's name.
+    /// Compares with the file that is named after the backend.
     fn matches(&self, area: &str) {
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(format!("{NAME}_{area}"), self.0);

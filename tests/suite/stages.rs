@@ -1,4 +1,4 @@
-//! Rows that pass stages: each is advanced and queued again in the update that settles it.
+//! Rows that pass through stages: the update that settles a row also advances it and queues it again.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ pub(crate) enum InvoiceStage {
     Book,
 }
 
-/// An enum that is not the invoices'.
+/// An enum that does not belong to the invoices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
 enum OtherStage {
     Paint,
@@ -56,7 +56,7 @@ enum Mode {
     Transaction,
     Group,
     Lease,
-    /// As a database does without SKIP LOCKED.
+    /// As on a database without SKIP LOCKED.
     LeaseByUpdate,
 }
 
@@ -65,7 +65,7 @@ const MODES: [Mode; 4] = [Mode::Transaction, Mode::Group, Mode::Lease, Mode::Lea
 /// The row, its stage, and the number of the try.
 type Step = (i64, InvoiceStage, u32);
 
-/// What a handler makes of a step.
+/// Answers for a step.
 type Work = fn(Step) -> HandlerResult;
 
 struct Office {
@@ -159,7 +159,7 @@ impl Office {
     }
 }
 
-/// Passes a row through all stages.
+/// Passes a row through all its stages.
 fn pass((_, stage, _): Step) -> HandlerResult {
     Ok(match stage {
         InvoiceStage::Render => Outcome::next(InvoiceStage::Send),
@@ -229,7 +229,7 @@ fn a_poller_may_serve_some_stages_and_leaves_the_others() {
         let tally = office.run_some(mode, &[InvoiceStage::Render], pass);
         assert_eq!((tally.advanced, tally.succeeded), (4, 0), "{mode:?}");
         assert_eq!(office.steps(), [1, 2, 3, 4].map(|id| (id, InvoiceStage::Render, 1)));
-        // They are due, and nobody is idle for ever because of them.
+        // They are due in stages that this poller does not serve, so it is idle.
         let tally = office.run_some(mode, &[InvoiceStage::Render], pass);
         assert_eq!(tally, Tally::default(), "{mode:?}");
         let tally = office.run_some(mode, &[InvoiceStage::Book, InvoiceStage::Send], pass);
@@ -290,10 +290,10 @@ fn a_row_in_an_unknown_stage_is_never_claimed_and_refused_at_start_with_the_mend
     for mode in MODES {
         let office = Office::with_invoices(1..=4);
         office.put(2, "PRI'NT");
-        // Case counts.
+        // Upper and lower case count.
         office.put(3, "render");
         office.put(4, "archived");
-        // It is not pending, so it is in nobody's way.
+        // The row is not pending, so it does no harm.
         let stopped = invoice_queue::next_attempt_time.eq(None::<queueable::Instant>);
         diesel::update(invoices::table.find(4)).set(stopped).execute(&mut office.database.connect()).unwrap();
         let findings = match office.serve(mode, None, pass).workers(1).start() {
@@ -333,7 +333,7 @@ fn a_default_that_is_not_the_first_stage_is_refused_at_start_with_the_mend() {
     assert_eq!(office.steps().len(), 3, "from the first stage on");
 }
 
-/// The invoices, before their first stage was another one.
+/// The invoices with an earlier version of their stages.
 #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
 #[diesel(table_name = invoices)]
 #[queue(module = booked_first_queue, stage = EarlierStage)]
@@ -352,7 +352,7 @@ enum EarlierStage {
 fn a_row_that_gets_an_unknown_stage_while_a_poller_runs_is_left_alone() {
     for mode in MODES {
         let office = Office::with_invoices(1..=2);
-        // The first row's handler sends the second one astray.
+        // The first row's handler gives the second one an unknown stage.
         match mode {
             Mode::Transaction => {
                 let handler = move |row: &Invoice, message: &mut Message<'_, Conn>| {
@@ -387,7 +387,7 @@ fn a_row_that_gets_an_unknown_stage_while_a_poller_runs_is_left_alone() {
     }
 }
 
-/// Gives the other row a stage that nobody knows.
+/// Gives the other row an unknown stage.
 fn astray(id: i64, message: &mut Message<'_, Conn>) -> QueryResult<()> {
     assert_eq!(id, 1, "the other row was claimed");
     diesel::update(invoices::table.find(2)).set(invoice_queue::stage.eq("astray")).execute(message.connection())?;

@@ -1,4 +1,4 @@
-//! A row that an attempt has lost: what others did to it meanwhile stands.
+//! A row that an attempt has lost: the attempt does not overwrite what others did to it meanwhile.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,8 @@ use queueable::{Failure, Message, Queueable, Status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 
-/// What a handler answers whose transaction is gone: a conflict is waited out, anything else is recorded as a failure.
+/// The answers of a handler whose transaction is gone: the worker waits after a conflict, and records any other
+/// failure.
 const ANSWERS: [fn() -> Failure; 2] = [
     || {
         let text = "database is locked".to_owned();
@@ -21,7 +22,7 @@ const ANSWERS: [fn() -> Failure; 2] = [
     || Failure::retry("no conflict"),
 ];
 
-/// Gives the row's lock up as a lost deadlock does: the database ends the transaction while the handler still runs.
+/// Gives the row's lock up like a lost deadlock: the database ends the transaction while the handler still runs.
 fn lose_the_transaction(message: &mut Message<'_, Conn>) {
     message.connection().batch_execute("ROLLBACK").unwrap();
 }
@@ -52,7 +53,7 @@ fn a_row_that_another_worker_finished_while_its_attempt_lost_it_does_not_run_aga
         let bank = Bank::new();
         let id = bank.enqueue([1])[0];
         bank.run(book);
-        // Sent again as an application would that knows one column: status and tries are those of a finished row.
+        // Sent again by an application that knows one column: status and tries are those of a finished row.
         diesel::update(payments::table.find(id))
             .set(payment_queue::next_attempt_time.eq(queueable::Now))
             .execute(&mut bank.connect())
@@ -63,7 +64,7 @@ fn a_row_that_another_worker_finished_while_its_attempt_lost_it_does_not_run_aga
                 return book(payment, message);
             }
             lose_the_transaction(message);
-            // Another process, as it were: a handler may not wait for its own queue.
+            // In a thread of its own, like another process: a handler may not wait for its own queue.
             let other = || Payment::poller(pool.clone(), book).workers(1).run_until_idle().unwrap();
             assert_eq!(thread::scope(|scope| scope.spawn(other).join().unwrap()).succeeded, 1);
             Err(answer())

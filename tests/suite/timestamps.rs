@@ -1,4 +1,4 @@
-//! The times that are kept for statistics, by the database's clock.
+//! The times that the queue keeps for statistics, by the database's clock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -121,10 +121,10 @@ fn rows_from_before_have_no_times_and_what_is_inserted_by_whomever_has_one() {
     assert_eq!((updated, begin, end), (None, None, None));
 }
 
-/// When the work of each row began, by the database.
+/// Returns when the work on each row began, by the database's clock.
 type Begun = Mutex<HashMap<i64, DateTime<Utc>>>;
 
-/// What the database's clock said while the handler of each row ran.
+/// The database's time while the handler of each row ran.
 #[derive(Clone)]
 struct Seen(Arc<(Tasks, Begun)>);
 
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// That each attempt left its times, in whatever mode.
+/// Shows that each attempt has written its times, whatever the mode.
 fn leaves_its_times<Q: QueueOn<Conn>, H: HandlerFor<Q, Conn> + 'static>(handler: impl FnOnce(Seen) -> H) {
     let seen = Seen(Arc::new((Tasks::new(), Mutex::default())));
     let (tasks, during) = &*seen.0;
@@ -191,7 +191,7 @@ fn operations_are_writes_of_the_queue_and_the_applications_are_not() {
 fn an_attempt_of_a_lost_worker_is_not_measured() {
     let tasks = Tasks::new();
     let ids = tasks.enqueue(["one"]);
-    // The times are those of an attempt before it.
+    // The times are those of an earlier attempt.
     let lost = "UPDATE tasks SET status = 'IN_PROGRESS', try_count = 20, begin_time = '2001-02-03 04:05:06.000', \
                 end_time = '2001-02-03 04:05:07.000' WHERE id = 2";
     tasks.database.connect().batch_execute(lost).unwrap();
@@ -218,7 +218,7 @@ fn one_of_the_times_may_be_asked_for_alone() {
 fn a_poller_does_not_start_where_inserts_leave_no_time() {
     let tasks = Tasks::new();
     let mut connection = tasks.database.connect();
-    // One of the two, as the database has it.
+    // One of these two removes the default, depending on the database.
     let _ = connection.batch_execute("ALTER TABLE tasks ALTER COLUMN created_time DROP DEFAULT");
     for trigger in sql::<Text>(&TRIGGERS.replace("$table", "tasks")).load::<String>(&mut connection).unwrap() {
         connection.batch_execute(&format!("DROP TRIGGER {trigger}")).unwrap();

@@ -1,4 +1,5 @@
-//! A key that cannot be decoded: its row fails alone and is named, whatever the mode, and all others are worked.
+//! A key that cannot be decoded: its row fails alone and with its name, whatever the mode, and all other rows are
+//! processed.
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -81,7 +82,7 @@ seat!(Seat, seat_queue, timeout = "30s");
 seat!(GroupedSeat, grouped_seat_queue, group = 10, timeout = "30s");
 seat!(LeasedSeat, leased_seat_queue, lease = "60s");
 
-/// Forty rows that are due, numbered from 1: every second of them cannot be decoded.
+/// Makes forty due rows, numbered from 1. Every second one cannot be decoded.
 fn database_of<Q>() -> Database
 where
     Q: StoredIn<Backend> + 'static,
@@ -99,7 +100,7 @@ where
     for id in 1..=40 {
         let due = format!("'2026-01-01 00:00:{id:02}.000'");
         for (table, columns, values) in [("tickets", "", ""), ("seats", "hall, ", "'a''b', ")] {
-            // The other table may have no queue.
+            // One of the two tables may have no queue.
             let insert = format!(
                 "INSERT INTO {table} ({columns}id, amount, next_attempt_time) VALUES ({values}{id}, {id}, {due})"
             );
@@ -172,7 +173,8 @@ macro_rules! works_leased {
         let set: fn(Poller<Conn>) -> Poller<Conn> = $set;
         let tally = set($entity::poller(database.pool(5), handler).workers(2)).run_until_idle().unwrap();
         assert_worked(&database, $table, tally);
-        // A deadlock with a claim by an update may undo the transaction of an answer: it is applied again, and is there once.
+        // A deadlock with a claim by an update may undo the transaction of an answer. The answer is applied again, and
+        // takes effect once.
         for row in rows(&database, $table) {
             let applied = if row.id % 2 == 0 { 1000 } else { 0 };
             assert_eq!(row.amount, row.id + applied, "{row:?}");
@@ -236,7 +238,7 @@ fn operations_and_reports_pass_over_it() {
     let all = Plain::queue().all_rows();
     let report = Plain::queue().errors(&mut connection).unwrap();
     assert_eq!(report.groups[0].rows, 40);
-    // By their texts the rows are all the same: the first one stands for them, and it cannot be decoded.
+    // All rows have the same text, so the first one is the example, and it cannot be decoded.
     assert_eq!(report.groups[0].example, None);
     let preview = all.dry_run().retry_now(&mut connection).unwrap();
     assert_eq!((preview.rows, preview.some.len()), (40, 5));
@@ -244,7 +246,8 @@ fn operations_and_reports_pass_over_it() {
         preview.some.iter().map(|row| row.entity.is_some()).collect::<Vec<_>>(),
         [false, true, false, true, false]
     );
-    // Without keys the database does it for all of them; by their keys, for those that have one.
+    // Without keys, one statement of the database processes all rows. By their keys, only the rows whose keys can be
+    // decoded.
     assert_eq!(all.batch(7).purge(&mut connection, std::time::Duration::from_secs(1)).unwrap(), 20);
     assert_eq!(rows(&database, "tickets").len(), 20);
     assert_eq!(Plain::queue().all_rows().retry_now(&mut connection).unwrap(), 20);

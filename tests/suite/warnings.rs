@@ -1,4 +1,4 @@
-//! What the library warns of. A process has one subscriber, so all tests of a program share it.
+//! The warnings of the library. A process has one subscriber, so all tests of a program share it.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, Once};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tracing::Level;
 
-/// How long a test waits for a warning before it says that there was none.
+/// How long a test waits for a warning before it fails.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static ARRIVED: Condvar = Condvar::new();
 
-/// Keeps the lines that it is given.
+/// Keeps the lines that it gets.
 struct Keeper;
 
 impl Write for Keeper {
@@ -40,7 +40,7 @@ pub(crate) fn await_warning(texts: &[&str]) {
     let is_it = |line: &String| texts.iter().all(|text| line.contains(text));
     let lines = LINES.lock().unwrap();
     let (lines, _) = ARRIVED.wait_timeout_while(lines, PATIENCE, |lines| !lines.iter().any(is_it)).unwrap();
-    // Not under the lock: the other tests go on.
+    // Not under the lock, because the other tests go on.
     let is_told = lines.iter().any(is_it);
     drop(lines);
     assert!(is_told, "nothing warns of {texts:?}");

@@ -1,6 +1,6 @@
 //! The example of lease mode, `examples/webhooks`, as processes on a real database: undisturbed, frozen, killed.
 //!
-//! The checks are SQL of their own, beside what the example says of itself.
+//! The checks have SQL of their own, besides the example's own report.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -29,7 +29,8 @@ fn a_process_that_was_frozen_and_one_that_was_killed_leave_every_webhook_settled
     let session = &mut run.database.connect();
     let mut endpoint = Program::start("webhooks", ["--only", "endpoint"]);
     let url = endpoint.line_after("endpoint ");
-    // What is due longest is claimed first. A lease of the first seconds ends when the rows of the last ones are not due yet.
+    // A claim takes the rows that have been due longest. A lease of the first seconds ends when the rows of the last
+    // ones are not due yet.
     Program::run("webhooks", run.arguments(["--only", "enqueue", "--endpoint", &url, "--over", "12"])).well();
 
     let work = || Program::start("webhooks", run.arguments(["--only", "work"]));
@@ -48,7 +49,7 @@ fn a_process_that_was_frozen_and_one_that_was_killed_leave_every_webhook_settled
 
     let arguments = run.arguments(["--only", "check", "--after-a-crash", "--endpoint", &url]);
     let check = run.check_of(&Program::run("webhooks", arguments).well());
-    // Rows that succeed at the first try, unless it is cut short.
+    // Rows that succeed at their first try, unless the try is interrupted.
     let again = "SELECT COUNT(*) FROM webhooks WHERE try_count > 1 AND (url LIKE '%/ok/%' OR url LIKE '%/slow/%')";
     println!(
         "{left} of {webhooks} webhooks were left when one process was frozen and the other killed; {} of those that need one \
@@ -62,7 +63,7 @@ fn a_process_that_was_frozen_and_one_that_was_killed_leave_every_webhook_settled
     assert_eq!(faults(session, webhooks), [0; 5]);
 }
 
-/// A database and what every process of a run is told.
+/// A database, and the arguments of every process of a run.
 struct Run {
     database: Database,
     webhooks: String,
@@ -84,9 +85,10 @@ impl Run {
     }
 }
 
-/// Freezes a process that works alone, while it calls, and returns the row that it holds.
+/// Freezes a process that works alone during a call, and returns the row that it holds.
 ///
-/// It is not to hold a lock meanwhile, with which nobody could take over: neither SQLite's only one nor that of the row.
+/// The process must not hold a lock meanwhile, or nobody could take over: neither SQLite's only lock nor that of the
+/// row.
 fn freeze_in_a_call(program: &mut Program, session: &mut Conn) -> i64 {
     const SLOW: &str = "status = 'IN_PROGRESS' AND url LIKE '%/slow/%'";
     let (begin, unlocked) =
@@ -94,7 +96,8 @@ fn freeze_in_a_call(program: &mut Program, session: &mut Conn) -> i64 {
     let in_a_call = format!("SELECT COUNT(*) FROM webhooks WHERE {SLOW}");
     loop {
         program.await_answer("a slow call runs", || (count(session, &in_a_call).unwrap() > 0).then_some(()));
-        // SQLite's lock has no queue: the process's workers may hand it to one another for longer than the session waits.
+        // SQLite's lock has no queue: the process's workers may pass it to one another for longer than the session
+        // waits.
         program.await_answer("the lock is free for a moment", || {
             let begun = session.batch_execute(begin);
             let is_taken = matches!(&begun, Err(error) if error.to_string().contains("database is locked"));

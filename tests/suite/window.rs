@@ -1,4 +1,4 @@
-//! Work at some hours only, by the database's clock.
+//! Work only at some hours, by the database's clock.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ macro_rules! payments {
     )*};
 }
 
-// One of the two is always open, and the other is closed.
+// One of the first two is always open, and the other is closed.
 payments! {
     Before(window = "00:00-12:00 UTC");
     After(window = "12:00-24:00 UTC");
@@ -32,14 +32,14 @@ payments! {
     Nowhere(window = "22:00-06:00 Europe/Berlni");
 }
 
-/// The hours around a time, or all others.
+/// Returns the hours around a time, or all other hours.
 fn hours(now: DateTime<Utc>, open: bool) -> Window {
     let (from, to) = (now - TimeDelta::hours(2), now + TimeDelta::hours(2));
     let (from, to) = if open { (from, to) } else { (to, from) };
     format!("{}-{} UTC", from.format("%H:%M"), to.format("%H:%M")).parse().unwrap()
 }
 
-/// Runs four payments in each of the modes, through what the test makes of a poller.
+/// Runs four payments in each of the modes, on a poller that the test configures.
 fn run_in_each_mode(through: impl Fn(Poller<Conn>) -> Poller<Conn>) -> Vec<(Tally, Bank)> {
     let run = |serve: &dyn Fn(&Bank) -> Poller<Conn>| {
         let bank = Bank::new();
@@ -84,7 +84,7 @@ fn an_entity_has_a_window_of_its_own_besides() {
         let poller = Q::poller(bank.pool(1), handler).window(pollers.parse().unwrap());
         poller.workers(1).run_until_idle().unwrap().succeeded
     }
-    // Once more if the clock has passed noon or midnight meanwhile.
+    // Repeats the run if the clock has passed noon or midnight meanwhile.
     let (is_before, bank, ran) = loop {
         let (bank, began) = (Bank::new(), Utc::now());
         bank.enqueue([1]);
@@ -137,7 +137,7 @@ fn a_row_outside_the_window_says_when_that_opens() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     let mut connection = bank.connect();
-    // Once more if the clock has passed noon or midnight meanwhile.
+    // Repeats the run if the clock has passed noon or midnight meanwhile.
     let (now, before, after) = loop {
         let now = Utc::now();
         let (before, after) = (Before::explain(&mut connection, &id), After::explain(&mut connection, &id));

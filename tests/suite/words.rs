@@ -1,4 +1,4 @@
-//! Texts are data: nothing that a user can write is read as a class of errors, or as a mark of the library's own.
+//! Texts are data: no text of a user passes for a class of errors, or for a mark of the library's own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,8 @@ use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::group::{Grouped, Optimistic, enqueue_group, run};
 use crate::suite::lease::Charge;
 
-/// What the databases and their client libraries say of conflicts and lost sessions, and what the library says to itself.
+/// The texts of the databases and their client libraries about conflicts and lost sessions, and the library's own
+/// marks.
 const HOSTILE: [&str; 27] = [
     "deadlock detected",
     "canceling statement due to lock timeout",
@@ -42,12 +43,12 @@ const HOSTILE: [&str; 27] = [
     "database or disk is full",
 ];
 
-/// The text that stands for this amount.
+/// Returns the text for this amount.
 fn hostile(amount: i64) -> Option<&'static str> {
     usize::try_from(amount).ok().and_then(|amount| amount.checked_sub(1)).map(|number| HOSTILE[number])
 }
 
-/// Runs the statement that fails with the text of this amount.
+/// Runs the statement that fails with the text for this amount.
 fn fail(amount: i64, connection: &mut Conn) -> HandlerResult {
     if let Some(text) = hostile(amount) {
         connection.batch_execute(&fail_quoting(text))?;
@@ -59,7 +60,7 @@ fn amounts() -> impl Iterator<Item = i64> {
     (1..).take(HOSTILE.len())
 }
 
-/// Every row has failed once, and tells what the database said.
+/// Shows that every row has failed once, and contains the database's text.
 fn each_has_failed(bank: &Bank, ids: &[i64], tally: Tally) {
     for (id, text) in ids.iter().zip(HOSTILE) {
         let state = bank.state(*id);
@@ -107,7 +108,7 @@ fn what_an_error_quotes_does_not_keep_a_lease_until_its_end() {
     each_has_failed(&bank, &ids, tally);
 }
 
-/// A handler's own words, as they would stand on the row.
+/// Returns a handler's own text as it is written on the row.
 const WORDS: [&str; 8] = [
     "stopped",
     "queueable: stopped",

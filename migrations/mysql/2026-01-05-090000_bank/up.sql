@@ -12,14 +12,14 @@ CREATE TABLE IF NOT EXISTS payments (
     FOREIGN KEY (company_id) REFERENCES companies (id)
 );
 
--- Without a unique key on the payment: that would hide a double booking.
+-- Without a unique key on the payment, which would hide a double booking.
 CREATE TABLE IF NOT EXISTS ledger (
     payment_id BIGINT NOT NULL,
     amount_cents BIGINT NOT NULL,
     FOREIGN KEY (payment_id) REFERENCES payments (id)
 );
 
--- Which file was enqueued. A database takes one.
+-- The file that was enqueued. A database takes one.
 CREATE TABLE IF NOT EXISTS imports (
     id INTEGER PRIMARY KEY,
     file TEXT NOT NULL,

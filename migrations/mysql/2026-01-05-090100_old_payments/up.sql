@@ -1,4 +1,4 @@
--- What an application has in its tables before it hears of queues: 97 companies and a thousand payments.
+-- The tables of an application before it has a queue: 97 companies and a thousand payments.
 INSERT INTO companies (id)
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 96)
 SELECT 3301 + n FROM numbers;

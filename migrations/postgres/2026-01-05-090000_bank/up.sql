@@ -9,13 +9,13 @@ CREATE TABLE payments (
     amount_cents BIGINT NOT NULL
 );
 
--- Without a key on the payment: that would hide a double booking.
+-- Without a key on the payment, which would hide a double booking.
 CREATE TABLE ledger (
     payment_id BIGINT NOT NULL REFERENCES payments (id),
     amount_cents BIGINT NOT NULL
 );
 
--- Which file was enqueued. A database takes one.
+-- The file that was enqueued. A database takes one.
 CREATE TABLE imports (
     id INTEGER PRIMARY KEY,
     file TEXT NOT NULL,

@@ -1,5 +1,5 @@
-//! What is done after an attempt whose transaction is gone: the rest is written in another one, on a new session if the old one is in
-//! doubt.
+//! Ends an attempt whose transaction is gone: the worker writes the remainder in another transaction, on a new session
+//! if the old one is in doubt.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::handler::Failure;
 use crate::row::{Fence, Instant, RowKey, failure_text};
 use crate::statement::QueueOn;
 
-/// How often the remainder of an attempt is tried on a new session before it is left to the row's next attempt.
+/// How often a worker tries to write the remainder of an attempt before it leaves it to the row's next attempt.
 pub(crate) const CONCLUSIONS: u32 = 3;
 
-/// After how many interruptions in a row, none of which uses a try, one counts as a failure.
+/// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
 const INTERRUPTIONS: u32 = 20;
 
-/// The same for a full disk, which is hardly ever one row's matter: a day of the longest pauses.
+/// The same for a full disk, which seldom concerns one row alone: a day of the longest pauses.
 const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
-    /// Takes the row's mark off, if it bears one. Returns the state in which the row is now.
+    /// Removes the row's mark, if it has one. Returns the state in which the row is now.
     pub(super) fn unmarked(
         &self,
         holder: &mut SessionHolder<C>,
@@ -43,7 +43,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         fence.at_any_time()
     }
 
-    /// Takes a mark off that was written before the handler ran, so that the remainder of the attempt finds the row due.
+    /// Removes a mark that was written before the handler ran, so that the remainder of the attempt finds the row due.
     fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) {
         for _ in 0..CONCLUSIONS {
             let unmarked = holder.session().and_then(|session| Ok(unmark::<Q, C>(session, key, fence, mark)?));
@@ -53,7 +53,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         }
     }
 
-    /// Does the remainder of an attempt, on a new session if the old one is in doubt.
+    /// Writes the remainder of an attempt, on a new session if the old one is in doubt.
     pub(crate) fn conclude(
         &self,
         holder: &mut SessionHolder<C>,
@@ -86,7 +86,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 }
                 Ok(Conclusion::Interrupted) => return Turn::Interrupted,
                 Ok(Conclusion::Overtaken) => {
-                    // The row cannot tell what happened: of a handler that has committed, its effects may stay.
+                    // The row cannot show what happened. If its handler has committed, the effects may stay.
                     let untold = match &remainder {
                         Remainder::Record(_, change) => change.error.text().map(|text| format!(": {text}")),
                         _ => None,
@@ -118,15 +118,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         Turn::Trouble
     }
 
-    /// Leaves a row alone for a while that has come back so many times although its new state was committed.
+    /// Leaves a row alone for a while because it has come back so many times, although its new state was committed.
     pub(super) fn comes_back(&self, key: &RowKey<Q::Key>, due: Option<Instant>, times: u32) {
         self.due_rows.row_backoff.end(key);
-        // If it does not come back this time, it is found not to be due when it is tried again.
+        // If the row does not come back this time, its next try finds that it is not due.
         self.due_rows.refused_rows.refuse::<Q>(key, due, times);
     }
 
-    /// Logs an interruption, and makes a failure of it if there were too many: whatever interrupts this row alone must come
-    /// to an end. Returns how long the row waits, if that is all that can be written.
+    /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone
+    /// comes to an end. Also returns how long the row waits, if nothing else can be written on it.
     fn count_interruption(&self, row: &UnsettledRow<Q::Key>, remainder: Remainder) -> (Remainder, Duration) {
         let interruption = match &remainder {
             Remainder::Postpone(interruption) => Some(&interruption.cause),

@@ -1,7 +1,7 @@
 //! One message, one transaction: claim, savepoint, handler, release, settle, commit.
 //!
-//! What cannot be written inside the message's transaction, because that transaction is gone, is left to
-//! [`conclude`](super::conclude::conclude), which writes it in one of its own, under the same fence.
+//! If the message's transaction is gone, the rest cannot be written inside it. Then
+//! [`conclude`](super::conclude::conclude) writes it in a transaction of its own, under the same fence.
 
 use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,33 +28,34 @@ use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::row::{Instant, QueueState, RowKey, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
-/// How an attempt ended, and what it leaves to the next one.
+/// How an attempt ended, and what it passes on to the next one.
 pub(crate) struct Attempted<Q: Entity> {
     pub(crate) end: End<Q::Key>,
-    /// Whether the session may be used on.
+    /// Whether the session may be used again.
     pub(crate) session_is_sound: bool,
-    /// The row that was locked with the end of this one, in the transaction that began with it.
+    /// The next row, if the end of this one began a transaction and locked it there.
     pub(crate) next: Option<ReadRow<Q>>,
 }
 
 pub(crate) enum End<K> {
-    /// No row was due, or others hold those that are.
+    /// No row was due, or others hold the due rows.
     Idle,
-    /// Nothing was claimed, because the database did not answer as it should.
+    /// Nothing was claimed, because the database returned an error.
     NotClaimed(DieselError),
-    /// The claimed row is suspected of ending its process: claim again when nothing else runs in it.
+    /// The claimed row is suspected of ending its process: a worker claims it again when nothing else runs in the
+    /// process.
     Suspect,
-    /// The handler returned long after its timeout: somebody else has recorded that.
+    /// The handler returned long after its timeout, and another thread has recorded the failure.
     GivenUp,
     /// The row's new state is committed.
     Settled(RowKey<K>, Settlement),
-    /// The same, and the row, which was due at that time, has come back so many times.
+    /// The same, but the row, which was due at this time, has come back this many times.
     SettledInVain(RowKey<K>, Settlement, Option<Instant>, u32),
-    /// Another worker of this process has the row in hand, although it could be claimed.
+    /// Another worker of this process is processing the row, although it could be claimed.
     InOtherHands(RowKey<K>),
-    /// The row has come back as it was when its last attempt began, and had come back so many times before.
+    /// The row has come back as it was when its last attempt began. It had come back this many times before.
     Returned(Box<UnsettledRow<K>>, u32),
-    /// The message's transaction is gone; the rest is to be done in another one.
+    /// The message's transaction is gone; the remainder is to be written in another one.
     Unsettled(Box<UnsettledRow<K>>, Remainder),
 }
 
@@ -64,14 +65,14 @@ impl<Q: Entity> Attempted<Q> {
         Attempted { end, session_is_sound: false, next: None }
     }
 
-    /// An attempt that leaves its row as it was.
+    /// Rolls back an attempt, which leaves its row as it was.
     fn undone<C: QueueConnection>(session: &mut Session<C>, end: End<Q::Key>) -> Self {
         let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
         Attempted { end, session_is_sound, next: None }
     }
 }
 
-/// Attempts the row that is `locked` already, or else the message that is due longest.
+/// Attempts the row that is `locked` already, or else the row that has been due longest.
 pub(crate) fn attempt<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -93,7 +94,8 @@ where
     fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
     worker.has_claimed();
-    // After the slot was entered: a shutdown that did not find this attempt there was asked for before, and is seen here.
+    // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
+    // here.
     let attempted = match worker.goes_on() {
         true => attempt_claimed(session, plan, claimed, is_under_savepoint),
         false => Attempted::lost(End::Idle),
@@ -104,7 +106,8 @@ where
     }
 }
 
-/// Attempts a row that is claimed and whose slot is entered, unless something is known that speaks against it.
+/// Attempts a claimed row whose slot is entered. It does not run the handler if another worker has the row, if the row
+/// has come back, or because of its crashes.
 fn attempt_claimed<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -152,7 +155,7 @@ where
     Attempted { end, session_is_sound, next }
 }
 
-/// The end of an attempt whose row is not handled, for what is known of its crashes.
+/// Returns the end of an attempt whose row is not handled because of its crashes.
 fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>) -> Attempted<Q> {
     let (end, session_is_sound) = match why {
         NotHandled::Suspect => (End::Suspect, true),
@@ -163,13 +166,13 @@ fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>) -> Attem
     Attempted { end, session_is_sound, next: None }
 }
 
-/// What became of a row that was handled.
+/// The result for a row that was handled.
 pub(crate) struct SettledRow<Q: Entity> {
-    /// What was settled, or what is left to do.
+    /// The settlement, or what is left to do.
     pub(crate) result: Result<Settlement, Remainder>,
-    /// Whether the session may be used on.
+    /// Whether the session may be used again.
     pub(crate) session_is_sound: bool,
-    /// The row that was locked with the end of this one.
+    /// The next row, which the end of this one has locked.
     pub(crate) next: Option<ReadRow<Q>>,
 }
 
@@ -202,7 +205,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settlement, Remainder> {
         let decision = self.handle_and_decide(message)?;
-        // Once it is settled, the row may be due for anybody.
+        // Once the row is settled, it may be due, and any worker may claim it.
         self.in_hand = None;
         match self.one_trip_ending(&decision) {
             Some(ending) => self.end_at_once(&ending, decision),
@@ -210,8 +213,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         }
     }
 
-    /// Handles, and decides what becomes of the row. The user's code runs outside the handler too: the entity's and the
-    /// error's `Drop`, the error's `source`. A panic there would leave the row due, and first in line for ever.
+    /// Handles the message and decides what becomes of its row. User code also runs outside the handler: the `Drop` of
+    /// the entity and of the error, and the error's `source`. A panic there would leave the row due, and first in line
+    /// for ever.
     fn handle_and_decide(
         &mut self,
         message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
@@ -235,7 +239,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         })
     }
 
-    /// What becomes of the row if its handler is not to run. A lease's claim has asked already.
+    /// Returns the new state of a row whose handler is not to run. In lease mode, the claim has already checked this.
     fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
         let (rules, row) = (self.plan.rules, &self.row);
         (!rules.leased)
@@ -243,7 +247,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             .flatten()
     }
 
-    /// Runs the handler in its savepoint, which is still there afterwards.
+    /// Runs the handler in its savepoint, which still exists afterwards.
     fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Decision, Remainder> {
         if !self.row.is_under_savepoint {
             self.session
@@ -283,7 +287,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         }
     }
 
-    /// Decides what becomes of the row, and of what its handler wrote.
+    /// Decides what becomes of the row, and of its handler's writes.
     pub(crate) fn decide(&self, answer: HandlerResult, effects: Effects) -> Decision {
         let (rules, row) = (self.plan.rules, &self.row);
         let (settled, change) = match answer {

@@ -1,10 +1,10 @@
-//! What goes wrong in an attempt besides the handler's own errors.
+//! The errors of an attempt besides the handler's own.
 
 use std::time::Duration;
 
 use diesel::result::Error as DieselError;
 
-/// What goes wrong in an attempt besides the handler's own errors. The texts end up on the row.
+/// The errors of an attempt besides the handler's own. Their texts are written on the row.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttemptError {
     #[error("the row cannot be decoded")]
@@ -22,7 +22,7 @@ pub(crate) enum AttemptError {
         "{0}; besides, the message's transaction had ended before, and what the handler committed itself is not undone"
     )]
     FailedAndEnded(String),
-    // The refusal has freed the row too, and alone nothing is refused.
+    // The refused COMMIT has released the row too, so another attempt may have run. Alone, its COMMIT is not refused.
     #[error(
         "the handler tried to commit the transaction of its group, which was refused; what another attempt has committed \
          meanwhile is not undone"

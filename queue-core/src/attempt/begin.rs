@@ -1,5 +1,5 @@
-//! How an attempt begins: with a row that was locked by the text that ended the last message, with one that is locked now, or with
-//! the plain claim.
+//! How an attempt begins: with the row that the end of the last message has locked, with a prefetched row that it locks
+//! now, or with the plain claim.
 
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
@@ -10,8 +10,8 @@ use crate::claim::{LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
 use crate::handler::PanicSafeDrop;
 use crate::statement::{ClaimFloor, Claimed, QueueOn};
 
-/// Claims a row in a transaction that may have begun already, as the row may be locked already: then the handler's savepoint is
-/// there too.
+/// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
+/// savepoint exists too. The flag tells whether it does.
 pub(crate) fn begin_and_claim<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -28,7 +28,7 @@ where
         return take_up(session, plan, rows, row).map(Some);
     }
     session.begin_message::<Q::Queue>(Q::finish, Q::lock_version, |connection| {
-        // What was read is the user's, and may panic when it is dropped.
+        // The rows belong to the user's type, which may panic when it is dropped.
         Q::prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
     })?;
     if let Some(rows) = claim.prefetched_rows
@@ -59,7 +59,7 @@ where
     Ok(claimed.map(|row| (row, false)))
 }
 
-/// Takes up a prefetched row that is locked now.
+/// Continues with a prefetched row that is locked now.
 fn take_up<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -73,14 +73,15 @@ where
     rows.begins(row.key());
     plan.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
     match plan.claim.floor {
-        // This is not the claim that is to probe below the mark, and prefetching from there would be as slow.
+        // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
+        // as slow.
         Some(floor) if floor.probes_below() => floor.pass_on(),
         _ => rows.replenish::<C>(session, plan.claim.scope)?,
     }
     Ok((row.into_claimed(), true))
 }
 
-/// The next prefetched row, and what locks it.
+/// Returns the next prefetched row, and the text that locks it.
 pub(crate) fn next_row<Q, C>(session: &Session<C>, plan: &Plan<'_, Q, C>) -> Option<(String, ReadRow<Q>)>
 where
     C: QueueConnection,

@@ -1,4 +1,4 @@
-//! Writes what an attempt could not write in its own transaction, in another one and under the same fence.
+//! Writes what an attempt could not write in its own transaction: in another one, and under the same fence.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use crate::fault::fail_point;
 use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
 use crate::statement::{Change, Next, QueueOn};
 
-/// The text in place of one that the database takes in no form.
+/// The text that replaces one that the database accepts in no form.
 const UNWRITABLE: &str = "the failure's text cannot be stored";
 
-/// Does the rest for a row. `delay` is how long an interrupted row waits, or one that the database refuses to settle.
+/// Writes the remainder for a row. `delay` is the pause of a row that was interrupted, or that the database refuses to
+/// settle.
 pub(crate) fn conclude<Q, C>(
     connection: &mut C,
     row: &UnsettledRow<Q::Key>,
@@ -32,7 +33,7 @@ where
     let done = match remainder {
         Remainder::Leave => return Ok(Conclusion::Interrupted),
         Remainder::Postpone(_) => {
-            // The row waits a moment, or it would be claimed again at once and keep the others from their turn.
+            // The row waits a moment. Otherwise it would be claimed again at once, and keep the others from their turn.
             let change = Change { next: Some(Next::In(delay)), ..Change::default() };
             in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))
                 .map(|changed| (changed, Conclusion::Interrupted))
@@ -62,7 +63,7 @@ where
     }
 }
 
-/// Finds out what came of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
+/// Finds out the result of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
 pub(crate) fn find_out<Q, C>(
     connection: &mut C,
     key: &Q::Key,
@@ -80,11 +81,11 @@ where
         None if reached.is_none() => Conclusion::Settled(settled),
         Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
-        // It was to leave the table, and could not: see `statement/on_finish.rs`.
+        // The row was to leave the table, and could not: see `statement/on_finish.rs`.
         Some(now) if reached.is_none() && settled == Settlement::Failed && now.status == Status::Failed => {
             Conclusion::Settled(settled)
         }
-        // New content, and the row was made due for it.
+        // The row has new content, and was made due for it.
         Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
             Conclusion::Settled(settled)
         }
@@ -92,7 +93,8 @@ where
     })
 }
 
-/// Records a failure; if its text cannot be stored: as plain ASCII, then a fixed text, then none. `settle` writes it.
+/// Records a failure. If the database cannot store the text, it is written as plain ASCII, then as a fixed text, and
+/// then left out. `settle` writes it.
 pub(crate) fn record<C: QueueConnection>(
     connection: &mut C,
     change: &Change,

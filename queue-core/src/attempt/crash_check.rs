@@ -1,4 +1,4 @@
-//! What is done with a claimed row before its handler runs.
+//! Checks what is known about a claimed row's crashes before its handler runs.
 
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
@@ -12,7 +12,8 @@ use crate::crash::{CrashAction, Suspicion};
 use crate::row::{Details, ErrorText, Fence, RowKey, Settlement, Status};
 use crate::statement::{Change, Next, QueueOn};
 
-/// Weighs what is known of the row's crashes, and acts on it. A mark makes the row due at another time: the fence follows.
+/// Checks what is known about the row's crashes, and acts on it. A mark makes the row due at another time, and
+/// `claimed` follows it.
 pub(crate) fn check_crashes<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
@@ -26,7 +27,7 @@ where
     Q: QueueOn<C>,
 {
     let (recorder, fence) = (plan.slot.recorder(), *claimed);
-    // The one before this has ended.
+    // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
@@ -57,7 +58,7 @@ where
             }
             Err(match unwritten::<C>(written) {
                 None => NotHandled::SetAside,
-                // The text again in plainer words, or the row is passed over.
+                // The failure is recorded again, in a plainer text, or the row is passed over.
                 Some(NotHandled::Unsettled(_)) => {
                     NotHandled::Unsettled(Remainder::Record(Settlement::Failed, Box::new(change)))
                 }
@@ -74,12 +75,12 @@ where
     checked
 }
 
-/// The state of a row whose handler has ended the process too often.
+/// Returns the new state of a row whose handler has ended the process too often.
 fn failed_by_crashes(fence: Fence, text: String) -> Change {
     Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
-        // The crashed attempts are in the text: nothing of them was recorded.
+        // The text counts the crashed attempts, none of which was recorded as a try.
         try_count: Some(i32::try_from(tries_before(fence)).unwrap_or(i32::MAX)),
         attempted: true,
         error: ErrorText::Set(text),
@@ -87,7 +88,7 @@ fn failed_by_crashes(fence: Fence, text: String) -> Change {
     }
 }
 
-/// What a claim comes to whose row could not be written. `None`: it could.
+/// Returns how a claim ends whose row could not be written. `None`: it was written.
 fn unwritten<C: QueueConnection>(written: QueryResult<()>) -> Option<NotHandled> {
     written.err().map(|error| match C::classify(&error) {
         ErrorClass::Other => NotHandled::Unsettled(Remainder::Leave),

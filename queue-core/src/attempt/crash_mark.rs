@@ -1,5 +1,5 @@
-//! Strict accounts: the row is marked and the mark committed before its handler runs, and the mark is taken off again
-//! when the attempt ends without a word on the row.
+//! Strict crash accounting: the worker marks the row and commits the mark before the handler runs. It removes the mark
+//! if the attempt ends without writing on the row.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
 use crate::statement::{Change, Claimed, Next, QueueOn};
 
-/// Marks the row, commits, and takes it again in a new transaction.
+/// Marks the row, commits, and claims the row again in a new transaction.
 pub(crate) fn mark_and_commit<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
@@ -28,8 +28,8 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    // For as long as the handler may run, so that nobody takes the row between the two transactions. After a crash it
-    // waits for that long.
+    // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
+    // After a crash it waits for that long.
     let change =
         Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fence = *claimed;
@@ -46,19 +46,20 @@ where
             false => Ok(None),
         });
     match retaken {
-        // The entity as it is now: the application may have changed it. The state as it was without the mark.
+        // The entity as it is now, because the application may have changed it. The state as it was without the mark.
         Ok(Some(Claimed { message, fence: marked, .. })) => {
             claimed.due = marked.due;
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
             Ok((message.map(|(entity, _)| (entity, state)), kept))
         }
-        // Somebody has stopped it, sent it again or removed it, or its condition holds no longer: it is theirs.
+        // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
+        // do here.
         Ok(None) => Err(NotHandled::Unsettled(Remainder::Leave)),
         Err(error) => Err(NotHandled::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error)))),
     }
 }
 
-/// Takes the mark off a row whose attempt ended without a word on it; the row is due.
+/// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
 pub(crate) fn unmark<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) -> QueryResult<()>
 where
     C: QueueConnection,
@@ -80,8 +81,8 @@ where
     result
 }
 
-/// Whether the row is still the one that may be worked, where that is one at a time: the lock may have ended with the
-/// transaction that wrote the mark, and another row may come first by now.
+/// Tells whether the row is still the one to process, in a queue that processes one row at a time. The lock may have
+/// ended with the transaction that wrote the mark, and another row may be first by now.
 fn is_still_its_turn<Q, C>(
     connection: &mut C,
     key: &RowKey<Q::Key>,
@@ -97,31 +98,31 @@ where
     Ok(Q::exclude(connection)? && Q::head(connection, stages)?.is_some_and(|head| head == *key))
 }
 
-/// The row that was retaken, if it is as it was marked.
+/// Returns the row that was claimed again, if it still bears this mark.
 fn marked_so<Q: Entity>(retaken: Option<Claimed<Q>>, mark: &str) -> Option<Claimed<Q>> {
     retaken.filter(|claimed| match &claimed.message {
         Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
-        // It was decoded a moment ago, so the application has changed it since, and not the queue.
+        // It was decoded a moment ago, so the application has changed it since, and the queue has not.
         Err(_) => true,
     })
 }
 
-/// A row to handle in the transaction that is open, and the error text that stays if the outcome says nothing else.
+/// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 pub(crate) type ToHandle<Q> = (DecodedMessage<Q>, ErrorText);
 
 /// Why a claimed row is not handled.
 pub(crate) enum NotHandled {
-    /// The claim is given up. The row is due, and is to be claimed by somebody who is alone.
+    /// The claim is given up. The row is due, and a worker that is alone in the process claims it.
     Suspect,
     /// The row was set aside.
     SetAside,
-    /// The claim was lost.
+    /// The claim was lost to a database error.
     Lost(DieselError),
-    /// The claim is given up and there is something to do, as after an attempt.
+    /// The claim is given up, and something is left to do, as after an attempt.
     Unsettled(Remainder),
 }
 
-/// The error text as it was before the row was suspected.
+/// Returns the error text as it was before the row was suspected.
 pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
     earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
 }
@@ -138,7 +139,8 @@ where
     C::TransactionManager::commit_transaction(connection)
 }
 
-/// The remainder of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a row to pass over.
+/// Returns the remainder of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a
+/// row to pass over.
 pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Remainder
 where
     C: QueueConnection,

@@ -1,4 +1,4 @@
-//! How an attempt ends: its row is settled and the transaction committed, where that can be in one round trip.
+//! How an attempt ends: the worker settles its row and commits, in one round trip if possible.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn, literal, time_literal};
 
-/// Why a message is handled once more whose handler was the first to set something on its session.
+/// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
 
-/// By what a message ends in one round trip.
+/// The way to end a message in one round trip.
 pub(crate) enum Ending {
-    /// The name of the statement that settles it, and its arguments.
+    /// The call of the statement that settles it.
     Text(String),
     /// A block of statements.
     Block,
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
-    /// By what this message ends, if it can end in one round trip: if nothing but its five columns is to be written, and its key
-    /// is beyond doubt as a text where it has to be one.
+    /// Returns how this message ends in one round trip, if it can: only its five columns are to be written, and its key
+    /// has an unambiguous text if it needs one.
     pub(crate) fn one_trip_ending(&mut self, decision: &Decision) -> Option<Ending> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
         if (decision.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
@@ -107,7 +107,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         self.settle_and_commit(decision)
     }
 
-    /// Releases the sentinel. If it is gone, the handler's writes are not ours to commit.
+    /// Releases the handler's savepoint. If it is gone, the worker must not commit the handler's writes.
     fn release(&mut self, decision: Decision) -> Result<Decision, Remainder> {
         fail_point("releasing");
         match self.session.control("RELEASE SAVEPOINT queueable_handler") {
@@ -119,7 +119,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         }
     }
 
-    /// Undoes what the handler wrote and keeps the lock.
+    /// Undoes the handler's writes and keeps the lock.
     fn undo(&mut self, mut decision: Decision) -> Result<Decision, Remainder> {
         match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
             Ok(()) => Ok(decision),
@@ -133,7 +133,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         }
     }
 
-    /// What the attempt comes to when the sentinel cannot be released: a failure, while the row is still locked.
+    /// Decides what becomes of an attempt whose savepoint cannot be released: a failure, while the row is still locked.
     fn not_released(&mut self, error: DieselError) -> Result<Decision, Remainder> {
         if is_interruption::<C>(&error) {
             return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
@@ -160,9 +160,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         self.commit(settled, &change)
     }
 
-    /// Ends the message, and locks the next one by the same text if one was prefetched.
+    /// Ends the message. The same text locks the next row if one was prefetched.
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
-        // A row that is locked now would take the place of the one claim that is to probe below the mark.
+        // A row that is locked now would take the place of the one claim that is to look below the mark.
         let probes_below = self.plan.claim.floor.is_some_and(LowWaterFloor::has_to_probe_below);
         let next = if probes_below { None } else { next_row(self.session, self.plan) };
         let Some((lock, row)) = next else {
@@ -177,7 +177,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         Ok(())
     }
 
-    /// Writes the row's new state: fenced, and exactly one row.
+    /// Writes the row's new state, under the fence and on exactly one row.
     fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
         let written = match settled {
             Settlement::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
@@ -185,7 +185,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         };
         match written {
             Ok(1) => Ok(()),
-            // A failure stays what it was, also where its text could not be written at first.
+            // A failure stays what it was, even if its text could not be written at first.
             Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
                 Err(Remainder::Record(settled, Box::new(change.clone())))
             }
@@ -194,11 +194,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         }
     }
 
-    /// Commits, unless the transaction was taken away, and looks at the answer.
+    /// Commits, unless the transaction was taken away, and evaluates the result.
     fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("committing");
-        // A lease's row is claimed by a transaction that ends before the handler begins.
+        // Under a lease, the transaction that claimed the row ended before the handler began.
         let committed = match self.row.fence.began {
             None => self.session.commit(),
             Some(_) => C::TransactionManager::commit_transaction(&mut **self.session),
@@ -212,7 +212,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         Err(self.not_committed(error, settled, change))
     }
 
-    /// The rest after a COMMIT that was refused, or whose answer was lost.
+    /// Returns the remainder after a COMMIT that was refused, or whose answer was lost.
     fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
         if C::leaves_commit_in_doubt(&error) {
             let reached = match settled {
@@ -222,15 +222,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             let (cause, change) = (error.to_string(), Some(change.clone()));
             return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, change }));
         }
-        // A failure stays what it was, also where Diesel counts a transaction of the handler's that is still open, as
-        // after a panic in one, and releases that instead of committing ours.
+        // A failure stays what it was, even if Diesel still counts an open transaction of the handler's, as after a
+        // panic in one. Diesel then releases that transaction instead of committing ours.
         if is_failure(settled) && !is_interruption::<C>(&error) {
             return Remainder::Record(settled, Box::new(change.clone()));
         }
         self.lost(error, AttemptError::CommitRefused)
     }
 
-    /// The rest after an error that cost us the transaction.
+    /// Returns the remainder after an error that has cost the worker its transaction.
     pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Remainder {
         if is_interruption::<C>(&error) {
             Remainder::Postpone(Interruption::of::<C>(&error))
@@ -252,7 +252,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 }
 
-/// The remainder of an attempt whose handler took longer than its timeout.
+/// Returns the remainder of an attempt whose handler took longer than its timeout.
 pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
     Remainder::Record(settled, Box::new(change))

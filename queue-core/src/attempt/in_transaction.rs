@@ -1,11 +1,11 @@
-//! A transaction of the library's own, in which no handler runs.
+//! Transactions of the library's own, in which no handler runs.
 
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::QueueConnection;
 
-/// Does this work in a transaction of its own.
+/// Runs `work` in a transaction of its own.
 pub(crate) fn in_transaction<C: QueueConnection, T>(
     connection: &mut C,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
@@ -15,7 +15,7 @@ pub(crate) fn in_transaction<C: QueueConnection, T>(
     end_transaction(connection, result)
 }
 
-/// Commits what was done, or rolls back.
+/// Commits if the work succeeded, or else rolls back.
 fn end_transaction<C: QueueConnection, T>(connection: &mut C, result: QueryResult<T>) -> QueryResult<T> {
     let result = result.and_then(|value| {
         C::TransactionManager::commit_transaction(connection)?;

@@ -1,6 +1,6 @@
 //! One message, one transaction: claim, savepoint, handler, release, settle, commit.
 //!
-//! `attempt.rs` tells the story. `conclude.rs` writes what is left to write when the transaction is gone.
+//! `attempt.rs` tells the story. `conclude.rs` writes what is left when the transaction is gone.
 
 mod after_attempt;
 mod attempt;

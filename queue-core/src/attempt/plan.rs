@@ -1,4 +1,4 @@
-//! What an attempt is given, and what it leaves.
+//! The plan of an attempt, its row, its decision, and what it leaves to do.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::handler::{Group, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
 
-/// What an attempt runs: a user's handler, or the finishing part of one.
+/// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) trait AttemptBody<Q, C> {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
 
@@ -40,7 +40,7 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
     pub(crate) rules: &'a SettleRules,
     pub(crate) timeout: Duration,
     pub(crate) slot: &'a Slot,
-    /// What stands before the primary key in an idempotency key.
+    /// The beginning of an idempotency key, before the primary key.
     pub(crate) key_prefix: &'a str,
     pub(crate) claim: ClaimPlan<'a, Q>,
 }
@@ -49,20 +49,20 @@ pub(crate) struct Plan<'a, Q: Entity, C> {
 pub(crate) struct ClaimPlan<'a, Q: Entity> {
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, Q::Key>,
-    /// The same claim, as the low-water mark sees it.
+    /// The low-water mark's record of the same claim.
     pub(crate) floor: Option<&'a LowWaterFloor<'a>>,
-    /// The prefetched keys, where rows are claimed by those.
+    /// The prefetched keys, if rows are claimed by them.
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
-    /// The prefetched rows, where the next one may be locked with the end of a message.
+    /// The prefetched rows, if the end of a message may lock the next one.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
     /// The rows that were written lately.
     pub(crate) kept_rows: Option<&'a KeptRows>,
-    /// The rows that this process's workers have in hand.
+    /// The rows that this process's workers are processing.
     pub(crate) rows_in_hand: Option<&'a RowsInHand>,
 }
 
 impl<Q: Entity> ClaimPlan<'_, Q> {
-    /// For a row that a lease's claim has brought, and has been asked about.
+    /// Returns the plan for a row that a lease's claim has already claimed and checked.
     pub(crate) fn none() -> Self {
         ClaimPlan {
             scope: Scope::ALL,
@@ -85,31 +85,31 @@ pub(crate) struct HeldRow<Q: Entity> {
 pub(crate) struct UnsettledRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
-    /// When it was due, as far as that is known.
+    /// When the row was due, if that is known.
     pub(crate) due: Option<Instant>,
     pub(crate) details: Details,
     /// The state by which this process recognizes the row if a trigger restores its old values.
     pub(crate) claimed_as: Option<ClaimedAs>,
 }
 
-/// A new state of a row of which nobody knows whether it is committed.
+/// A new state of a row that may or may not be committed.
 pub(crate) struct InDoubt {
     pub(crate) settled: Settlement,
     /// The state. `None`: the row was removed.
     pub(crate) reached: Option<Fence>,
-    /// What was said instead of the answer to COMMIT.
+    /// The error that came instead of the answer to COMMIT.
     pub(crate) cause: String,
-    /// What is told of the row if it is committed. `None`: whoever asks tells.
+    /// The change to log if it is committed. `None`: the caller logs it.
     pub(crate) change: Option<Change>,
 }
 
-/// What is left to do for a row whose transaction is gone.
+/// The work that is left for a row whose transaction is gone.
 pub(crate) enum Remainder {
-    /// A conflict, a lost connection or a full disk: nobody's fault, no try is used.
+    /// A conflict, a lost connection or a full disk: no try is used.
     Postpone(Interruption),
     /// The attempt failed: record it.
     Record(Settlement, Box<Change>),
-    /// The same for a row that its group has reserved, so that it is not due.
+    /// The same for a row that its group has reserved, and that is not due for this reason.
     RecordReserved(Settlement, Box<Change>),
     /// The answer to COMMIT was lost: find out whether the row reached its new state.
     FindOut(Box<InDoubt>),
@@ -117,7 +117,7 @@ pub(crate) enum Remainder {
     Leave,
 }
 
-/// What has interrupted an attempt.
+/// The interruption of an attempt.
 pub(crate) struct Interruption {
     pub(crate) cause: String,
     /// Whether the server has rolled the whole transaction back.
@@ -131,7 +131,7 @@ impl Interruption {
         Interruption::with_text::<C>(error, error.to_string())
     }
 
-    /// The same, told in these words.
+    /// Makes an interruption with this text.
     pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
         Interruption { cause, rolls_back: C::rolls_back(error), disk_is_full: C::classify(error) == ErrorClass::NoRoom }
     }
@@ -141,16 +141,16 @@ impl Interruption {
 #[derive(Clone, Copy)]
 pub(crate) struct LockedRow<'a, K> {
     pub(crate) key: &'a RowKey<K>,
-    /// The state that every write names.
+    /// The fence of every write.
     pub(crate) fence: Fence,
-    /// The state in which it was claimed: under a lease it is not the one that the row has now.
+    /// The state in which the row was claimed. Under a lease it is not the state that the row has now.
     pub(crate) before: Fence,
     /// The number of this attempt.
     pub(crate) tries: u32,
-    /// What becomes of the row's error text when the outcome leaves it as it is.
+    /// The error text to write if the outcome leaves the row's text as it is.
     pub(crate) kept: &'a ErrorText,
     pub(crate) details: &'a Details,
-    /// Whether the handler's savepoint is there already.
+    /// Whether the handler's savepoint exists already.
     pub(crate) is_under_savepoint: bool,
 }
 
@@ -160,27 +160,27 @@ pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, Q, C>,
     pub(crate) row: LockedRow<'a, Q::Key>,
     pub(crate) session_is_sound: bool,
-    /// Until the handler has returned.
+    /// Kept until the handler has returned.
     pub(crate) in_hand: Option<RowInHand<'a>>,
-    /// The row that was locked with the end of this one.
+    /// The next row, which the end of this one has locked.
     pub(crate) next: Option<ReadRow<Q>>,
 }
 
-/// What becomes of a row, and of what its handler wrote.
+/// The new state of a row, and what becomes of its handler's writes.
 pub(crate) struct Decision {
     pub(crate) settled: Settlement,
     pub(crate) change: Change,
     pub(crate) effects: Effects,
 }
 
-/// What becomes of what a handler wrote in its savepoint.
+/// What becomes of the writes in a handler's savepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effects {
-    /// There is nothing: the handler has not run, or all of it is undone.
+    /// There are none: the handler has not run, or all of them are undone.
     None,
-    /// It is committed with the row's new state.
+    /// They are committed with the row's new state.
     Stand,
-    /// It is to be undone.
+    /// They are to be undone.
     Undone,
 }
 

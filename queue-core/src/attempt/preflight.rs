@@ -1,4 +1,4 @@
-//! What an entity asks of its live table before its poller starts.
+//! The checks of an entity's live table before its poller starts.
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -8,23 +8,23 @@ use crate::error::Finding;
 use crate::row::queue_name;
 use crate::statement::QueueOn;
 
-/// What PostgreSQL says of a statement that took longer than it may.
+/// PostgreSQL's message about a statement that took longer than it may.
 const TOO_SLOW: &str = "canceling statement due to statement timeout";
 
-/// Compares the live table with what a queue needs, and sees whether the account may do what it will have to.
+/// Compares the live table with what a queue needs, and checks the account's rights.
 pub(crate) fn check_table<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let target = Q::target()?;
     let findings = connection.check(&target)?;
     if findings.is_empty() {
         return Ok(check_rights(connection, &target)?.into_iter().map(|right| right.finding).collect());
     }
-    // MySQL hides what the account may not touch: an archive that it finds missing may well be there.
+    // MySQL hides tables that the account may not use, so an archive that seems to be missing may well exist.
     let rights = check_rights(connection, &target).unwrap_or_default();
     let denied: Vec<_> = rights.into_iter().filter(|right| right.is_denied).map(|right| right.finding).collect();
     Ok(if denied.is_empty() { findings } else { denied })
 }
 
-/// Compares the live table with what a queue needs whose claim passes over rows that others hold.
+/// Compares the live table with the needs of a queue whose claim passes over rows that others hold.
 pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let mut findings = check_table::<Q, C>(connection)?;
     let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
@@ -37,8 +37,8 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     if !findings.is_empty() {
         return Ok(findings);
     }
-    // The claim itself, outside a transaction: it shows whether the entity's own columns are there, and the right to
-    // lock them.
+    // The claim itself, outside a transaction: it shows whether the entity's own columns exist, and whether the account
+    // may lock rows.
     match Q::try_claim(connection) {
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             let problem = format!("its rows cannot be claimed: {error}");
@@ -58,7 +58,7 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     Ok(findings)
 }
 
-/// Finds the rows that are pending in a stage that the entity does not know: they would never be claimed.
+/// Finds the rows that are pending in a stage that the entity does not know: no worker would ever claim them.
 pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
     let (unknown, table) = (Q::unknown_stages(connection)?, Q::target()?.table);
@@ -79,13 +79,13 @@ pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C
     Ok(findings.collect())
 }
 
-/// What stands before the primary key in an idempotency key: the table and the queue's status column.
+/// Returns the beginning of an idempotency key, before the primary key: the table and the queue's status column.
 pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<String> {
     let table = Q::target()?.table;
     Ok(queue_name(table.schema.as_deref(), &table.name, Q::Queue::COLUMNS.status))
 }
 
-/// The channel on which the database tells of a queue's rows that become due, if it does.
+/// Returns the channel on which the database announces a queue's rows that become due, if it does.
 pub(crate) fn channel<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Option<String>> {
     let is_told = Q::Queue::OPTIONS.notifies && C::Backend::NOTIFIES;
     is_told.then(|| Ok(Q::target()?.channel())).transpose()

@@ -1,5 +1,5 @@
-//! A row on which the database refuses to write, for a constraint or a trigger: whether it is the row's own matter, and what
-//! can be noted on it all the same.
+//! A row on which the database refuses to write, because of a constraint or a trigger: whether the refusal concerns
+//! this row alone, and what can still be noted on it.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
 use crate::statement::{Change, Next, QueueOn, Scope};
 
-/// What is said of a row that stays as it is although no error comes of writing on it.
+/// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
 
-/// Whether the database has refused what was to be written, and may refuse it for this row alone.
+/// Tells whether the database has refused a write, and may refuse it for this row alone.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(..)) && C::classify(error) == ErrorClass::Other
 }
 
-/// Notes on the row what the database allows of this: that it waits, and why. An error: the database refuses that of any row,
-/// so it is no matter of this one.
+/// Notes on the row as much as the database allows: that it waits, and why. An error means that the database refuses
+/// this on any row, so the refusal does not concern this one alone.
 pub(crate) fn note_refusal<Q, C>(
     connection: &mut C,
     row: &UnsettledRow<Q::Key>,
@@ -53,7 +53,7 @@ where
     Ok(Conclusion::Refused { is_noted: false })
 }
 
-/// Writes on no row at all: an error says that the right to write is missing, or a column.
+/// Makes a write that matches no row. An error shows that a right or a column is missing.
 pub(crate) fn try_writing<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<()>
 where
     C: QueueConnection,
@@ -63,12 +63,13 @@ where
     in_transaction(connection, |connection| Q::settle_anew(connection, key, nowhere(fence), &change)).map(drop)
 }
 
-/// A state in which no row is.
+/// Returns a state that no row has.
 pub(crate) fn nowhere(fence: Fence) -> Fence {
     Fence { try_count: i32::MIN, ..fence }
 }
 
-/// Leaves a row alone for a while on which the database refuses to write, and says so once. `is_noted`: the row says it too.
+/// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
+/// shows it too.
 pub(crate) fn leave_alone<Q: Entity>(
     refused_rows: &RefusedRows<Q::Key>,
     log: &RateLimitedLog,
@@ -89,7 +90,8 @@ pub(crate) fn leave_alone<Q: Entity>(
     if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
 }
 
-/// Leaves a row alone that came back as it was although its state was written, and came back so many times before.
+/// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
+/// before.
 pub(crate) fn leave_kept_alone<Q: Entity>(
     refused_rows: &RefusedRows<Q::Key>,
     row: &UnsettledRow<Q::Key>,
@@ -101,15 +103,15 @@ pub(crate) fn leave_kept_alone<Q: Entity>(
         tracing::warn!(
             entity = Q::ENTITY,
             ?key,
-            "a row has come back as it was when its attempt began, which was committed, so that its effects may come twice: a \
-             trigger puts the old values back; the row is tried again after pauses of up to an hour"
+            "a row has come back as it was when its attempt began, although the attempt was committed, so its effects may \
+             come twice: a trigger puts the old values back; the row is tried again after pauses of up to an hour"
         );
     }
     if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
 }
 
-/// What it means that a write has found no row: the row is still due as it was claimed, so that a trigger keeps it, or somebody
-/// else was faster.
+/// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it; otherwise
+/// another session was faster.
 pub(crate) fn kept_or_overtaken<Q, C>(connection: &mut C, row: &UnsettledRow<Q::Key>) -> QueryResult<Conclusion>
 where
     C: QueueConnection,

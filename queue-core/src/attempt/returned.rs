@@ -1,5 +1,5 @@
-//! Whether a claimed row has come back as it was when its last attempt began, although its new state was committed: a trigger
-//! puts the old values back.
+//! Detects that a claimed row has come back as it was when its last attempt began, although its new state was
+//! committed: a trigger restores the old values.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::entity::Entity;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Status};
 use crate::statement::{Change, Next, QueueOn};
 
-/// When the row would be due next in the trial of a failure.
+/// How far in the future the row would be due in the trial of a failure.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// The state by which a later claim knows the row again.
+/// Returns the state by which a later claim recognises the row.
 pub(super) fn claimed_as<'p, Q: Entity, C>(
     plan: &Plan<'p, Q, C>,
     key: &RowKey<Q::Key>,
@@ -27,7 +27,7 @@ pub(super) fn claimed_as<'p, Q: Entity, C>(
     Some((rows, rows.claimed_as(key, &message.borrow().1)))
 }
 
-/// How often the row came back before, if it has come back as it was when its last attempt began.
+/// If the row has come back as it was when its last attempt began, returns how often it had come back before.
 pub(super) fn has_returned<Q, C>(
     connection: &mut C,
     key: &RowKey<Q::Key>,
@@ -47,7 +47,7 @@ where
     Ok(None)
 }
 
-/// Tries to settle this row, which is locked, and tells whether a trigger puts its old values back. The trial is undone.
+/// Tries to settle this locked row, and tells whether a trigger restores its old values. The trial is undone.
 fn puts_old_values_back<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence) -> QueryResult<bool>
 where
     C: QueueConnection,
@@ -60,7 +60,7 @@ where
         Change { status: Some(Status::Error), next: Some(Next::In(FAR)), error: ErrorText::Clear, ..settled },
     ];
     for change in trials {
-        // Where the row's time cannot be compared, the state that is written has to be another by itself.
+        // If the row's due time cannot be compared, the state that is written must differ in other values.
         let reads_as_before = (change.status, change.try_count) == (Some(fence.status), Some(fence.try_count));
         if reads_as_before && fence.due.is_none() {
             continue;

@@ -1,4 +1,4 @@
-//! What an outcome or a failure makes of a row: its new state, when it is due again, or that the tries are exhausted.
+//! Turns an outcome or a failure into a row's new state: when it is due again, or that its tries are exhausted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
 use crate::row::{Details, ErrorText, FailureTexts, Fence, Options, Settlement, Status};
 use crate::statement::{Change, Next};
 
-/// By which rules an entity's rows are settled.
+/// The rules by which an entity's rows are settled.
 pub(crate) struct SettleRules {
     pub(crate) settings: Settings,
     pub(crate) options: Options,
     pub(crate) retry: Arc<dyn RetryPolicy>,
     pub(crate) texts: FailureTexts,
-    /// Whether rows are worked under a lease and not under a lock: somebody may have stopped one meanwhile.
+    /// Whether rows are processed under a lease and not under a lock, so that the application may have stopped one
+    /// meanwhile.
     pub(crate) leased: bool,
 }
 
@@ -29,8 +30,8 @@ struct NoSuchStage {
     known: String,
 }
 
-/// A failure asks for a new key, and there is no column that could tell one. It is retried with the old one all the same, because
-/// that is what it would be without the wish.
+/// A failure asks for a new key, and the entity has no column that could make one. It is retried with the old key, as
+/// it would be without the request.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no new idempotency key for the next attempt: add `#[queue(occasion)]` to the entity; the failure: {0}"
@@ -38,8 +39,8 @@ struct NoSuchStage {
 struct NoNewKey(String);
 
 impl SettleRules {
-    /// What becomes of a claimed row whose handler is not to run, because its schedule is none, or because it comes too
-    /// late. `due` is when it was due, as far as that is known.
+    /// Returns the new state of a claimed row whose handler is not to run, because its schedule is invalid or because
+    /// it comes too late. `due` is when it was due, if that is known.
     pub(crate) fn instead_of_handling(
         &self,
         before: Fence,
@@ -51,14 +52,14 @@ impl SettleRules {
             Ok(recurrence) => recurrence?,
             Err(why) => return Some((Settlement::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
         };
-        // What was tried before has begun in time.
+        // A run that was tried before has begun in time.
         let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
         tracing::debug!(?next, "left out, because it comes too late");
         let change = Change {
             status: Some(before.status),
             next: Some(Next::Scheduled(next.into())),
             try_count: Some(before.try_count),
-            // The run that is left out may have been begun, and interrupted.
+            // The run that is left out may have begun, and been interrupted.
             next_occasion: true,
             unless_stopped: self.leased,
             ..Change::default()
@@ -66,7 +67,7 @@ impl SettleRules {
         Some((Settlement::Again, change))
     }
 
-    /// Takes a handler's answer, or a failure in its place if nothing can be made of it.
+    /// Accepts a handler's answer, or replaces it by a failure if the entity has no such stage.
     pub(crate) fn accept(&self, answer: HandlerResult) -> HandlerResult {
         let Ok(Outcome::Next(next)) = answer else { return answer };
         let known = match self.options.stages {
@@ -77,7 +78,7 @@ impl SettleRules {
         Err(Failure::retry(NoSuchStage { next, known }))
     }
 
-    /// The row's state after an outcome. `tries` counts this attempt.
+    /// Returns the row's new state after an outcome. `tries` includes this attempt.
     pub(crate) fn after_outcome(
         &self,
         fence: Fence,
@@ -103,13 +104,14 @@ impl SettleRules {
                     status: Some(Status::NotAttempted),
                     next: Some(Next::InStage(stage)),
                     try_count: Some(0),
-                    // The key names the stage, and a row may come to a stage again.
+                    // The key names the stage, and a row may enter a stage again.
                     next_occasion: true,
                     ..recorded
                 };
                 (Settlement::Advanced, change)
             }
-            // Whatever the row contains: a change would leave one alone that was skipped before it.
+            // A skip holds whatever the row contains: a later change of its content would leave the skipped row alone
+            // too.
             Outcome::Skip => {
                 let skipped =
                     Change { status: Some(Status::Skipped), next_occasion: true, of_content: false, ..recorded };
@@ -117,7 +119,7 @@ impl SettleRules {
             }
             Outcome::Delete => (Settlement::Deleted, recorded),
             Outcome::Again(when) => {
-                // No failure, so the tries stay; a finished row that was made due again begins anew.
+                // This is no failure, so the tries stay. A finished row that was made due again begins anew.
                 let status = if fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
                 let next = match when {
                     When::In(delay) => Next::In(delay),
@@ -135,7 +137,7 @@ impl SettleRules {
         }
     }
 
-    /// The row's state after a failure. `tries` counts this attempt.
+    /// Returns the row's new state after a failure. `tries` includes this attempt.
     pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settlement, Change) {
         let delay = match failure.retry {
             _ if tries >= self.settings.max_tries => None,
@@ -150,7 +152,7 @@ impl SettleRules {
         }
     }
 
-    /// A failure on its row. Without a delay it is the last one.
+    /// Returns the change for a failure. Without a delay it is the last one.
     fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
         let has_no_key = failure.new_key && self.options.occasion.is_none();
         let error = match has_no_key {
@@ -171,7 +173,8 @@ impl SettleRules {
         }
     }
 
-    /// A change to `FAILED`: if the row has a schedule, that goes on. The failure's text stays, and the tries begin anew.
+    /// Completes a change to `FAILED`. If the row has a schedule, the schedule goes on: the text of the failure stays,
+    /// and the tries begin anew.
     pub(crate) fn failed_on_schedule(&self, change: Change, details: &Details) -> Change {
         let scheduled = self.on_schedule(change, details);
         match scheduled.next {
@@ -180,7 +183,7 @@ impl SettleRules {
         }
     }
 
-    /// A change that ends a run: if the row has a schedule, it is due for the next run.
+    /// Completes a change that ends a run. If the row has a schedule, it is due for the next run.
     fn on_schedule(&self, change: Change, details: &Details) -> Change {
         let next = self.recurrence(details).ok().flatten().and_then(|recurrence| recurrence.next);
         let Some(next) = next else { return change };
@@ -192,8 +195,8 @@ impl SettleRules {
     }
 }
 
-/// The tries that were recorded since the row was enqueued. A finished row that the application made due again, by
-/// writing `next_attempt_time` alone, begins anew.
+/// Returns the number of tries that were recorded since the row was enqueued. A finished row that the application made
+/// due again, by writing only `next_attempt_time`, begins anew.
 pub(crate) fn tries_before(fence: Fence) -> u32 {
     if fence.status.is_terminal() { 0 } else { u32::try_from(fence.try_count).unwrap_or(0) }
 }
@@ -202,7 +205,7 @@ pub(crate) fn stored(tries: u32) -> i32 {
     i32::try_from(tries).unwrap_or(i32::MAX)
 }
 
-/// Asks the policy, which may be the user's own: one that panics counts as the default.
+/// Asks the policy, which may be the user's own. If it panics, the default one is used.
 fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
     let random = fastrand::f64();
     catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))

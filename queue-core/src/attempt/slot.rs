@@ -1,4 +1,4 @@
-//! Where a worker says what it is running, so that others can take the transaction away from it.
+//! Where a worker registers its attempt, so that other threads can take the transaction away from it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::crash::Recorder;
 use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 
-/// What one worker is running.
+/// The attempt that one worker is running.
 #[derive(Default)]
 pub(crate) struct Slot {
     run: Mutex<Option<Run>>,
@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     replaced: AtomicBool,
 }
 
-/// An attempt while it runs.
+/// A running attempt.
 struct Run {
     entity: &'static str,
     session: Option<i64>,
@@ -47,7 +47,7 @@ pub(crate) type ErasedRow = Box<dyn Any + Send>;
 enum Phase {
     /// The handler may still be stopped.
     Running,
-    /// COMMIT is on its way: too late to take anything back.
+    /// COMMIT is on its way, so nothing can be taken back.
     Committing,
     /// The transaction was taken away.
     Revoked(Revocation),
@@ -58,86 +58,87 @@ enum Phase {
 pub(crate) enum Revocation {
     /// The handler took longer than its timeout.
     TimedOut,
-    /// The poller shut down and the grace was over.
+    /// The poller shut down and the grace period was over.
     Shutdown,
 }
 
 impl Slot {
-    /// The slot of a worker.
+    /// Makes the slot of a worker.
     pub(crate) fn new(recorder: Recorder) -> Self {
         Slot { recorder, ..Slot::default() }
     }
 
-    /// Where the worker records what it is about to run, in case that ends the process.
+    /// Returns the recorder, which notes what the worker is about to run, in case that ends the process.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// Says that an attempt begins on this session.
+    /// Notes that an attempt begins on this session.
     pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, timeout: Duration) {
         *self.lock() = Some(Run::new(entity, session, timeout));
     }
 
-    /// Says that a handler runs under a lease, without a session.
+    /// Notes that a handler runs under a lease, without a session.
     pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<LeaseClock>, row: ErasedRow) {
-        // At once: the scout must not meet a run without an end.
+        // In one step: the scout must not see a run without an end.
         *self.lock() = Some(Run { held: Some(row), lease: Some(lease), ..Run::new(entity, None, Duration::MAX) });
     }
 
-    /// Whether the handler runs under a lease, and holds no lock and no session.
+    /// Tells whether the handler runs under a lease, and holds no lock and no session.
     pub(crate) fn is_leased(&self) -> bool {
         self.lock().as_ref().is_some_and(|run| run.lease.is_some())
     }
 
-    /// Says which row the attempt holds, so that somebody else can record its failure should the handler not return.
+    /// Notes which row the attempt holds, so that another thread can record its failure if the handler does not return.
     pub(crate) fn hold(&self, row: ErasedRow) {
         if let Some(run) = &mut *self.lock() {
             run.held = Some(row);
         }
     }
 
-    /// Gives an attempt up that is past its timeout: whoever gets the row records the failure.
+    /// Gives up an attempt that is past its timeout. The caller gets the row and records the failure.
     pub(crate) fn give_up(&self) -> Option<ErasedRow> {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
-        // A shutdown does not wait for it either, and the rows of a group are as they were: the process's end is no crash.
+        // A shutdown does not wait for this attempt either, and the rows of a group are as they were. So the end of the
+        // process is no crash.
         self.recorder.end();
         Some(held)
     }
 
-    /// Says that the attempt has ended. Returns whether it was given up before.
+    /// Notes that the attempt has ended. Returns whether it was given up before.
     pub(crate) fn leave(&self) -> bool {
         let run = self.lock().take();
         self.recorder.end();
         run.is_some_and(|run| run.given_up)
     }
 
-    /// Says by which number the process's gate knows the worker.
+    /// Sets the number by which the process's gate knows the worker.
     pub(crate) fn set_gate_number(&self, number: u64) {
         self.gate_number.store(number, Ordering::Relaxed);
     }
 
-    /// The number by which the process's gate knows the worker.
+    /// Returns the number by which the process's gate knows the worker.
     pub(crate) fn gate_number(&self) -> u64 {
         self.gate_number.load(Ordering::Relaxed)
     }
 
-    /// Says that another thread takes the worker's place: it leaves when its handler has returned.
+    /// Notes that another thread takes the worker's place. The worker leaves when its handler has returned.
     pub(crate) fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
     }
 
-    /// Whether another thread has taken the worker's place.
+    /// Tells whether another thread has taken the worker's place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire)
     }
 
-    /// Tells whether the transaction was taken away, or is to be because the timeout is over.
+    /// Tells whether the transaction was taken away, or is to be taken away because the timeout is over.
     pub(crate) fn revoked(&self) -> Option<Revocation> {
-        // The scout may be late, and the server's own limit may end the session before it: that is no lost connection,
-        // after which the row would run again without a try, and take as long.
+        // The scout may be late, and the server's own limit may end the session first. That must not pass for a lost
+        // connection: the row would run again without using a try, and take as long.
         self.revoke_if_timed_out(Instant::now());
         match self.lock().as_ref()?.phase {
             Phase::Revoked(why) => Some(why),
@@ -145,7 +146,8 @@ impl Slot {
         }
     }
 
-    /// Asks to commit. From here on nobody can take the transaction away; if somebody has, it must not commit.
+    /// Asks to commit. From here on nobody can take the transaction away. If another thread has, the worker must not
+    /// commit.
     pub(crate) fn commit(&self) -> Result<(), Revocation> {
         if let Some(run) = self.lock().as_mut() {
             if let Phase::Revoked(why) = run.phase {
@@ -156,7 +158,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes the transaction away from an attempt that is past its timeout; returns the entity and the session to end.
+    /// Takes the transaction away from an attempt that is past its timeout. Returns the entity and the session to end.
     pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
         self.revoke(Revocation::TimedOut, |run| match &run.lease {
             Some(lease) => lease.ended() == Some(LeaseEnd::TimedOut),
@@ -167,7 +169,8 @@ impl Slot {
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
         let revoked = self.revoke(Revocation::Shutdown, |_| true);
-        // The process may end while the handler runs, also one that was past its timeout before, and that is no crash.
+        // The process may end while the handler runs, even if the handler was past its timeout before. That is no
+        // crash.
         self.recorder.end();
         revoked
     }
@@ -179,7 +182,7 @@ impl Slot {
         Some((run.entity, run.session))
     }
 
-    /// When the running attempt's timeout ends.
+    /// Returns when the running attempt's timeout ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
             Some(lease) => Some(lease.deadline()),
@@ -291,7 +294,7 @@ mod tests {
         assert!(given_up.give_up().is_some());
         assert_eq!(on_record(), 0);
         drop((timed_out, given_up, crashes));
-        // It fails unless it is empty.
+        // This fails unless the directory is empty.
         fs::remove_dir(&directory).expect("the test's own files");
     }
 }

@@ -1,4 +1,5 @@
-//! One entity in transaction mode: a turn claims a message, attempts it, and goes on with the next one if that is locked already.
+//! One entity in transaction mode: a turn claims a message, attempts it, and continues with the next one if that is
+//! locked already.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -65,12 +66,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         })
     }
 
-    /// How its messages are attempted in this slot. `stays`: the worker's next turn is most likely for this runner too.
+    /// Returns how messages are attempted in this slot. `stays`: the worker's next turn is most likely for this runner
+    /// too.
     pub(crate) fn plan<'a>(&'a self, slot: &'a Slot, stays: bool, rows: &'a PickedRows<'a, Q::Key>) -> Plan<'a, Q, C> {
         let scope = rows.scope();
-        // Who is alone in the process is so for a row that is due longest.
+        // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
-        // A strict account commits its mark before the handler runs, in a transaction of its own.
+        // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
         let prefetches_rows = Q::prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
             handler: &self.handler,
@@ -89,7 +91,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         }
     }
 
-    /// Picks the rows of which the next turn is for some. `None`: there are none.
+    /// Picks the rows for the next turn. `None`: there are none.
     pub(crate) fn pick_rows(
         &self,
         holder: &mut SessionHolder<C>,
@@ -111,8 +113,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         Ok(picked)
     }
 
-    /// Attempts the row that is `locked` already, or else one of these, on the worker's session, and closes the session if it is
-    /// in doubt afterwards. An error: there is no session.
+    /// Attempts the row that is `locked` already, or else one of these, on the worker's session. Closes the session if
+    /// it is in doubt afterwards. An error means that there is no session.
     fn attempt_one(
         &self,
         holder: &mut SessionHolder<C>,
@@ -124,7 +126,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         let plan = self.plan(slot, holder.stays(), rows);
         let session = holder.session_as_it_is()?;
         let Attempted { end, session_is_sound, next } = attempt::<Q, C>(session, &plan, locked, worker);
-        // Of a session in doubt the lock ends with it.
+        // If the session is in doubt, the lock ends with it.
         let session_is_sound = session_is_sound && Q::end_exclusion(session).is_ok();
         if !session_is_sound {
             holder.close();
@@ -135,7 +137,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         Ok(Attempted { end, session_is_sound, next })
     }
 
-    /// Does what is left after an attempt. `None`: there was no row among those of which it is known that they were due.
+    /// Does what is left after an attempt. `None`: the claim found none of the rows that were known to be due.
     fn after_attempt(
         &self,
         holder: &mut SessionHolder<C>,
@@ -157,7 +159,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Turn::Settled(settled)
             }
             End::InOtherHands(key) => {
-                // Its handler has ended its transaction. It is passed over until that handler has returned.
+                // The row's handler has ended its transaction. The row is passed over until that handler has returned.
                 self.forget_prefetched();
                 self.due_rows.row_backoff.skip_for_a_while(&key);
                 Turn::Interrupted
@@ -178,11 +180,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         })
     }
 
-    /// The turn of an attempt that found no row. `None`: the next pick may find others.
+    /// Returns the turn of an attempt that found no row. `None`: the next pick may find others.
     fn idle_turn(&self, rows: &PickedRows<'_, Q::Key>, session_is_sound: bool) -> Option<Turn> {
         self.prefetched_rows.forget();
         if let (Some(keys), true) = (&rows.only, session_is_sound) {
-            // They are held, or not due any more.
+            // Others hold these rows, or they are no longer due.
             self.due_rows.refused_rows.end(keys);
             return None;
         }
@@ -192,7 +194,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         Some(Turn::Idle)
     }
 
-    /// The turn of an attempt whose claim met an error. A row that cannot be read is set aside.
+    /// Returns the turn of an attempt whose claim failed. A row whose key cannot be decoded is set aside.
     fn unclaimed_turn(&self, holder: &mut SessionHolder<C>, worker: &dyn WorkerCalls, error: &DieselError) -> Turn {
         if let Some(turn) = set_aside::<Q, C>(holder, &self.log, &self.rules, error) {
             worker.has_claimed();
@@ -202,7 +204,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         Turn::Trouble
     }
 
-    /// Forgets what was prefetched: what is to run next may not be among it.
+    /// Forgets the prefetched keys and rows: the rows that are to run next may not be among them.
     fn forget_prefetched(&self) {
         self.prefetched_keys.forget();
         self.prefetched_rows.forget();

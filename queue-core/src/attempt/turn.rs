@@ -1,10 +1,10 @@
-//! What a poller has done, as counts of rows.
+//! The result of a worker's turn, and counts of these results.
 
 use serde::{Deserialize, Serialize};
 
 use crate::row::Settlement;
 
-/// What a poller has done so far, as counts of rows.
+/// The number of rows that a poller has processed, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tally {
@@ -14,24 +14,24 @@ pub struct Tally {
     pub retried: u64,
     /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
     pub failed: u64,
-    /// Rows that run again later without a failure, also because a run of their schedule came too late.
+    /// Rows that run again later without a failure, including those whose scheduled run came too late.
     pub again: u64,
     /// Rows that went on to another stage.
     pub advanced: u64,
     /// Rows that became `SKIPPED`.
     pub skipped: u64,
-    /// Attempts that ended with nothing recorded, by a conflict, a lost connection or shutdown.
+    /// Attempts that ended without recording anything, because of a conflict, a lost connection or a shutdown.
     pub interrupted: u64,
-    /// Attempts whose end the database refused to write on their row, by a constraint or a trigger. Such a row stays due and is
-    /// tried again after pauses that grow to an hour.
+    /// Attempts whose end the database refused to write on their row, because of a constraint or a trigger. Such a row
+    /// stays due and is tried again after pauses that grow to an hour.
     #[serde(default)]
     pub refused: u64,
-    /// Attempts in lease mode whose row belonged to somebody else when they ended. They wrote nothing.
+    /// Attempts in lease mode that no longer held their row when they ended. They wrote nothing.
     pub lost: u64,
 }
 
 impl Tally {
-    /// Counts what became of a row, or of the rows of a group.
+    /// Counts the result of a row, or of the rows of a group.
     pub(crate) fn count(&mut self, turn: Turn) {
         match turn {
             Turn::Settled(Settlement::Succeeded | Settlement::Deleted) => self.succeeded += 1,
@@ -59,7 +59,7 @@ impl Tally {
     }
 }
 
-/// What a worker's turn came to.
+/// The result of a worker's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Nothing was due.
@@ -68,16 +68,16 @@ pub(crate) enum Turn {
     Settled(Settlement),
     /// A row was claimed, but nothing was recorded: it is due again.
     Interrupted,
-    /// The database refused to write on the row that was claimed. It is left alone for a while.
+    /// The database refused to write on the claimed row. The row is left alone for a while.
     Refused,
-    /// The row belonged to somebody else when the attempt ended.
+    /// The attempt no longer held the row when it ended.
     Lost,
-    /// Several rows were claimed; this became of them.
+    /// Several rows were claimed, with these results.
     Group(Tally),
-    /// A row was claimed that is suspected of ending its process: take another turn, alone in the process.
+    /// The claimed row is suspected of ending its process: the worker takes another turn, alone in the process.
     Suspect,
-    /// A handler returned long after its timeout, which is recorded already.
+    /// A handler returned long after its timeout, and another thread has recorded that already.
     GivenUp,
-    /// The database did not answer as it should: wait before the next turn.
+    /// The database returned an error: the worker waits before its next turn.
     Trouble,
 }

@@ -1,5 +1,5 @@
-//! A key that cannot be decoded stops the claim that meets it, because a row is nothing without its key. Its row is found by what
-//! the database makes of the key, and fails alone.
+//! A key that cannot be decoded stops the claim that reads it, because the claim can do nothing without the key. The
+//! worker finds the row by the database's text of the key, and only this row fails.
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -14,11 +14,11 @@ use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Instant, Status, failure_text};
 use crate::statement::{Change, Next, QueueOn, UndecodableRow};
 
-/// How many rows are looked through at first; eight times as many if there is none among them.
+/// How many rows are searched at first. If none of them is the row, the next search covers eight times as many.
 const FIRST: u32 = 1_000;
 
-/// Lets the rows fail whose keys cannot be decoded, if that is why nothing was claimed. `None`: it is not, or nothing can be done
-/// about it.
+/// Fails the rows whose keys cannot be decoded, if that is why nothing was claimed. `None`: that is not the reason, or
+/// nothing can be done about it.
 pub(crate) fn set_aside<Q, C>(
     holder: &mut SessionHolder<C>,
     log: &RateLimitedLog,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Lets the rows fail that were leased then and whose keys cannot be decoded. Returns how many.
+/// Fails the rows that were leased at these times and whose keys cannot be decoded. Returns how many.
 pub(crate) fn set_leased_aside<Q, C>(connection: &mut C, rules: &SettleRules, began: &[Instant]) -> QueryResult<u64>
 where
     C: QueueConnection,
@@ -87,7 +87,7 @@ where
     let (mut written, mut refused) = (0, None);
     for row in rows {
         let key = row.key::<C::Backend>();
-        // No attempt of it was made. One was counted with the lease.
+        // No attempt was made, but the lease has counted one.
         let tries = tries_before(row.fence);
         let why = rules.texts.of(&*row.why);
         let error = rules.texts.of(&AttemptError::UndecodableKey(key.clone(), why));

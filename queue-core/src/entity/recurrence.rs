@@ -18,7 +18,7 @@ pub(crate) struct Recurrence {
 /// Why the columns of a row make no schedule. The text is written on the row.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoSchedule {
-    #[error("the column `{0}` makes no schedule: correct it and retry the row")]
+    #[error("the column `{0}` does not define a valid schedule: correct it and retry the row")]
     Invalid(&'static str, #[source] InvalidSchedule),
     #[error(
         "the row has a period of {seconds} s and the cron expression `{expression}`: set `{period}` or `{cron}` to null and \
@@ -109,7 +109,7 @@ mod tests {
         for (row, expected) in [
             (
                 row(Some(0), None, None),
-                "the column `period` makes no schedule: correct it and retry the row: the period 0 is",
+                "the column `period` does not define a valid schedule: correct it and retry the row: the period 0 is",
             ),
             (row(Some(-7), None, None), "the period -7 is out of range: 1 to 3153600000 seconds"),
             (row(Some(i64::MAX), None, None), "the period 9223372036854775807 is out of range"),
@@ -119,7 +119,7 @@ mod tests {
             ),
             (row(None, Some("every day"), None), "the cron expression `every day` cannot be read"),
             (row(None, Some("0 0 31 4 *"), None), "the cron expression `0 0 31 4 *` names no time that ever comes"),
-            (row(None, Some("@daily"), Some("Mars")), "the column `time_zone` makes no schedule"),
+            (row(None, Some("@daily"), Some("Mars")), "the column `time_zone` does not define a valid schedule"),
             (row(None, Some("@daily"), Some("Mars")), "the time zone `Mars` is unknown"),
         ] {
             let text = text(row);

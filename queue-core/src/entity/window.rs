@@ -175,7 +175,7 @@ fn read_days(text: &str) -> Result<u8, String> {
 
 /// Reads when a range begins, and how long it is.
 fn read_hours(text: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("`{text}` is no range of hours from 00:00 to 24:00");
+    let wrong = || format!("`{text}` is not a range of hours from 00:00 to 24:00");
     let minute = |time: &str| {
         let (hour, minute) = time.split_once(':')?;
         let number = |digits: &str| -> Option<u16> {

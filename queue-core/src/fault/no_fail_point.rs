@@ -1,4 +1,4 @@
-//! Without the feature `failpoints` a fail point is nothing, and the crate `fail` is not needed.
+//! Without the feature `failpoints`, a fail point does nothing, and the crate `fail` is not needed.
 
 /// Passes a fail point.
 pub(crate) const fn fail_point(_name: &'static str) {}

@@ -1,4 +1,4 @@
-//! A group's rows, and how the group may end: what is then known of each of them.
+//! A group's rows, and the ways in which the group may end: what is then known of each row.
 
 use std::marker::PhantomData;
 
@@ -14,40 +14,42 @@ pub(crate) struct WorkedGroup<K> {
     pub(crate) end: GroupEnd<K>,
     /// How many rows were claimed.
     pub(crate) claimed: usize,
-    /// How many of them were handled, or begun to be.
+    /// How many of them were handled, or begun.
     pub(crate) begun: usize,
     pub(crate) session_is_sound: bool,
-    /// Whether the handler did not return in time, and others have done what was to be done.
+    /// Whether the handler did not return in time, and another thread has done the rest.
     pub(crate) given_up: bool,
-    /// What is to be said of the handler besides.
+    /// A remark about the handler for the log.
     pub(crate) remark: Option<String>,
 }
 
-/// The rows of a group, for whoever gives it up because a handler does not return.
+/// The rows of a group, for the thread that gives it up because a handler does not return.
 pub(crate) struct HeldGroup<Q> {
-    /// How many they are.
+    /// How many rows there are.
     pub(crate) claimed: usize,
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 pub(crate) enum GroupEnd<K> {
-    /// No row was due, or others hold those that are.
+    /// No row was due, or others hold the due rows.
     Idle,
-    /// Nothing was claimed, because the database did not answer as it should.
+    /// Nothing was claimed, because the database returned an error.
     NotClaimed(DieselError),
-    /// The new state of these rows is committed; the others that were claimed are as they were.
+    /// The new state of these rows is committed. The other claimed rows are as they were.
     Settled(Vec<DecidedRow<K>>),
-    /// The transaction was ours to its end and is rolled back: all rows are as they were.
+    /// The transaction was the group's to its end and is rolled back: all rows are as they were.
     Undone(UndoReason),
-    /// The handler of the culprit may have ended the transaction, and may have committed the effects of those before it.
+    /// The handler of the offender may have ended the transaction, and may have committed the effects of the messages
+    /// before it.
     EndedByHandler {
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
         offender: Box<Offender<K>>,
         after: Vec<UntouchedRow<K>>,
     },
-    /// One of the handlers of these rows may have ended the transaction; nobody knows which, nor which effects are committed.
-    /// If there is another reason why it is gone, and nothing was committed, it was rolled back for that.
+    /// One of the handlers of these rows may have ended the transaction. Nobody knows which one, or which effects are
+    /// committed. If there is another reason why it is gone, and nothing was committed, it was rolled back for that
+    /// reason.
     EndedByUnknown {
         reservation: Option<Reservation>,
         rows: Vec<DecidedRow<K>>,
@@ -61,31 +63,31 @@ pub(crate) enum GroupEnd<K> {
 /// Why a group was rolled back.
 #[derive(Debug)]
 pub(crate) enum UndoReason {
-    /// A deadlock, a lock timeout, a lost connection: groups are in each other's way.
+    /// A deadlock, a lock timeout or a lost connection: groups get in each other's way.
     Conflict(String),
-    /// One of the messages is to be found out, or judged, alone.
+    /// One of the messages is to be identified, or judged, alone.
     Alone(String),
     /// The poller shut down.
     Shutdown,
 }
 
-/// What is to become of a row, or has.
+/// A row whose new state is decided, or written already.
 pub(crate) struct DecidedRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     pub(crate) settled: Settlement,
     pub(crate) change: Change,
-    /// Whether it stands in the group's transaction already.
+    /// Whether the group's transaction contains the change already.
     pub(crate) written: bool,
 }
 
-/// A row whose handler may have ended the transaction, and what is left to do for it.
+/// A row whose handler may have ended the transaction, and the remainder for it.
 pub(crate) struct Offender<K> {
     pub(crate) row: UntouchedRow<K>,
     pub(crate) remainder: Remainder,
 }
 
-/// A reserved row that was not handled, and the change that makes it what it was.
+/// A reserved row that was not handled, and the change that restores it.
 pub(crate) struct UntouchedRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
@@ -93,10 +95,10 @@ pub(crate) struct UntouchedRow<K> {
     pub(crate) details: Details,
 }
 
-/// What a [reserved](super::reserve) group writes on its rows before any handler runs, in place of the last failure's text,
-/// while it makes them due later. Nobody sees either, because the settlement replaces both, unless a handler ends the transaction with
-/// a COMMIT. Then the rows tell so by the reservation, which is like no other text; and those of the messages before, whose effects
-/// are there to stay, are not due for anybody else before they are settled.
+/// The mark that a [reserved](super::reserve) group writes on its rows before any handler runs. It replaces the last
+/// failure's text, and makes the rows due later. Nobody sees it, because the settlement replaces both values, unless a
+/// handler ends the transaction with a COMMIT. Then the rows show this by the reservation, whose text is unique. The
+/// rows of the earlier messages, whose effects stay, are not due for other workers before they are settled.
 #[derive(Debug, Clone)]
 pub(crate) struct Reservation {
     pub(crate) text: String,
@@ -105,7 +107,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// The state of a reserved row that was claimed in this one.
+    /// Returns the state of a reserved row that was claimed in the state `claimed`.
     pub(crate) fn fence(&self, claimed: Fence) -> Fence {
         Fence { due: Some(self.until), ..claimed }
     }
@@ -122,7 +124,7 @@ pub(crate) struct GroupRow<K> {
 }
 
 impl<K: Clone> GroupRow<K> {
-    /// The row as it was when it was claimed.
+    /// Returns the row with the change that makes it what it was when it was claimed.
     pub(crate) fn untouched(&self) -> UntouchedRow<K> {
         let change = Change {
             next: self.state.next_attempt_time.map(|time| Next::At(time.into())),
@@ -138,7 +140,7 @@ impl<K: Clone> GroupRow<K> {
 }
 
 impl<K> UntouchedRow<K> {
-    /// The row, for whatever is left to do for it.
+    /// Returns the row for the remainder of its attempt.
     pub(crate) fn into_unsettled(self) -> UnsettledRow<K> {
         let due = match self.change.next {
             Some(Next::At(due)) => Some(due),
@@ -149,7 +151,7 @@ impl<K> UntouchedRow<K> {
 }
 
 impl<K: Clone> DecidedRow<K> {
-    /// The row, for whatever is left to do for it.
+    /// Returns the row for the remainder of its attempt.
     pub(crate) fn unsettled(&self) -> UnsettledRow<K> {
         UnsettledRow {
             key: self.key.clone(),
@@ -162,15 +164,15 @@ impl<K: Clone> DecidedRow<K> {
 }
 
 impl<K> DecidedRow<K> {
-    /// What is written on a row of which nobody knows whether its effects are committed: it is reported, and not run again
-    /// by itself.
+    /// Returns the change for a row whose effects may or may not be committed: the row is reported, and does not run
+    /// again by itself.
     pub(crate) fn in_doubt(rules: &SettleRules, key: RowKey<K>, fence: Fence, details: &Details) -> Self {
         let (settled, change) =
             rules.after_failure(tries_before(fence) + 1, &Failure::fatal(AttemptError::InDoubt), details);
         DecidedRow { key, fence, settled, change, written: false }
     }
 
-    /// Whether the row succeeded and its tries go on by one, so that one statement does for all of its kind.
+    /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;
         self.settled == Settlement::Succeeded
@@ -178,7 +180,7 @@ impl<K> DecidedRow<K> {
             && i64::from(tries) == i64::from(tries_before(self.fence))
     }
 
-    /// The state that a commit leaves the row in; `None`: it is gone.
+    /// Returns the state in which a commit leaves the row. `None`: the row is gone.
     pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
         match self.settled {
             Settlement::Deleted => None,

@@ -1,8 +1,8 @@
-//! Several messages, one transaction: claim what is due, handle each in a savepoint, one statement for the successes, one
-//! commit.
+//! Several messages, one transaction: claim the due rows, handle each in a savepoint, settle the successes with one
+//! statement, and commit once.
 //!
-//! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one by one;
-//! [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
+//! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one
+//! by one. [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,8 @@ use crate::handler::{Failure, drop_safely};
 use crate::row::{OnFinish, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
-/// Works up to `size` messages in one transaction. The `worker` is asked once they are locked, and between two messages, whether to go on.
+/// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
+/// between two messages.
 pub(crate) fn work_group<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
@@ -54,7 +55,7 @@ where
     tracing::debug!("claimed");
     fail_point("claimed");
     plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
-    // After the slot was entered, for the reason that one message's attempt gives.
+    // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
         plan.slot.leave();
@@ -104,14 +105,14 @@ where
     WorkedGroup { end, claimed, begun, session_is_sound, given_up, remark }
 }
 
-/// The rows as they were claimed, with the texts of their keys.
+/// Returns the rows as they were claimed, with the texts of their keys.
 fn claimed_as<Q: Entity, C>(plan: &Plan<'_, Q, C>, rows: &[Claimed<Q>]) -> Vec<(Arc<str>, ClaimedAs)> {
     let Some(kept) = plan.claim.kept_rows else { return Vec::new() };
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
 
-/// Whether nothing is known of the row that keeps it from sharing a transaction, and a crash, with others.
+/// Tells whether the row may share a transaction, and therefore a crash, with others.
 fn may_share<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
     plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
@@ -133,7 +134,7 @@ where
     Ok(rows)
 }
 
-/// Rolls back, and returns whether no transaction is left open: a handler may have opened one inside ours.
+/// Rolls back, and tells whether no transaction is left open: a handler may have opened one inside ours.
 fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
     let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
     let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
@@ -141,7 +142,7 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
-    /// Handles, settles and commits.
+    /// Handles the messages, settles and commits.
     fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
         match self.handle_settle_commit(entities, &rows, unhandled) {
@@ -158,7 +159,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// An error means that the transaction is gone.
+    /// Handles the messages, settles and commits. An error means that the transaction is gone.
     fn handle_settle_commit(
         &mut self,
         entities: Entities<Q>,
@@ -185,7 +186,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         if let Some(reservation) = &self.reservation {
             self.decided.iter_mut().for_each(|row| row.fence = reservation.fence(row.fence));
         }
-        // Only now: before, the decided rows are those whose handlers have run, and these are not reserved.
+        // Only now: until here, the decided rows are those whose handlers have run. The unhandled rows are not
+        // reserved.
         self.decided.extend(unhandled);
         self.settle()?;
         fail_point("settled");
@@ -195,8 +197,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         self.commit()
     }
 
-    /// Puts the messages in the order in which they are handled, and sorts out those that cannot be decoded or are not to be
-    /// handled.
+    /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
+    /// to be handled.
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(
         &mut self,
@@ -236,7 +238,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         (Entities::new(entities), rows, unhandled)
     }
 
-    /// Makes the rows what they were that the group did not come to.
+    /// Restores the rows that the group did not come to.
     fn leave(&mut self, rows: &[GroupRow<Q::Key>], reservation: &Reservation) -> Result<(), GroupEnd<Q::Key>> {
         for UntouchedRow { key, fence, change, .. } in rows.iter().map(GroupRow::untouched) {
             expect_rows::<Q, C>(Q::settle(self.session, &key, reservation.fence(fence), &change), 1)?;
@@ -244,10 +246,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(())
     }
 
-    /// Writes the new states: the successes whose tries just go on by one statement, the others one by one. Each is fenced,
-    /// and every row must be changed.
+    /// Writes the new states: one statement for the successes whose tries just go up by one, and one for each other
+    /// row. Each is fenced, and every row must be changed.
     fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
-        // What is written then differs from row to row.
+        // Then the written values differ from row to row.
         let needs_details = <Q::Queue as QueueTable>::OPTIONS.needs_details();
         let (alike, others): (Vec<_>, Vec<_>) =
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
@@ -271,7 +273,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(())
     }
 
-    /// Commits, unless the transaction was taken away, and looks at the answer.
+    /// Commits, unless the transaction was taken away, and evaluates the result.
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point("committing");

@@ -1,5 +1,5 @@
-//! How the messages of a group are handled inside its transaction: at once, in turn with a savepoint for each, or in turn
-//! under one savepoint.
+//! How a group's messages are handled inside its transaction: all at once, in turn with a savepoint for each, or in
+//! turn under one savepoint.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::fault::fail_point;
 use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely};
 use crate::statement::QueueOn;
 
-/// The entities of a group that are yet to be handled.
+/// The entities of a group that have not been handled yet.
 pub(crate) struct Entities<Q>(std::vec::IntoIter<Q>);
 
 impl<Q> Entities<Q> {
@@ -29,17 +29,17 @@ impl<Q> Drop for Entities<Q> {
     }
 }
 
-/// What a handler made of the offer to handle a group at once.
+/// The handler's response to the offer to handle a group at once.
 struct Offered<K> {
     answer: thread::Result<Option<Vec<HandlerResult>>>,
     has_used_connection: bool,
-    /// Whether the rows could be reserved, if that was tried.
+    /// The result of reserving the rows, if that was tried.
     reserved: Option<Result<Reservation, GroupEnd<K>>>,
 }
 
-/// What a handler's answer for a whole group comes to.
+/// The meaning of a handler's answer for a whole group.
 enum GroupAnswer {
-    /// It wants the messages one by one, and has written nothing.
+    /// The handler wants the messages one by one, and has written nothing.
     Untouched,
     /// It has handled all messages, with these outcomes.
     Handled(Vec<Outcome>),
@@ -47,7 +47,7 @@ enum GroupAnswer {
     NotHandled,
 }
 
-/// Why a group is undone whose handlers may have found what one of them has set.
+/// Why a group is undone whose handlers may have seen a setting that one of them has changed.
 const HAS_SET: &str = "a handler has set something on the session";
 
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
@@ -92,7 +92,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(())
     }
 
-    /// Handles the messages under one savepoint. At the first failure the group is undone, to be run one by one.
+    /// Handles the messages under one savepoint. At the first failure the group is undone, and its messages run one by
+    /// one.
     pub(crate) fn handle_under_one_savepoint(
         &mut self,
         mut entities: Entities<Q>,
@@ -114,7 +115,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 let why = self.revoked(why);
                 return Err(self.ended_by_unknown(rows, Some(why)));
             }
-            // What the next one writes would be committed by itself, and its row is due for everybody.
+            // The next handler's writes would be committed by themselves, and any worker could claim its row.
             if self.session.is_in_no_transaction() {
                 match answer {
                     Ok(outcome) => self.release(row, outcome, false)?,
@@ -133,7 +134,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 }
             }
         }
-        // Under one savepoint every handler has found what the one before it has set. Whoever sets what it needs runs alone.
+        // Under one savepoint, each handler sees the settings that an earlier one has changed. A handler that changes
+        // settings runs alone.
         match self.session.has_other_settings() {
             Ok(false) => {}
             Ok(true) => {
@@ -142,7 +144,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             Err(error) if is_interruption::<C>(&error) => {
                 return Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())));
             }
-            // The release says what is wrong.
+            // The release reports the error.
             Err(_) => {}
         }
         match self.session.control(RELEASE) {
@@ -154,8 +156,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// Offers the messages to the handler at once, if they are several. Returns whether it has handled them all; if not,
-    /// what it wrote is undone.
+    /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
+    /// undone.
     fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
         if rows.len() < 2 {
             return Ok(false);
@@ -178,9 +180,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(false)
     }
 
-    /// Calls the handler with all messages. Where rows are settled one after the other, they are reserved as soon as it asks
-    /// for the connection, and only then: one that wants its messages one by one asks for none, and a reservation writes
-    /// every row.
+    /// Calls the handler with all messages. If rows are settled one after the other, they are reserved only when the
+    /// handler asks for the connection. A handler that wants its messages one by one does not ask for it, and a
+    /// reservation writes every row.
     fn offer(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Offered<Q::Key> {
         let messages = rows
             .iter()
@@ -203,8 +205,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Offered { answer, has_used_connection, reserved }
     }
 
-    /// What the answer comes to. An error is the end of the group: its rows could not be reserved, its transaction was taken
-    /// away or ended, or a message met a conflict.
+    /// Evaluates the answer. An error is the end of the group: its rows could not be reserved, its transaction was
+    /// taken away or ended, or a message met a conflict.
     fn classify(
         &mut self,
         offered: Offered<Q::Key>,
@@ -249,7 +251,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// What the results come to: there must be one for each message, and all must be outcomes.
+    /// Evaluates the results: there must be one for each message, and all must be outcomes.
     fn classify_results(
         &mut self,
         results: Vec<HandlerResult>,
@@ -268,7 +270,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// Releases the savepoint under which the handler has handled all messages. Returns whether that could be done.
+    /// Releases the savepoint under which the handler has handled all messages. Returns whether that was possible.
     fn release_at_once(&mut self, rows: &[GroupRow<Q::Key>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<Q::Key>> {
         match self.session.control(RELEASE) {
             Ok(()) => {
@@ -282,8 +284,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// Undoes what a handler has written that has not handled all messages. After `None` too: what it has written
-    /// nevertheless would pass for the first message's.
+    /// Undoes the writes of a handler that has not handled all messages. An answer of `None` is no exception: its
+    /// writes would pass for the first message's.
     fn undo_offer(&mut self, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => {
@@ -296,7 +298,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// All outcomes, or `None` if one message failed. An error is the text of a conflict.
+    /// Returns all outcomes, or `None` if one message failed. An error is the text of a conflict.
     fn outcomes(
         &mut self,
         rows: &[GroupRow<Q::Key>],
@@ -317,8 +319,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// Calls the handler; returns its answer, and whether it panicked. The entity is dropped before the savepoint is
-    /// released, because its `Drop` is the user's code too.
+    /// Calls the handler. Returns its answer, and whether it panicked. The entity is dropped before the savepoint is
+    /// released, because its `Drop` is user code too.
     fn call(&mut self, entity: Q, row: &GroupRow<Q::Key>) -> (HandlerResult, bool) {
         self.begun += 1;
         fail_point("sentinel");
@@ -344,7 +346,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// The rest for a row whose handler ran when the transaction was taken away. Only the first had the whole timeout.
+    /// Returns the remainder for a row whose handler ran when the transaction was taken away. Only the first handler
+    /// had the whole timeout.
     fn remainder_of_revoked(&self, row: &GroupRow<Q::Key>, why: Revocation) -> Remainder {
         match why {
             Revocation::TimedOut if self.begun == 1 => {

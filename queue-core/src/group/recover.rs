@@ -1,5 +1,5 @@
-//! What is left when a handler has ended its group's transaction: the messages before it did not, and whether their
-//! effects are committed is read from the group's reservation.
+//! Recovers a group whose transaction a handler has ended. The handlers before it did not end it, and the group's
+//! reservation shows whether their effects are committed.
 
 use diesel::result::QueryResult;
 
@@ -9,18 +9,18 @@ use crate::backend::{ErrorClass, QueueConnection};
 use crate::row::{Fence, Settlement, Status};
 use crate::statement::{Change, QueueOn};
 
-/// What became of a transaction that a handler ended.
+/// The result of a transaction that a handler ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CommitState {
-    /// It was committed. The messages whose effects came with it are settled now; `None` where somebody else has changed
-    /// the row meanwhile, reserved as it was.
+    /// It was committed, and the messages whose effects it contained are settled now. `None`: another session has
+    /// changed the row meanwhile, although it was reserved.
     Committed(Vec<Option<Settlement>>),
     /// It was rolled back: its rows are as they were, and due.
     RolledBack,
 }
 
-/// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects came
-/// with it, and gives back the reserved rows that are `left`.
+/// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects
+/// are committed, and gives back the reserved rows that are `left`.
 pub(crate) fn settle_if_committed<Q, C>(
     connection: &mut C,
     reservation: &Reservation,
@@ -54,8 +54,8 @@ where
     })
 }
 
-/// Settles a row whose effects are committed. One that cannot leave its table stays there as a success: nothing can be undone any
-/// more, the others must be settled too, and none of them may run again.
+/// Settles a row whose effects are committed. A row that cannot leave its table stays there as a success: nothing can
+/// be undone any more, the other rows must be settled too, and none of them may run again.
 fn settle_where_it_is<Q, C>(
     connection: &mut C,
     key: &Q::Key,

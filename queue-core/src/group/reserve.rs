@@ -1,8 +1,9 @@
-//! The reservation of a group's rows, where a handler's COMMIT could leave effects behind on rows that nobody has settled.
+//! Reserves a group's rows, if a handler's COMMIT could leave effects behind on rows that nobody has settled.
 //!
-//! It writes every row once more, so it is made where nothing else helps: before an optimistic group, before a handler for the
-//! whole group uses the connection, and where a success leaves its table. Elsewhere each success is settled before the next
-//! handler runs, and where the server [refuses such a COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), never.
+//! A reservation writes every row once more, so a group makes it only if nothing else helps: before an optimistic
+//! group, before a handler for the whole group uses the connection, and if a success leaves its table. Otherwise each
+//! success is settled before the next handler runs. If the server [refuses such a
+//! COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), no group is reserved.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use crate::backend::QueueConnection;
 use crate::row::{ErrorText, Instant, MAX_DELAY, RESERVING};
 use crate::statement::{Change, Next, QueueOn};
 
-/// For how long beyond their group's timeout reserved rows are not due: for what is left to be written after a COMMIT of a
-/// handler's, also while the database is away for a moment.
+/// How long reserved rows are not due after their group's timeout. In this time the worker writes what is left after a
+/// handler's COMMIT, even if the database is away for a moment.
 const RESERVED: Duration = Duration::from_secs(60);
 
-/// Makes the rows due when their group's timeout is long over, and reserves them.
+/// Makes the rows due long after their group's timeout, and reserves them.
 pub(crate) fn reserve<Q, C>(
     connection: &mut C,
     rows: &[GroupRow<Q::Key>],
@@ -29,7 +30,8 @@ where
     Q: QueueOn<C>,
 {
     let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
-    // One time for all, that is known: a handler may make a row of its group due at another one, and the fence has to tell.
+    // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
+    // it.
     let until = reserved_until(Q::present(connection).map_err(undone::<Q, C>)?, timeout);
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
@@ -39,7 +41,7 @@ where
     Ok(Reservation { text, until })
 }
 
-/// When reserved rows are due, in the milliseconds that every database keeps.
+/// Returns when reserved rows are due, in the milliseconds that every database keeps.
 fn reserved_until(present: Instant, timeout: Duration) -> Instant {
     let delay = timeout.saturating_add(RESERVED).min(MAX_DELAY);
     let until = TimeDelta::from_std(delay).ok().and_then(|delay| present.checked_add_signed(delay));

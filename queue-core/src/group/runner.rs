@@ -1,4 +1,4 @@
-//! One entity in group mode inside a poller: it takes turns with groups whose size follows the backlog.
+//! One entity in group mode inside a poller: a turn takes a group, whose size follows the backlog.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -57,7 +57,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         turn
     }
 
-    /// Attempts a group of these rows. `None`: there was none among those of which it is known that they were due.
+    /// Attempts a group of these rows. `None`: the claim found none of the rows that were known to be due.
     fn attempt_several(
         &self,
         holder: &mut SessionHolder<C>,
@@ -75,7 +75,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             }
         };
         if let (GroupEnd::Idle, Some(keys), true) = (&grouped.end, &rows.only, grouped.session_is_sound) {
-            // They are held, or not due any more.
+            // Others hold these rows, or they are no longer due.
             self.runner.due_rows.refused_rows.end(keys);
             return None;
         }
@@ -96,7 +96,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             // Its rows run next, one by one.
             self.runner.prefetched_keys.forget();
         }
-        // Of a group that was closed early, some rows were given back.
+        // If the group was closed early, some rows were given back.
         if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
             rows.claim_floor.keep();
         }
@@ -106,7 +106,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         Some(self.conclude(holder, grouped.end, grouped.begun))
     }
 
-    /// Does what is left after a group, and counts what became of its rows.
+    /// Does what is left after a group, and counts the results of its rows.
     fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<Q::Key>, begun: usize) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
@@ -137,7 +137,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 let left: Vec<_> = after.iter().collect();
                 match (reservation.and_then(|reservation| self.commit_state(holder, &reservation, &rows, &left)), why) {
                     (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, &rows, settled),
-                    // Or nothing can be found out: what is committed is reserved for a while, so what is due is not.
+                    // Also if nothing can be found out: committed rows are reserved for a while, so rows that are due
+                    // were not committed.
                     (Some(CommitState::RolledBack) | None, Some(why)) => {
                         return self.conclude(holder, GroupEnd::Undone(why), begun);
                     }
@@ -157,7 +158,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         }
     }
 
-    /// Does what is left after a group whose transaction the culprit may have ended: the innocents first.
+    /// Does what is left after a group whose transaction the offender may have ended: the other rows come first.
     #[expect(clippy::too_many_arguments, reason = "the parts of the group's end, and what every end needs")]
     fn after_end(
         &self,
@@ -170,7 +171,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     ) {
         let Offender { row, remainder } = offender;
         let is_recorded = matches!(remainder, Remainder::Record(..));
-        // A culprit that is not recorded runs again, like those that were not handled.
+        // An offender that is not recorded runs again, like the rows that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(reservation) = reservation else {
             self.count_if_committed(holder, before, why_ended(&remainder), tally);
@@ -198,8 +199,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         tally.count(self.runner.conclude(holder, row, remainder));
     }
 
-    /// Counts the rows of a transaction that a handler ended: those that were settled in it are so now, if it was committed.
-    /// The others are as they were, and due.
+    /// Counts the rows of a transaction that a handler ended. If it was committed, the rows that were settled in it are
+    /// settled now. The others are as they were, and due.
     fn count_if_committed(
         &self,
         holder: &mut SessionHolder<C>,
@@ -212,7 +213,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         others.iter().for_each(|_| tally.count(Turn::Interrupted));
     }
 
-    /// Finds out whether a transaction that a handler ended was committed, and settles what came with it.
+    /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows.
     fn commit_state(
         &self,
         holder: &mut SessionHolder<C>,
@@ -257,8 +258,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         }
     }
 
-    /// Finds out what a COMMIT came to whose answer was lost. Nothing has to be done about it: all rows have reached their
-    /// new state, or all are as they were and due, so one of them tells for all.
+    /// Finds out the result of a COMMIT whose answer was lost. Nothing has to be written: all rows have reached their
+    /// new state, or all are as they were and due. So one of them shows it for all.
     fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, cause: String, tally: &mut Tally) {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
@@ -274,7 +275,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     }
 }
 
-/// Why a group ended at its culprit.
+/// Returns why a group ended at its offender.
 fn why_ended(remainder: &Remainder) -> String {
     match remainder {
         Remainder::Postpone(interruption) => interruption.cause.clone(),
@@ -286,14 +287,14 @@ fn why_ended(remainder: &Remainder) -> String {
     }
 }
 
-/// The row that tells whether its group was committed: best one that is not due again, because nobody has worked that
-/// meanwhile.
+/// Returns the row that shows whether its group was committed. A row that is not due again is best, because nobody has
+/// processed it meanwhile.
 fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
     let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
     moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 
-/// What the end of a group says of the next one's size.
+/// Returns what the end of a group means for the next one's size.
 fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
     Some(match &grouped.end {
@@ -304,7 +305,7 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
         {
             GroupResult::WithFailure { of: size }
         }
-        // One that was closed early is as large as it should be.
+        // A group that was closed early is as large as it should be.
         GroupEnd::Settled(rows) => GroupResult::Well { claimed: number(rows.len()), of: size },
         GroupEnd::Undone(UndoReason::Conflict(_))
         | GroupEnd::Unknown(..)
@@ -329,7 +330,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
 
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
         let size = self.size().next(Instant::now());
-        // Who is alone in the process is so for a suspect, and nobody else runs meanwhile.
+        // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
             return self.turn_alone(holder, slot, worker);
         }
@@ -350,7 +351,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
             Ok(group) => group,
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
-        // Which of its handlers is the late one, and whether it had its time, shows when each runs alone.
+        // When each message runs alone, it shows which handler is the late one, and whether it had its time.
         self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         self.runner.prefetched_keys.forget();
         Ok(Turn::Interrupted)

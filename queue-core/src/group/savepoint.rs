@@ -1,4 +1,4 @@
-//! How a message of a group leaves its savepoint: released with its effects, or rolled back.
+//! How a message of a group leaves its savepoint: the worker releases it with the effects, or rolls back to it.
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -18,7 +18,8 @@ pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
-    /// Releases the sentinel, and sets it anew if another message follows. If it is gone, the transaction is not ours.
+    /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction
+    /// is not ours.
     pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
         fail_point("releasing");
         if self.settles_in_turn {
@@ -41,7 +42,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         self.not_released(row, error)
     }
 
-    /// The same, and the row is settled before the next handler runs: whoever commits, commits it with its effects.
+    /// The same, but settles the row before the next handler runs: a handler that commits then commits the row with its
+    /// effects.
     fn release_and_settle(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = match settled {
@@ -73,10 +75,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(())
     }
 
-    /// Releases, settles and sets the next savepoint at once, where that can be.
+    /// Releases, settles and sets the next savepoint in one round trip, if possible.
     fn pass_on(&mut self, row: &GroupRow<Q::Key>, change: &Change) -> Option<QueryResult<()>> {
         let passed = match Q::pass_on(self.session, &row.key, row.fence, change)? {
-            // Nothing is done: what the handler has set is put back first.
+            // Nothing was done. The worker restores the handler's settings first.
             Err(error) if C::says_other_settings(&error) => return None,
             passed => passed,
         };
@@ -86,13 +88,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Some(passed)
     }
 
-    /// What it means that the sentinel could not be released.
+    /// Decides what becomes of a message whose savepoint could not be released.
     pub(crate) fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError) -> Handled<Q> {
         if is_interruption::<C>(&error) {
             return Err(self.interrupted(row, Interruption::of::<C>(&error)));
         }
         if self.session.control(ROLLBACK_TO).is_ok() {
-            // The savepoint is still there, for the next message.
+            // The savepoint still exists, for the next message.
             let (settled, change) = self.after(row, AttemptError::SwallowedError(error));
             self.push(row, settled, change);
             return Ok(());
@@ -101,7 +103,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
     }
 
-    /// Undoes what the handler wrote. The savepoint stays, for the next message.
+    /// Undoes the handler's writes. The savepoint stays for the next message.
     pub(crate) fn undo(&mut self, row: &GroupRow<Q::Key>, failure: Failure) -> Handled<Q> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
@@ -113,7 +115,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             }
             (Ok((settled, mut change)), Err(error)) if has_ended && is_refusal::<C>(&error) => {
                 if let ErrorText::Set(text) = change.error {
-                    // It may have answered what the database said. Only the row's text hangs on that.
+                    // The handler may have answered with the database's own message. Only the row's text depends on
+                    // that.
                     let error = match text.contains(COMMIT_REFUSED) {
                         true => AttemptError::GroupCommitRefused,
                         false => AttemptError::FailedAndRefused(text),
@@ -122,7 +125,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 }
                 Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
             }
-            // The sentinel was there: nobody has ended the transaction, and nothing of it will be committed.
+            // The savepoint existed, so nobody has ended the transaction, and nothing of it will be committed.
             (Err(by), Ok(())) => Err(GroupEnd::Undone(UndoReason::Conflict(by.cause))),
             (Err(by), Err(_)) => Err(self.interrupted(row, by)),
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
@@ -138,8 +141,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// Writes a failure before the next handler runs: who commits, commits it too. Outside of the savepoint, because the next
-    /// failure is rolled back to that.
+    /// Writes a failure before the next handler runs: a handler that commits then commits the failure too. It is
+    /// written outside the savepoint, because the next failure is rolled back to that.
     fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
         self.session.control(RELEASE).map_err(undone::<Q, C>)?;
         let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
@@ -151,24 +154,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Ok(())
     }
 
-    /// Undoes all that the handlers wrote, if the transaction is still ours.
+    /// Undoes all writes of the handlers, if the transaction is still ours.
     pub(crate) fn undo_all(&mut self, rows: &[GroupRow<Q::Key>], why: UndoReason) -> GroupEnd<Q::Key> {
         match (self.session.control(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
-            // MySQL has rolled the whole transaction back when it chose it to end a deadlock.
+            // MySQL has rolled back the whole transaction if it chose it to end a deadlock.
             (Err(_), UndoReason::Conflict(cause)) => self.ended_by_unknown(rows, Some(UndoReason::Conflict(cause))),
             (Err(error), _) => self.ended_by_unknown(rows, conflict::<C>(&error)),
         }
     }
 }
 
-/// Whether an error that comes after the transaction has ended means that the database has refused a handler's COMMIT: it
-/// ends the session then.
+/// Tells whether an error after the end of the transaction means that the database has refused a handler's COMMIT. The
+/// database then ends the session.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     C::Backend::REFUSES_COMMITS && C::classify(error) == ErrorClass::ConnectionLost
 }
 
-/// Whether a compound statement, which only MariaDB runs, has failed because the sentinel is gone, and not later.
+/// Tells whether a compound statement, which only MariaDB runs, has failed because the savepoint is gone, and not
+/// later.
 fn says_of_savepoint(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(_, information)
         if information.message() == "SAVEPOINT queueable_handler does not exist")

@@ -1,45 +1,45 @@
-//! How many messages the next group of an entity may hold: the size follows the backlog.
+//! The number of messages that an entity's next group may hold: it follows the backlog.
 
 use std::time::{Duration, Instant};
 
-/// How long an entity goes one by one after its groups met a conflict: groups that hold each other's rows up would do so
-/// again at once.
+/// How long an entity's messages run one by one after its groups met a conflict. Groups that hold up each other's rows
+/// would do so again at once.
 const AFTER_CONFLICT: Duration = Duration::from_secs(5);
 
-/// The size of an entity's groups. It is one while little is due, so that the messages are spread over the workers and none
-/// waits for the end of its neighbours'; it doubles while groups come back full.
+/// The size of an entity's groups. It is one while little is due, so that the messages are spread over the workers and
+/// none waits for the end of its neighbours. It doubles while groups come back full.
 #[derive(Debug)]
 pub(crate) struct GroupSize {
     most: u32,
     size: u32,
-    /// How many messages are yet to run alone, because a group with them was undone.
+    /// How many messages still have to run alone, because a group with them was undone.
     alone: u32,
     /// Until when every message runs alone.
     alone_until: Option<Instant>,
 }
 
-/// What became of a turn.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GroupResult {
-    /// So many rows were claimed and handled, of at most so many.
+    /// This many rows were claimed and handled, of at most this many.
     Well { claimed: u32, of: u32 },
     /// Nothing was due.
     Idle,
-    /// A message failed, of at most so many.
+    /// A message failed, of at most this many.
     WithFailure { of: u32 },
-    /// The group was undone, and so many messages are to run alone.
+    /// The group was undone, and this many messages have to run alone.
     Undone(u32),
     /// There was a conflict with others.
     Conflict,
 }
 
 impl GroupSize {
-    /// Sizes from one to `most`.
+    /// Starts with a size of one, which grows up to `most`.
     pub(crate) fn new(most: u32) -> Self {
         GroupSize { most: most.max(1), size: 1, alone: 0, alone_until: None }
     }
 
-    /// How many messages to claim now.
+    /// Returns how many messages to claim now.
     pub(crate) fn next(&mut self, now: Instant) -> u32 {
         self.alone_until = self.alone_until.filter(|until| *until > now);
         if self.alone > 0 {
@@ -49,12 +49,12 @@ impl GroupSize {
         if self.alone_until.is_some() { 1 } else { self.size }
     }
 
-    /// Learns from a turn.
+    /// Learns from the result of a turn.
     pub(crate) fn learn(&mut self, result: GroupResult, now: Instant) {
         let halved = (self.size / 2).max(1);
         match result {
             GroupResult::Idle => (self.size, self.alone) = (1, 0),
-            // What ran alone for a reason says nothing of groups.
+            // A message that ran alone for a reason says nothing about groups.
             GroupResult::Well { of, .. } | GroupResult::WithFailure { of } if of < self.size => {}
             GroupResult::Well { claimed, of } if claimed >= of => {
                 self.size = self.size.saturating_mul(2).min(self.most)

@@ -13,11 +13,12 @@ use crate::handler::{Failure, Outcome, Panicked};
 use crate::row::{Details, Settlement};
 use crate::statement::{Change, QueueOn};
 
-/// How long a statement of a group waits for a lock at most: shorter than it takes PostgreSQL to look for a deadlock. A
-/// group holds many locks for long, so one that has to wait had better go one by one. MySQL makes a second of it.
+/// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
+/// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
+/// to a second.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How many rows one statement settles: SQLite takes expressions of 1000 levels, and every `OR` is one.
+/// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration {
@@ -40,8 +41,8 @@ pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
 }
 
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
-    /// Whether the next message is begun: not when half the timeout has passed, so that it has the other half, and not when
-    /// the poller stops.
+    /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
+    /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
         self.started.elapsed() < self.plan.timeout / 2 && self.worker.goes_on()
     }
@@ -49,7 +50,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     pub(crate) fn decide(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         if settled == Settlement::Again && self.reservation.is_some() {
-            // The text stays as it was claimed; the reservation stands there now.
+            // The text stays as it was at the claim; the reservation has replaced it on the row.
             change.error = row.text();
         }
         self.push(row, settled, change);
@@ -61,13 +62,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
         match why {
-            // Whoever was running may have had a part of the timeout only.
+            // The handler that was running may have had only a part of the timeout.
             Revocation::TimedOut => UndoReason::Alone(AttemptError::TimedOut(self.plan.timeout).to_string()),
             Revocation::Shutdown => UndoReason::Shutdown,
         }
     }
 
-    /// The end of a group whose transaction may have been ended by the handler of this row.
+    /// Returns the end of a group whose transaction the handler of this row may have ended.
     pub(crate) fn ended_by(&mut self, row: &GroupRow<Q::Key>, remainder: Remainder) -> GroupEnd<Q::Key> {
         GroupEnd::EndedByHandler {
             reservation: self.reservation.take(),
@@ -77,16 +78,17 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    /// The end of a group after an interruption of this row's that has cost it the savepoint.
+    /// Returns the end of a group after an interruption of this row that has cost it the savepoint.
     pub(crate) fn interrupted(&mut self, row: &GroupRow<Q::Key>, by: Interruption) -> GroupEnd<Q::Key> {
-        // The victim of a deadlock. Its rows are as they were, and cannot tell: others may have worked them since.
+        // The group was the victim of a deadlock. Its rows are as they were, and prove nothing: others may have
+        // processed them since.
         if self.reservation.is_none() && by.rolls_back {
             return GroupEnd::Undone(UndoReason::Conflict(by.cause));
         }
         self.ended_by(row, Remainder::Postpone(by))
     }
 
-    /// The end of a group whose transaction was ended by one of the handlers that have run.
+    /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<Q::Key>], why: Option<UndoReason>) -> GroupEnd<Q::Key> {
         let rules = self.plan.rules;
         let in_doubt = |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details);
@@ -94,7 +96,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
-    /// What a failure makes of its row; an error is an interruption. The failure's `source` and `Drop` are the user's code.
+    /// Decides what a failure makes of its row. An error is an interruption. The failure's `source` and `Drop` are user
+    /// code.
     pub(crate) fn judge(
         &mut self,
         tries: u32,
@@ -123,13 +126,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 }
 
-/// The end of a group after an error of a statement that was not the handlers'.
+/// Returns the end of a group after an error of a statement that was not a handler's.
 pub(crate) fn undone<Q: Entity, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
     let cause = error.to_string();
     GroupEnd::Undone(if is_interruption::<C>(&error) { UndoReason::Conflict(cause) } else { UndoReason::Alone(cause) })
 }
 
-/// Writes what became of one row: fenced, and exactly one row.
+/// Writes the new state of one row, under the fence and on exactly one row.
 pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
     connection: &mut C,
     row: &DecidedRow<Q::Key>,
@@ -141,7 +144,8 @@ pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
     expect_rows::<Q, C>(written, 1)
 }
 
-/// A row that cannot be written, or that its handler has changed, is found out when it runs alone.
+/// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when
+/// it runs alone.
 pub(crate) fn expect_rows<Q: Entity, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,

@@ -58,7 +58,7 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     /// # Errors
     ///
     /// Every error rolls back what `apply` has written. The message is then retried by its policy, and `call` runs
-    /// again.
+    /// again, unless the failure was made with [`Failure::fatal`].
     fn apply(&self, entity: &Q, answer: &Self::Answer, message: &mut Message<'_, C>) -> HandlerResult;
 }
 

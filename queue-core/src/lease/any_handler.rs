@@ -1,11 +1,12 @@
-//! A handler under a lease, whatever the type of its answer: what runs it is compiled once for an entity, not once for each handler.
+//! A handler under a lease without the type of its answer, so that the code that runs it is compiled once for an
+//! entity, not once for each handler.
 
 use crate::attempt::AttemptBody;
 use crate::handler::{Failure, HandlerResult, Lease, LeaseHandler, Message};
 
-/// A handler whose answer is what applies it.
+/// A handler whose answer can apply itself.
 pub(crate) trait AnyLeaseHandler<Q, C>: Send + Sync {
-    /// Does the work, and returns what is to be done in the message's transaction.
+    /// Does the work, and returns the part that runs in the message's transaction.
     fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<Q, C> + 'a>, Failure>;
 }
 
@@ -21,7 +22,7 @@ where
     }
 }
 
-/// The finishing part of a handler, with the answer that it is to write.
+/// The finishing part of a handler, with the answer that it writes.
 struct Applying<'a, H, A> {
     handler: &'a H,
     answer: A,

@@ -1,4 +1,5 @@
-//! One leased message: call without a transaction; then, in a short one, lock, compare, apply, settle, commit.
+//! One leased message: call its handler without a transaction; then, in a short one, lock, compare, apply, settle,
+//! commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,51 +27,52 @@ use crate::statement::{Change, Next, QueueOn, literal, time_literal};
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
 
-/// How often, and after which pause, an attempt asks for the lock of its queue while others find out whose turn it is.
+/// How often, and after which pause, an attempt asks for the lock of its queue while other workers check whose turn it
+/// is.
 const EXCLUDED_TRIES: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 
-/// What one transaction for the answer came to.
+/// The result of one transaction for the answer.
 enum Written {
     /// The row's new state is committed.
     Settled(Settlement),
-    /// The row is in another state than this attempt has left it in: nothing was written.
+    /// The row is in another state than the one in which this attempt left it: nothing was written.
     Overtaken,
     /// The poller shuts down, and the row is given back.
     Revoked,
     /// Nothing was written, for a reason that may pass.
     NotYet(String),
-    /// The attempt failed, and that is to be recorded in another transaction.
+    /// The attempt failed, and the failure is to be recorded in another transaction.
     Failed(Settlement, Change),
-    /// The database refuses to write that on this row, for the reason that is said.
+    /// The database refuses to write this on this row, for this reason.
     Refused(String),
-    /// It took too long, and others have recorded that.
+    /// It took too long, and another thread has recorded that.
     GivenUp,
 }
 
-/// Whether a transaction for the answer has the row.
+/// Whether a transaction for the answer holds the row.
 enum Hold {
     /// The row is locked, and as it was claimed.
     Held { is_under_savepoint: bool },
-    /// It is not, and the transaction is over.
+    /// It does not, and the transaction is over.
     Hindered(Written),
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
-    /// Works on a leased message to its end.
+    /// Processes a leased message to its end.
     pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<Q>) -> Turn {
         let LeasedMessage { held, message } = leased;
         let _span =
             tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
         if held.clock.ended().is_some() {
-            // It has waited for a worker for too long: half its lease is over, and the handler would be told so at once.
+            // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
             self.give_back(holder, &held);
             return Turn::Interrupted;
         }
         let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, &held, &message)));
         let turn = turn.unwrap_or_else(|panic| {
-            // The handler's panics are caught closer to it; this is ours or the driver's.
+            // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.
             let given_up = slot.leave();
             holder.close();
             if given_up {
@@ -97,7 +99,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let turn = catch_unwind(AssertUnwindSafe(|| self.persist(held, &mut record)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
-            // The driver's. The row becomes due when its lease ends.
+            // The panic is the driver's. The row becomes due when its lease ends.
             std::mem::forget(panic);
             holder.close();
             Turn::Trouble
@@ -118,7 +120,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             try_number: held.tries,
             idempotency_key: idempotency_key(&self.info.key_prefix, &held.key, &held.details),
         };
-        // The transaction of a claim may have begun with the end of the last message; another worker has made the claim.
+        // This session may have begun the transaction of a claim with the end of its last message, but another worker
+        // has made the claim.
         holder.roll_back_idle();
         held.clock.begin(self.time_to_call());
         if let Some(claimed) = held.claimed_as {
@@ -129,7 +132,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         if slot.leave() {
             return Turn::GivenUp;
         }
-        // A panic of its `Drop` comes too late to be the attempt's.
+        // A panic in its `Drop` comes too late to belong to the attempt.
         let answer = answer.map(PanicSafeDrop::new).map_err(Panicked::new);
         fail_point("lease-called");
         match held.clock.answered() {
@@ -139,7 +142,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
                 return self.settle_failure(holder, held, &failure);
             }
-            // Perhaps the row is still ours. Its state will tell.
+            // The row may still be ours. Its state will show.
             Some(LeaseEnd::Unconfirmed) | None => {}
         }
         match answer {
@@ -151,7 +154,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Applies the answer and settles, again and again until it is written or the lease ends.
+    /// Applies the answer and settles the row, again and again until it is written or the lease ends.
     fn settle_answer(
         &self,
         holder: &mut SessionHolder<C>,
@@ -185,8 +188,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         LateRow { held: held.clone(), timeout }
     }
 
-    /// Records that a handler took too long, in place of the worker that it does not return to. What cannot be written now
-    /// is told by the lease's end.
+    /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
+    /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
         let LateRow { held, timeout } = row;
         let (settled, change) =
@@ -205,7 +208,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Writes until something is written, or the row's lease may have ended.
+    /// Writes again and again until something is written, or the row's lease may have ended.
     fn persist(&self, held: &LeasedRow<Q::Key>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
         let until = held.clock.holds_until();
         for tries in 1.. {
@@ -237,7 +240,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Turn::Trouble
     }
 
-    /// One transaction: lock the row and see that it is still ours, apply, settle, commit.
+    /// Runs one transaction: it locks the row and checks that it is still ours, applies the answer, settles and
+    /// commits.
     fn apply(
         &self,
         holder: &mut SessionHolder<C>,
@@ -247,7 +251,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         answer: &dyn AttemptBody<Q, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
-        // The next turn calls the handler of a row that is claimed already, if there is one: in no transaction.
+        // If a row is claimed already, the next turn calls its handler, in no transaction.
         session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
         let is_under_savepoint = match self.hold(session, held)? {
             Hold::Held { is_under_savepoint } => is_under_savepoint,
@@ -297,7 +301,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(Hold::Held { is_under_savepoint: false })
     }
 
-    /// Applies the answer to the locked row, settles it and commits. Returns also whether the session is sound.
+    /// Applies the answer to the locked row, settles it and commits. Also returns whether the session is sound.
     fn settle_held(
         &self,
         session: &mut Session<C>,
@@ -321,7 +325,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         settle_claimed(session, &plan, row, Ok(message), None)
     }
 
-    /// What was written by a transaction whose answer to COMMIT was lost.
+    /// Finds out what a transaction wrote whose answer to COMMIT was lost.
     fn written_in_doubt(
         &self,
         session: &mut Session<C>,
@@ -338,7 +342,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         })
     }
 
-    /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, where that can be. `false`:
+    /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, if possible. `false`:
     /// the row is no longer as it was claimed.
     fn hold_at_once(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Option<bool>> {
         let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
@@ -352,8 +356,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         session.begin_holding(&hold, "queueable_handler").map(Some)
     }
 
-    /// What keeps the answer from being written: the row is no longer as it was claimed, or no longer the only one that is
-    /// worked, where that is one at a time.
+    /// Returns what keeps the worker from writing the answer: the row is no longer as it was claimed, or, in a queue
+    /// that processes one row at a time, another row is leased too.
     fn hindrance(&self, connection: &mut C, held: &LeasedRow<Q::Key>) -> QueryResult<Option<Written>> {
         if self.info.is_exclusive {
             for tries in 1.. {
@@ -383,7 +387,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let _writing = self.turn_to_write();
         let session = holder.session()?;
         let settle = |connection: &mut C, change: &Change| {
-            // Under the lock, so that what was given back meanwhile is not taken for what it is again.
+            // Under the lock, so that a row that was given back meanwhile is not mistaken for this attempt's row.
             if !Q::is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
                 return Ok(0);
             }
@@ -407,8 +411,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Notes on a row what the database allows after it has refused to settle it: why, and that it waits. If it allows nothing,
-    /// the row becomes due when its lease ends.
+    /// Notes on a row what the database allows after it has refused to settle it: the reason, and that the row waits.
+    /// If it allows nothing, the row becomes due when its lease ends.
     fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<Q::Key>, text: &ErrorText) -> Result<(), Error> {
         let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
         for error in [text.clone(), ErrorText::Keep] {
@@ -422,8 +426,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 }
 
-/// What an attempt writes whose row was taken away by this process: nothing. The row may be in the very state again in which
-/// the attempt has left it.
+/// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the
+/// very state again in which the attempt left it.
 fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
     match held.clock.ended()? {
         LeaseEnd::Shutdown => Some(Written::Revoked),

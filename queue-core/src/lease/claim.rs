@@ -1,5 +1,5 @@
-//! Claims due rows under a lease: one short transaction, or one statement, after which they are `IN_PROGRESS` and their attempt
-//! is counted.
+//! Claims due rows under a lease, in one short transaction or one statement. Afterwards the rows are `IN_PROGRESS` and
+//! their attempt is counted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,19 +18,19 @@ use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next, QueueOn, Scope};
 
-/// How often a claim is begun anew whose token was another's too.
+/// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;
 
-/// How rows are claimed.
+/// How rows are claimed under a lease.
 pub(crate) struct LeaseClaim<'a, K> {
     pub(crate) rules: &'a SettleRules,
     pub(crate) lease: Duration,
-    /// How many rows are claimed at most.
+    /// How many rows a claim takes at most.
     pub(crate) limit: u32,
     pub(crate) skips_locked_rows: bool,
-    /// Whether the database could pass over locked rows, or has one writer.
+    /// Whether the database can pass over locked rows, or has one writer.
     pub(crate) can_lock: bool,
-    /// Whether one statement claims, as its own transaction.
+    /// Whether one statement makes the claim, as its own transaction.
     pub(crate) at_once: bool,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
@@ -44,25 +44,26 @@ pub(crate) struct LeasedMessage<Q: Entity> {
     pub(crate) message: PanicSafeDrop<(Q, QueueState)>,
 }
 
-/// A leased row whose handler is not to run, and what becomes of it instead.
+/// A leased row whose handler is not to run, and its new state instead.
 pub(crate) struct UncalledRow<Q: Entity> {
     pub(crate) held: Arc<LeasedRow<Q::Key>>,
     pub(crate) settled: Settlement,
     pub(crate) change: Change,
 }
 
-/// What a claim came to.
+/// The result of a claim.
 pub(crate) struct ClaimedBatch<Q: Entity> {
     pub(crate) leased: Vec<LeasedMessage<Q>>,
-    /// Rows that were settled at once: they cannot be decoded, or their last attempt never ended and was the last one.
+    /// Rows that the claim has settled: they cannot be decoded, or their last attempt never ended and was the last one.
     pub(crate) settled: Vec<(RowKey<Q::Key>, Settlement, Change)>,
-    /// Such rows where the claim had written the lease on them before it knew.
+    /// Such rows, if the claim had written the lease on them before it could know.
     pub(crate) decided: Vec<UncalledRow<Q>>,
     /// How many rows have failed because their keys cannot be decoded.
     pub(crate) set_aside: u64,
-    /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without.
+    /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without
+    /// an error.
     pub(crate) unwritable: Vec<(UnsettledRow<Q::Key>, Option<DieselError>)>,
-    /// Whether the one statement was refused for rows that could then be written in steps.
+    /// Whether the database refused the one statement for rows that could then be written in steps.
     pub(crate) refuses_one_statement: bool,
 }
 
@@ -71,17 +72,17 @@ impl<Q: Entity> ClaimedBatch<Q> {
         self.rows() == 0
     }
 
-    /// How many rows the claim has found.
+    /// Returns how many rows the claim has found.
     pub(crate) fn rows(&self) -> usize {
         let set_aside = usize::try_from(self.set_aside).unwrap_or(usize::MAX);
         self.leased.len() + self.settled.len() + self.decided.len() + self.unwritable.len() + set_aside
     }
 }
 
-/// Claims the rows that are due longest.
+/// Claims the rows that have been due longest.
 ///
-/// An answer to COMMIT that is lost leaves them to their lease's end: nobody can tell such a row from one that another
-/// worker has claimed as the same attempt.
+/// If the answer to COMMIT is lost, the rows wait for the end of their lease: nobody can tell such a row from one that
+/// another worker has claimed as the same attempt.
 pub(crate) fn claim_leases<Q, C>(
     session: &mut Session<C>,
     claim: &LeaseClaim<'_, Q::Key>,
@@ -90,8 +91,8 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    // Where one row is worked at a time there is one to be claimed, and a lock that keeps others from claiming. Where a late
-    // run is left out, the time at which the row was due has to be known, which an update overwrites.
+    // A queue that processes one row at a time claims one, under a lock that keeps others from claiming. A queue that
+    // leaves out late runs has to know when the row was due, and an update overwrites that time.
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
     let locks = claim.scope.only.is_some() || claim.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
@@ -99,26 +100,26 @@ where
         match lease_at_once(session, claim) {
             // The rows are leased, and nobody knows which ones.
             Err(error @ DieselError::DeserializationError(_)) => return Err(error),
-            // Perhaps one of the rows cannot be written, or a rule of the table's forbids such a statement.
+            // One of the rows may be impossible to write, or a rule of the table may forbid such a statement.
             Err(error) if C::classify(&error) == ErrorClass::Other => {}
             claimed => return claimed,
         }
     }
-    // By their keys, those that were surveyed are locked first too.
+    // Rows that a survey has found are also locked first, by their keys.
     match in_one_commit(session, claim, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
         Ok(Some(batch)) => {
             let refuses_one_statement = claim.at_once && batch.unwritable.is_empty() && !batch.is_empty();
             return Ok(ClaimedBatch { refuses_one_statement, ..batch });
         }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
-        // Perhaps one of the rows cannot be written: alone it is found out, and its neighbours' turn comes.
+        // One of the rows may be impossible to write. A claim of one row finds out, and the neighbours get their turn.
         Ok(None) | Err(_) => {}
     }
     let alone = LeaseClaim { limit: 1, ..*claim };
     Ok(in_one_commit(session, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
 }
 
-/// Whether rows are leased by one statement: its own transaction, for which none has to begin.
+/// Tells whether one statement leases the rows. It is its own transaction, so that none has to begin.
 pub(crate) fn leases_at_once<Q, C>(skips_locked_rows: bool, scope: Scope<'_, Q::Key>) -> bool
 where
     C: QueueConnection,
@@ -129,7 +130,7 @@ where
 
 type ClaimIn<Q, C> = fn(&mut C, &LeaseClaim<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<ClaimedBatch<Q>>>;
 
-/// Runs a claim in a transaction. `None`: it was given up, and nothing is changed.
+/// Runs a claim in a transaction. `None`: the claim was given up, and nothing is changed.
 fn in_one_commit<Q, C>(
     session: &mut Session<C>,
     claim: &LeaseClaim<'_, Q::Key>,
@@ -166,7 +167,8 @@ fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
     }
 }
 
-/// What becomes of a claim one of whose rows was not written: alone, that row is left to its pause.
+/// Returns the result of a claim one of whose rows was not written. If the row was claimed alone, it is left to its
+/// pause.
 fn not_written<Q: Entity>(
     claim: &LeaseClaim<'_, Q::Key>,
     row: UnsettledRow<Q::Key>,
@@ -175,7 +177,7 @@ fn not_written<Q: Entity>(
     Ok((claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(row, written.err())], ..nothing() }))
 }
 
-/// Whether a write took no effect on one of the rows, and that is the row's own fault.
+/// Tells whether a write failed because of one of the rows.
 fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool {
     match written {
         Ok(changed) => *changed != rows,
@@ -183,7 +185,8 @@ fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool 
     }
 }
 
-/// Writes the lease on rows by one statement. What it finds out about them comes afterwards, and is left to the workers.
+/// Writes the lease on rows with one statement. Only then does it see rows that are not to be called; the workers
+/// settle them.
 fn lease_at_once<Q, C>(session: &mut Session<C>, claim: &LeaseClaim<'_, Q::Key>) -> QueryResult<ClaimedBatch<Q>>
 where
     C: QueueConnection,
@@ -191,7 +194,7 @@ where
 {
     session.roll_back_idle()?;
     if !session.is_in_no_transaction() {
-        return Err(refused("a claim under a lease is no part of another transaction".to_owned()));
+        return Err(refused("a claim under a lease cannot be part of another transaction".to_owned()));
     }
     let sent = Instant::now();
     let mut batch = nothing();
@@ -211,7 +214,7 @@ where
             Ok(message) => batch.leased.push(leased_from(claim, key, fence, message, details, began, clock)),
             Err((settled, change)) => {
                 let tries = tries_before(fence) + 1;
-                // Given back it is in the state in which it was, so that the next claim decides the same.
+                // Given back, the row is in the state in which it was, so that the next claim decides the same.
                 let held = LeasedRow {
                     key,
                     before: fence,
@@ -226,7 +229,7 @@ where
             }
         }
     }
-    // The others are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
+    // The other rows are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
     batch.set_aside = set_leased_aside::<Q, C>(&mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
         tracing::warn!(entity = Q::ENTITY, %error, "a row whose key cannot be decoded cannot be set aside");
         0
@@ -319,7 +322,7 @@ where
     Ok(Some(batch))
 }
 
-/// Writes the lease on rows first, and reads afterwards which ones those were. `None`: none is due, or one of them cannot be
+/// Writes the lease on rows first, and then reads which rows those were. `None`: none is due, or one of them cannot be
 /// written.
 fn take<Q, C>(connection: &mut C, claim: &LeaseClaim<'_, Q::Key>, sent: Instant) -> QueryResult<Option<ClaimedBatch<Q>>>
 where
@@ -347,7 +350,7 @@ where
         if expired {
             fail_point("lease-expired");
         }
-        // The update has overwritten how the row was; this is as good for whoever gives it back.
+        // The update has overwritten the row's earlier state. This one is as good for giving the row back.
         let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
         let before = Fence::new(status, stored(tries - 1));
         let decided = match message {
@@ -378,7 +381,7 @@ where
     Ok(Some(batch))
 }
 
-/// Locks rows that were only looked at, and reads them again.
+/// Locks rows that were read without a lock, and reads them again.
 fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
 where
     C: QueueConnection,
@@ -395,12 +398,12 @@ fn panic_safe<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<PanicSafeRow<Q>> {
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
 }
 
-/// When a row was due, as far as that can be read.
+/// Returns when a row was due, if that can be read.
 fn due<Q>(message: &Message<Q>) -> Option<crate::row::Instant> {
     message.as_ref().ok().and_then(|message| message.1.next_attempt_time).map(Into::into)
 }
 
-/// The message of a row that was claimed in this state, or what becomes of it instead of an attempt.
+/// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
 fn decided<Q: Entity>(
     rules: &SettleRules,
     fence: Fence,
@@ -420,7 +423,7 @@ fn decided<Q: Entity>(
     }
 }
 
-/// A row that was claimed in this state, and its message as it is under the lease.
+/// Returns a row that was claimed in this state, with its message as it is under the lease.
 fn leased_from<Q: Entity>(
     claim: &LeaseClaim<'_, Q::Key>,
     key: RowKey<Q::Key>,
@@ -443,14 +446,14 @@ fn leased_from<Q: Entity>(
     if is_lost {
         state.last_attempt_error_message = Some(expired_in(before));
     }
-    // Given back as it was, it would be one whose lease has expired, once more.
+    // Given back as it was, the row would once more count as one whose lease has expired.
     let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
     let fence = held_as(fence, before + 1, began);
     let held = LeasedRow { key, before: before_it, due, claimed_as, fence, tries: before + 1, details, clock };
     LeasedMessage { held: Arc::new(held), message }
 }
 
-/// The state of a claimed row under its lease.
+/// Returns the state of a claimed row under its lease.
 fn held_as(claimed: Fence, tries: u32, began: Option<crate::row::Instant>) -> Fence {
     Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed.at_any_time() }
 }
@@ -459,7 +462,7 @@ fn expired_in(attempt: u32) -> String {
     format!("{LEASE_EXPIRED}{attempt}")
 }
 
-/// The state of a row whose last attempt never ended, and was the last one that its settings allow.
+/// Returns the new state of a row whose last attempt never ended, and was the last one that its settings allow.
 fn given_up(rules: &SettleRules, tries: u32, details: &Details) -> (Settlement, Change) {
     let change = Change {
         status: Some(Status::Failed),

@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 use crate::entity::Settings;
 use crate::lock::unpoisoned;
 
-/// Within which time the rows of one claim are to be begun. It is a few claims long: a row that waits here is no later than
-/// if each were claimed alone, and what else could claim it would hardly have come to it.
+/// The time in which the workers should begin all rows of one claim. It is a few claims long. A row that waits here is
+/// no later than if each row were claimed alone, and another process would hardly have come to it.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How many rows one claim takes at most: they share what it costs, and beyond this there is little left to be shared.
+/// How many rows one claim takes at most. They share its cost, and with more rows there is little left to share.
 const MOST: u32 = 16;
 
-/// After which wait of a claimed row the next claim takes one, unless a hundredth of the lease is shorter.
+/// The wait of a claimed row after which the next claim takes one row. It is a hundredth of the lease if that is
+/// shorter.
 const TOO_LONG: Duration = Duration::from_millis(100);
 
-/// With fewer tries than this a row is not claimed before a worker begins it: a process that is killed costs each row that it has
-/// claimed a try, and none is to fail for good without a call.
+/// With fewer tries than this, a row is not claimed before a worker begins it. A killed process costs each row that it
+/// has claimed a try, and no row should fail for good without a call.
 const FEW_TRIES: u32 = 10;
 
-/// The size of an entity's claims. Where nobody has said it, it is one as long as little is due or messages take their time,
-/// and doubles while claims come back full.
+/// The size of an entity's claims. Unless the settings give it, it is one while little is due or messages are slow, and
+/// it doubles while claims come back full.
 #[derive(Debug)]
 pub(crate) struct ClaimSize {
     fixed: Option<u32>,
@@ -32,14 +33,14 @@ pub(crate) struct ClaimSize {
 #[derive(Debug)]
 struct State {
     size: u32,
-    /// How many messages are being worked.
+    /// How many messages are being processed.
     at_work: u32,
-    /// How long a message takes its worker. It follows slow ones at once, and quick ones by and by.
+    /// How long a message takes its worker. The value follows slow messages at once, and quick ones little by little.
     turn: Option<Duration>,
 }
 
 impl ClaimSize {
-    /// What was asked for, if anything was; one row where rows have few tries.
+    /// Takes the size from the settings, if they give one. Otherwise rows with few tries are claimed one by one.
     pub(crate) fn of(fixed: Option<u32>, settings: Settings) -> Self {
         let has_few_tries = settings.max_tries < FEW_TRIES;
         ClaimSize::new(fixed.or_else(|| has_few_tries.then_some(1)), settings.lease)
@@ -50,12 +51,12 @@ impl ClaimSize {
         ClaimSize { fixed, too_long: TOO_LONG.min(lease / 100), state }
     }
 
-    /// Whether it follows what is due.
+    /// Tells whether the size follows the number of due rows.
     pub(crate) fn is_free(&self) -> bool {
         self.fixed.is_none()
     }
 
-    /// How many rows to claim now.
+    /// Returns how many rows to claim now.
     pub(crate) fn next(&self) -> u32 {
         self.fixed.unwrap_or_else(|| {
             let state = self.state();
@@ -64,13 +65,13 @@ impl ClaimSize {
         })
     }
 
-    /// A claim of at most so many rows has brought so many.
+    /// Notes that a claim of at most `of` rows has brought this many.
     pub(crate) fn has_claimed(&self, of: u32, rows: usize) {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         self.state().size = if rows >= of { of.saturating_mul(2).min(MOST) } else { rows.max(1) };
     }
 
-    /// A claimed row has waited so long for a worker.
+    /// Notes how long a claimed row has waited for a worker.
     pub(crate) fn has_waited(&self, wait: Duration) {
         if wait > self.too_long {
             let mut state = self.state();
@@ -79,7 +80,7 @@ impl ClaimSize {
         }
     }
 
-    /// A worker begins a message, until what is returned is dropped.
+    /// Notes that a worker begins a message, until the returned value is dropped.
     pub(crate) fn begins(&self) -> AtWork<'_> {
         self.state().at_work += 1;
         AtWork { size: self, begun: Instant::now() }
@@ -91,7 +92,7 @@ impl ClaimSize {
 }
 
 impl State {
-    /// How many rows are begun in time by the workers who are here and the one that asks.
+    /// Returns how many rows the busy workers and the one that asks begin in time.
     fn begun_at_once(&self) -> u32 {
         let Some(turn) = self.turn else { return 1 };
         let rows = (AT_ONCE * (self.at_work + 1)).as_nanos() / turn.as_nanos().max(1);
@@ -103,7 +104,7 @@ impl State {
     }
 }
 
-/// A message that is being worked.
+/// A message that is being processed.
 #[derive(Debug)]
 pub(crate) struct AtWork<'a> {
     size: &'a ClaimSize,

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ClaimStyle {
-    /// By a select that passes over the rows that others are claiming (`SKIP LOCKED`), where the server has it; else, and
-    /// on SQLite, as [`UpdateThenSelect`](ClaimStyle::UpdateThenSelect).
+    /// A select passes over the rows that others are claiming (`SKIP LOCKED`), if the server supports it. Otherwise,
+    /// and on SQLite, the same as [`UpdateThenSelect`](ClaimStyle::UpdateThenSelect).
     #[default]
     Auto,
-    /// By an update that marks the rows and a select that finds them by the mark. Every database can do that; workers that
+    /// An update marks the rows, and a select finds them by the mark. Every database supports this, but workers that
     /// claim at the same time wait for one another.
     UpdateThenSelect,
 }

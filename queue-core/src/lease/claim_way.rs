@@ -1,10 +1,10 @@
-//! By which statements leases are claimed: what the server can do, and what has failed on it before.
+//! Which statements claim leases: what the server supports, and what has failed on it before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::claim_style::ClaimStyle;
 
-/// After how many refusals in a row of a claim by one statement none is sent any more.
+/// After this many refusals in a row, no more claims are made by one statement.
 const REFUSALS: u32 = 3;
 
 /// How the leases of one entity are claimed.
@@ -12,9 +12,9 @@ pub(crate) struct ClaimWay {
     style: ClaimStyle,
     skips_locked_rows: AtomicBool,
     can_lock: AtomicBool,
-    /// Whether no claim is made by one statement any more.
+    /// Whether no more claims are made by one statement.
     in_steps: AtomicBool,
-    /// How often in a row the one statement was refused, and the same rows could be claimed in steps.
+    /// How many times in a row the one statement was refused, although the same rows could be claimed in steps.
     refusals: AtomicU32,
 }
 
@@ -29,28 +29,29 @@ impl ClaimWay {
         }
     }
 
-    /// Learns what the server can do.
+    /// Notes what the server supports.
     pub(crate) fn learn(&self, skips_locked_rows: bool, can_lock: bool) {
         self.skips_locked_rows.store(skips_locked_rows && self.style == ClaimStyle::Auto, Ordering::Relaxed);
         self.can_lock.store(can_lock, Ordering::Relaxed);
     }
 
-    /// Whether claims pass over the rows that others are claiming.
+    /// Tells whether claims pass over the rows that others are claiming.
     pub(crate) fn skips_locked_rows(&self) -> bool {
         self.skips_locked_rows.load(Ordering::Relaxed)
     }
 
-    /// Whether rows can be locked without waiting for others.
+    /// Tells whether rows can be locked without waiting for others.
     pub(crate) fn can_lock(&self) -> bool {
         self.can_lock.load(Ordering::Relaxed)
     }
 
-    /// Whether claims are made in several statements, although the server knows the one.
+    /// Tells whether claims are made in several statements, although the server supports one.
     pub(crate) fn is_in_steps(&self) -> bool {
         self.in_steps.load(Ordering::Relaxed)
     }
 
-    /// Counts the claims by one statement that were refused. On PostgreSQL a rule of the table's may do so to all of them.
+    /// Counts the claims by one statement that the database refused. On PostgreSQL, a rule of the table may refuse all
+    /// of them.
     pub(crate) fn was_refused(&self, is_refused: bool) {
         if !is_refused {
             self.refusals.store(0, Ordering::Relaxed);
@@ -59,8 +60,8 @@ impl ClaimWay {
         }
     }
 
-    /// Watches a claim by one statement. Its rows are leased to nobody if its answer cannot be read, or if reading it panics:
-    /// then claims are made in steps from now on.
+    /// Watches a claim by one statement. If its answer cannot be read, or if reading it panics, its rows are leased to
+    /// nobody. From then on, claims are made in steps.
     pub(crate) fn watch(&self) -> WatchedClaim<'_> {
         WatchedClaim { way: self, can_be_read: false }
     }

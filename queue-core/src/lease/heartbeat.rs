@@ -1,4 +1,4 @@
-//! What the heartbeat does for the leases of one entity: it extends them.
+//! Extends the leases of one entity, for the heartbeat.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {
-                // Half a lease without success, and the handlers are told.
+                // After half a lease without success, the handlers learn that they may have lost their rows.
                 self.log.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
                 holder.close();
                 return;
@@ -44,7 +44,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let mut held: Vec<_> = held.iter().collect();
         let together = in_transaction(&mut **session, |connection| {
             if held.len() > 1 && self.passes_over_locked_rows() {
-                // Whoever waits for the lock of one row cannot extend the leases of the others.
+                // A heartbeat that waits for the lock of one row cannot extend the leases of the others.
                 held = self.free(connection, &held)?;
             }
             let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
@@ -57,7 +57,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 held.iter().for_each(|held| held.clock.confirm(sent));
                 return Ok(());
             }
-            // Somebody has changed or locked one of them: which one?
+            // Another session has changed or locked one of the rows. The loop below finds out which one.
             Ok(_) => {}
             Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {}
             Err(error) => return Err(error.into()),
@@ -78,8 +78,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(())
     }
 
-    /// Extends the lease of a row that is worked alone. One that has ended comes to life again only if no other row was
-    /// claimed meanwhile, so that there are never two.
+    /// Extends the lease of a row in a queue that processes one row at a time. A lease that has ended is renewed only
+    /// if no other row was claimed meanwhile, so that there are never two.
     fn extend_in_turn(
         &self,
         holder: &mut SessionHolder<C>,
@@ -91,7 +91,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let sent = Instant::now();
         let extended = in_transaction(&mut **session, |connection| {
             if !Q::exclude(connection)? {
-                // Somebody finds out whose turn it is. The next heartbeat will do.
+                // Another worker checks whose turn it is. The next heartbeat extends the lease.
                 return Ok(None);
             }
             if Q::another_is_leased(connection, Some(&held.key))? {
@@ -108,7 +108,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(())
     }
 
-    /// Locks those of the rows that nobody else has locked.
+    /// Locks and returns the rows that nobody else has locked.
     fn free<'h>(
         &self,
         connection: &mut C,

@@ -14,11 +14,12 @@ pub(crate) struct LeasedRow<K> {
     pub(crate) key: RowKey<K>,
     /// The state in which it was claimed.
     pub(crate) before: Fence,
-    /// When it was due, as far as that is known.
+    /// When it was due, if that is known.
     pub(crate) due: Option<crate::row::Instant>,
-    /// The same as a later claim knows it again. `None`: the claim has found it by the lease that it has written.
+    /// The same state in the form by which a later claim recognises it. `None`: the claim found the row by the lease
+    /// that it had written.
     pub(crate) claimed_as: Option<ClaimedAs>,
-    /// The state in which it is now, which every write names.
+    /// The state in which the row is now: the fence of every write.
     pub(crate) fence: Fence,
     /// The number of this attempt.
     pub(crate) tries: u32,
@@ -34,15 +35,15 @@ impl<K> LeasedRows<K> {
         LeasedRows(Mutex::default())
     }
 
-    /// Adds a row that was claimed. An attempt of this process that has it still has lost it: its fence does not tell,
-    /// because a row that was enqueued anew counts its tries anew.
+    /// Adds a row that was claimed. If an attempt of this process still has the row, it has lost it. The fence does not
+    /// show this, because a row that was enqueued anew counts its tries from the start.
     pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
         if let Some(before) = self.rows().insert(held.key.text().clone(), held) {
             before.clock.end(LeaseEnd::Overtaken);
         }
     }
 
-    /// Forgets a row: its lease is nobody's to extend any more.
+    /// Forgets a row whose lease nobody is to extend any more.
     pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
         let key = held.key.text();
         let mut rows = self.rows();

@@ -22,15 +22,15 @@ use crate::log::RateLimitedLog;
 use crate::row::{Settlement, failure_text};
 use crate::statement::{Change, Next, QueueOn, Scope};
 
-/// A leased row, for whoever records that its handler is late.
+/// A leased row, for the thread that records that its handler is late.
 pub(crate) struct LateRow<Q: Entity> {
     pub(crate) held: Arc<LeasedRow<Q::Key>>,
-    /// How long it was given.
+    /// How long the handler was given.
     pub(crate) timeout: Duration,
 }
 
-/// How many times the heartbeat extends a lease within its length. It passes over a row that is locked just then, and has to find it free once
-/// in half a lease.
+/// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
+/// and has to find it free once in half a lease.
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
@@ -62,7 +62,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 key_prefix: key_prefix::<Q, C>()?,
                 is_recorded: false,
                 is_exclusive: options.exclusive,
-                // Of the transactions: the handler's own time is kept by its lease.
+                // For the transactions only: the lease limits the handler's own time.
                 timeout: C::Backend::DEFAULT_TIMEOUT,
                 window: options.window,
                 heartbeat_interval: Some(Q::SETTINGS.lease / HEARTBEATS_PER_LEASE),
@@ -85,36 +85,36 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         })
     }
 
-    /// For how long a claimed row is this process's own without a sign of life.
+    /// Returns how long a claimed row belongs to this process if its lease is not extended.
     pub(crate) fn length(&self) -> Duration {
         self.rules.settings.lease
     }
 
-    /// How long the handler's call may take.
+    /// Returns how long the handler's call may take.
     pub(crate) fn time_to_call(&self) -> Duration {
         self.rules.settings.timeout.unwrap_or(self.length())
     }
 
-    /// Waits for the process's turn to write, where the database has one writer: its lock is unfair.
+    /// Waits for the process's turn to write, if the database has one writer, because the database's lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
         C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
-    /// Whether the heartbeat can pass over rows that others hold, and there are such.
+    /// Tells whether others may hold rows, and the heartbeat can pass over them.
     pub(crate) fn passes_over_locked_rows(&self) -> bool {
         !C::Backend::ONE_WRITER && self.way.can_lock()
     }
 
-    /// Whether the next claim begins no transaction.
+    /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
         let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
         !self.way.is_in_steps() && leases_at_once::<Q, C>(self.way.skips_locked_rows(), scope)
     }
 
-    /// Gives a row back as it was before it was claimed: due, with no try used. Returns whether the database has answered.
+    /// Gives a row back as it was before its claim: due, with no try used. Returns whether the database has answered.
     pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<Q::Key>>) -> bool {
         if held.clock.ended() == Some(LeaseEnd::Overtaken) {
-            // It is somebody else's to give.
+            // The row belongs to another attempt.
             self.leased_rows.remove(held);
             return true;
         }
@@ -131,7 +131,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Ok(in_transaction(&mut **session, settle)?)
         });
         if let (Ok(_), Some(due)) = (&given, held.due) {
-            // It may have been due below the mark.
+            // The row may have been due below the low-water mark.
             self.due_rows.low_water.fall(due);
         }
         if let Err(error) = &given {
@@ -144,11 +144,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 }
 
-/// What a claim has brought and no worker has taken yet.
+/// A claimed row that no worker has taken yet.
 pub(crate) enum Ready<Q: Entity> {
     LeasedMessage(LeasedMessage<Q>),
-    /// It is under its lease, and settled without its handler.
+    /// The row is under its lease, and a worker settles it without its handler.
     UncalledRow(UncalledRow<Q>),
-    /// The claim has settled the row already: it is only to be counted.
+    /// The claim has settled the row already, so the worker only counts it.
     Settled(Settlement),
 }

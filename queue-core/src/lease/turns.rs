@@ -1,4 +1,4 @@
-//! How a turn is taken in lease mode: claim, begin a call, settle, give back.
+//! A turn in lease mode: claim, begin a call, settle, give back.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use crate::row::{ErrorText, Settlement, failure_text};
 use crate::statement::QueueOn;
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
-    /// Gives back the rows that no worker has begun for so long.
+    /// Gives back the rows that no worker has begun for this long.
     fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
-        // What a database in trouble refuses now has to wait: the leases of running calls have not.
+        // If the database refuses one now, the rest has to wait, because the leases of running calls cannot.
         while let Some(held) = self.take_unstarted(since)
             && self.give_back(holder, &held)
         {}
     }
 
-    /// Takes a row that was claimed so long ago, and that no worker has begun.
+    /// Takes a row that was claimed at least this long ago, and that no worker has begun.
     fn take_unstarted(&self, since: Duration) -> Option<Arc<LeasedRow<Q::Key>>> {
         let mut ready = unpoisoned(self.ready.lock());
         let is_old =
@@ -46,7 +46,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Claims more rows, if none is left of the last claim. An error: the turn ends with it.
+    /// Returns the next claimed row, and claims more rows if none is left. An error is the end of the turn.
     fn next(&self, holder: &mut SessionHolder<C>) -> Result<Ready<Q>, Turn> {
         if let Some((claimed, ready)) = unpoisoned(self.ready.lock()).pop_front() {
             self.size.has_waited(claimed.elapsed());
@@ -59,7 +59,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
             match &rows.only {
-                // They are held, or not due any more.
+                // Others hold these rows, or they are no longer due.
                 Some(keys) if batch.is_empty() => self.due_rows.refused_rows.end(keys),
                 None if batch.is_empty() && self.due_rows.refused_rows.release_found() => {}
                 _ => return self.take_up(holder, batch, &rows),
@@ -93,7 +93,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let batch = claimed.map_err(|error| self.has_no_claim(holder, &error));
         drop(writing);
         let batch = batch?;
-        // Rows that were picked one by one tell nothing of how many are due, nor does one that is refused and was taken alone.
+        // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
+        // that was claimed alone.
         if rows.only.is_none() && batch.unwritable.is_empty() {
             self.size.has_claimed(limit, batch.rows());
         }
@@ -103,7 +104,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(batch)
     }
 
-    /// Nothing was claimed, because the database did not answer as it should.
+    /// Ends a turn that claimed nothing because the database returned an error.
     fn has_no_claim(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
         holder.close();
         if let Error::Database(error) = error
@@ -133,7 +134,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Leaves a row alone that is as it was when it was claimed last and called: no lease is on it, whatever the claim says.
+    /// Leaves a row alone that is as it was when it was last claimed and called: despite the claim, no lease is on it.
     fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>) -> Option<Turn> {
         let LeasedRow { key, before, fence, due, details, claimed_as, .. } = held;
         let claimed_as = (*claimed_as)?;
@@ -149,7 +150,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
     }
 
-    /// Puts the rows that a claim has brought where the workers take them, and takes the first.
+    /// Passes claimed rows on to the workers, and takes the first one.
     fn take_up(
         &self,
         holder: &mut SessionHolder<C>,
@@ -220,7 +221,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
             }
             Ready::UncalledRow(decided) if worker.goes_on() => self.settle_decided(holder, &decided),
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
-                // The heartbeat may have passed already, and may have left.
+                // The heartbeat may have passed already, or may have ended.
                 self.give_back(holder, &held);
                 self.give_back_unstarted(holder, Duration::ZERO);
                 Turn::Idle
@@ -292,7 +293,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> HeldLeases<C> for LeaseRunner<Q, 
         if is_stopping {
             self.give_back_unstarted(holder, Duration::ZERO);
         } else if self.size.is_free() {
-            // Nobody has asked for them to wait behind slow calls.
+            // The size is not fixed, so nobody has asked for rows to wait behind slow calls.
             self.give_back_unstarted(holder, self.length() / HEARTBEATS_PER_LEASE);
         }
     }

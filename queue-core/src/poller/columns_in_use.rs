@@ -1,4 +1,4 @@
-//! Which queue columns the pollers of this process work, and for which entity.
+//! The queue columns that the pollers of this process use, and for which entity.
 
 use std::any::TypeId;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::error::{Error, Finding};
 #[derive(Clone)]
 struct Columns {
     database: String,
-    /// The schema, where the `table!` names one, and the table.
+    /// The schema, if the `table!` names one, and the table.
     table: (Option<String>, String),
     columns: [&'static str; 5],
     entity: &'static str,
@@ -32,8 +32,8 @@ impl Columns {
         Columns { database: database.to_owned(), table, columns, entity: target.entity, queue }
     }
 
-    /// The columns that another entity's queue has too. Each would take the other's rows for its own, and settle them by its own
-    /// rules; where only some are shared, neither would find its fence.
+    /// Returns the columns that another entity's queue has too. Each queue would take the other's rows for its own, and
+    /// settle them by its own rules. If the queues share only some columns, neither would find its fence.
     fn shared_with(&self, other: &Columns) -> Vec<&'static str> {
         if self.queue == other.queue || self.database != other.database || self.table != other.table {
             return Vec::new();
@@ -58,15 +58,15 @@ impl Columns {
     }
 }
 
-/// What the pollers of this process work, each poller with its number.
+/// The columns that the pollers of this process use, each poller with its number.
 static IN_USE: Mutex<(u64, Vec<(u64, Columns)>)> = Mutex::new((0, Vec::new()));
 
-/// Says that a poller works its queues, until it is dropped.
+/// Keeps a poller's queues registered until it is dropped.
 pub(crate) struct ColumnsInUse(u64);
 
 impl ColumnsInUse {
-    /// Enters the queues of a poller, unless two of its entities share columns, and tells of those of other pollers. Several
-    /// pollers may work one entity.
+    /// Registers the queues of a poller, unless two of its entities share columns. Logs a warning for columns that
+    /// another poller uses for another entity. Several pollers may serve one entity.
     pub(crate) fn enter<C: QueueConnection>(database: &str, runners: &[Box<dyn Runner<C>>]) -> Result<Self, Error> {
         let mut entered = Vec::new();
         for runner in runners {
@@ -77,7 +77,7 @@ impl ColumnsInUse {
         let mut findings = Vec::new();
         for (i, columns) in entered.iter().enumerate() {
             findings.extend(entered[..i].iter().filter_map(|other| columns.conflict(other)));
-            // Told, not refused: a mode may be changed while a poller of before works its last rows.
+            // This is only logged: a mode may be changed while an earlier poller processes its last rows.
             for finding in others.iter().filter_map(|(_, other)| columns.conflict(other)) {
                 tracing::warn!("another poller of this process works the same rows: {finding}");
             }

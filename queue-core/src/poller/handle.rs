@@ -11,17 +11,17 @@ use super::wake::WakeSignal;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 
-/// What a shutdown came to.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// What the poller has done in its life.
+    /// The counts since the poller's start.
     pub tally: Tally,
-    /// How many attempts were rolled back because the grace was over. Their rows are due again.
+    /// How many attempts were rolled back because the grace period was over. Their rows are due again.
     pub rolled_back: usize,
 }
 
-/// A running poller. Dropping it shuts the poller down, with the grace of its settings.
+/// A running poller. Dropping it shuts the poller down, with the grace period of its settings.
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
@@ -41,15 +41,15 @@ pub struct Shutdown {
 /// ```
 #[must_use = "dropping the handle shuts the poller down"]
 pub struct PollerHandle {
-    /// The scout first.
+    /// The scout comes first.
     threads: Vec<JoinHandle<()>>,
     control: Box<dyn Controls>,
-    /// No other entity may work these while the poller runs.
+    /// The columns that the poller's entities use while it runs.
     _columns: ColumnsInUse,
 }
 
 impl PollerHandle {
-    /// A poller without threads yet.
+    /// Makes a handle of a poller that has no threads yet.
     pub(super) fn new<C: QueueConnection>(
         shared: Arc<PollerShared<C>>,
         wake_signal: Arc<WakeSignal>,
@@ -62,27 +62,27 @@ impl PollerHandle {
         self.threads.push(thread);
     }
 
-    /// Waits for the scout's end, which ends when it finds nothing to do and was told so; then for all others.
+    /// Waits for the scout, which ends when it finds nothing more to do, and then for all others.
     pub(super) fn wait_until_idle(mut self) -> Tally {
         let _ = self.threads.swap_remove(0).join();
         self.shutdown(Duration::MAX).tally
     }
 
-    /// Looks for due rows now. Rows that are enqueued with [`due_now`](crate::Queueable::due_now) in this process are
-    /// noticed without it; call it after an enqueue by other means.
+    /// Probes for due rows now. The poller notices rows that are enqueued with [`due_now`](crate::Queueable::due_now)
+    /// in this process by itself. Call this after an enqueue by other means.
     pub fn wake(&self) {
         self.control.wake();
     }
 
-    /// Returns what was done so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         self.control.tally()
     }
 
-    /// Shuts down: nothing more is claimed, and running handlers have `grace` to finish. The sessions of those that do
-    /// not are ended, so that the server rolls them back and their rows are due again; on SQLite, where no session can
-    /// be ended from outside, their transaction is rolled back when they return. Nothing is left behind in the database
-    /// in any case.
+    /// Shuts the poller down: it claims nothing more, and running handlers have `grace` to finish. It ends the sessions
+    /// of those that do not, so that the server rolls them back and their rows are due again. On SQLite no session can
+    /// be ended from outside: a handler's transaction is rolled back when the handler returns. Nothing is left behind
+    /// in the database in any case.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
         self.shut_down(grace)
     }
@@ -124,7 +124,7 @@ impl fmt::Debug for PollerHandle {
     }
 }
 
-/// What the threads share, with the connection's type erased, so that a handle has no type parameter.
+/// The threads' shared state, with the connection's type erased, so that a handle has no type parameter.
 trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;
@@ -133,7 +133,7 @@ trait Controls: Send + Sync {
     fn take_replacements(&self) -> Vec<JoinHandle<()>>;
 }
 
-/// What stopping came to.
+/// The result of stopping.
 struct Stopped {
     rolled_back: usize,
     /// Whether no thread runs any more.
@@ -162,7 +162,8 @@ impl<C: QueueConnection> Controls for Control<C> {
             return Stopped { rolled_back: 0, all_left: self.shared.board.is_empty() };
         }
         let rolled_back = self.shared.revoke_all();
-        // The sessions are gone; most handlers find out at their next statement. A moment for them to say so.
+        // The sessions are gone, and most handlers notice this at their next statement. This gives them a moment to
+        // return.
         self.shared.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         Stopped { rolled_back, all_left: self.shared.board.is_empty() }
     }

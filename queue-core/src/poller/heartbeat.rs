@@ -9,10 +9,10 @@ use super::shared::{PollerShared, ThreadGuard};
 use crate::attempt::HeldLeases;
 use crate::backend::{QueueConnection, SessionHolder};
 
-/// The shortest rest: a twentieth of the shortest lease.
+/// The shortest pause: a twentieth of the shortest lease.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// How often the heartbeat looks, while the poller stops, whether the workers have left.
+/// How often the heartbeat checks, while the poller stops, whether the workers have left.
 const STOPPING: Duration = Duration::from_millis(50);
 
 /// The heartbeat before it starts.
@@ -22,18 +22,20 @@ pub(crate) struct Heartbeat<C: QueueConnection> {
 }
 
 impl<C: QueueConnection> Heartbeat<C> {
-    /// The heartbeat of a poller, if one of its runners has leases.
+    /// Returns the heartbeat of a poller, if one of its runners has leases.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>) -> Option<Self> {
         let pause = shared.runners.iter().filter_map(|runner| runner.info().heartbeat_interval).min()?;
         Some(Heartbeat { shared: shared.clone(), pause: pause.max(SHORTEST) })
     }
 
-    /// Beats until every worker has left, or is left behind. `has_tried` is dropped when it has tried to open its session.
+    /// Beats until every worker has left, or is left behind. `has_tried` is dropped when the heartbeat has tried to
+    /// open its session.
     pub(crate) fn run(self, has_tried: Sender<()>) {
         let shared = &*self.shared;
         let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.sessions.of_heartbeat(self.pause);
-        // At once: later the application may have taken every other connection. A beat tries again, and tells why not.
+        // At once, because later the application may have taken every other connection. A beat tries again, and logs
+        // why it cannot.
         let _ = holder.session();
         drop(has_tried);
         loop {
@@ -44,7 +46,7 @@ impl<C: QueueConnection> Heartbeat<C> {
                 return for_all_leases(shared, &mut holder, |leases, holder| leases.give_back_revoked(holder));
             }
             if is_stopping && shared.board.is_last() {
-                // Once more, for what the last of them has claimed.
+                // Once more, for the rows that the last of them has claimed.
                 return for_all_leases(shared, &mut holder, |leases, holder| leases.heartbeat(holder, true));
             }
             shared.board.sleep_until_change(self.pause, STOPPING);
@@ -52,7 +54,8 @@ impl<C: QueueConnection> Heartbeat<C> {
     }
 }
 
-/// Does something for the leases of each runner. A panic, which is ours, the driver's or a key's, must not end the leases of all.
+/// Calls `work` for the leases of each runner. A panic, which is ours, the driver's or a key's, must not end the leases
+/// of all.
 fn for_all_leases<C: QueueConnection>(
     shared: &PollerShared<C>,
     holder: &mut SessionHolder<C>,
@@ -62,7 +65,7 @@ fn for_all_leases<C: QueueConnection>(
         let Some(leases) = runner.leases() else { continue };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(leases, holder))) {
             std::mem::forget(panic);
-            shared.log.warn(runner.info().entity, "the keeping of leases panicked");
+            shared.log.warn(runner.info().entity, "extending the leases panicked");
             holder.close();
         }
     }

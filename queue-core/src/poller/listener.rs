@@ -1,7 +1,7 @@
-//! Hears what the database notifies of, where entities ask for it: a row that somebody else has made due.
+//! Receives the database's notifications, if entities ask for them: another process has made a row due.
 //!
-//! The scout listens on its own session. A notification is a hint and no more: it brings the next probe forward, and
-//! whatever is lost of it, rows are found at the poll interval.
+//! The scout listens on its own session. A notification is only a hint: it brings the next probe forward. If
+//! notifications are lost, the scout finds the rows at the poll interval.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use super::shared::PollerShared;
 use crate::backend::{QueueConnection, Session, SessionHolder};
 use crate::row::failure_text;
 
-/// How long the scout rests between two times that it asks its connection for notifications, which Diesel can only ask for
-/// and not wait for. Asking costs no round trip, but it wakes a thread, so it is rarer where notifications are: a
-/// thousandth of the time since the last one, within these bounds.
+/// How long the scout rests before it asks its connection for notifications again. Diesel can only ask for them, and
+/// not wait for them. Asking costs no round trip, but it wakes a thread, so the scout asks less often if notifications
+/// are rare: after a thousandth of the time since the last one, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(500);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 
 const PAUSES: u32 = 1000;
 
-/// After how many probes that found rows without a notification a warning is due, and within what time: once in a while a
-/// notification may be under way still, or another process's work may have become due.
+/// The scout logs a warning after this many probes that found rows without a notification, within this time. Once in a
+/// while, a notification may still be on its way, or another process's row may have become due.
 const MISSED: u32 = 3;
 
 const MISSED_WITHIN: Duration = Duration::from_secs(3600);
 
-/// What the scout listens for.
+/// The channels on which the scout listens.
 pub(crate) struct Listener {
     channels: Vec<Channel>,
     last_received: Instant,
@@ -48,7 +48,7 @@ struct Misses {
 }
 
 impl Listener {
-    /// The listener of a poller.
+    /// Makes the listener of a poller.
     pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> QueryResult<Self> {
         let mut channels = Vec::new();
         for (number, runner) in shared.runners.iter().enumerate() {
@@ -58,8 +58,8 @@ impl Listener {
         Ok(Listener { channels, last_received: Instant::now() })
     }
 
-    /// Whether there is anything to be heard. While workers run an entity's messages, nobody has to be told of more; they
-    /// say when they find nothing more.
+    /// Tells whether there is a reason to listen. While workers process an entity's messages, nobody has to hear of
+    /// more: the workers report when they find nothing more.
     pub(crate) fn listens<C: QueueConnection>(&self, holder: &mut SessionHolder<C>, shared: &PollerShared<C>) -> bool {
         let Some(session) = holder.open_session() else { return false };
         self.channels
@@ -67,13 +67,13 @@ impl Listener {
             .any(|channel| session.subscriptions.listen(&channel.name) && !shared.board.work_of(channel.runner).0)
     }
 
-    /// How long to rest before the next time.
+    /// Returns how long to rest before the scout asks again.
     pub(crate) fn pause(&self) -> Duration {
         (self.last_received.elapsed() / PAUSES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 
-    /// Takes from the connection what was notified of, which it would keep for ever, and brings forward the looks at those
-    /// runners. Returns whether there are any.
+    /// Takes the notifications from the connection, which would keep them for ever, and brings the probes for their
+    /// runners forward. Returns whether there are any.
     pub(crate) fn receive<C: QueueConnection>(
         &mut self,
         holder: &mut SessionHolder<C>,
@@ -83,9 +83,9 @@ impl Listener {
         if self.channels.is_empty() {
             return false;
         }
-        // The next probe opens the session, and has its own patience with a database in trouble.
+        // The next probe opens the session, and backs off by itself from a database in trouble.
         let Some(session) = holder.open_session() else { return false };
-        // Nobody knows what was missed before.
+        // Nobody knows which notifications a new channel has missed.
         let mut received = self.listen(session, shared);
         let mut is_lost = false;
         match session.notified() {
@@ -117,8 +117,8 @@ impl Listener {
         is_any
     }
 
-    /// Tells the session of the channels on which it does not listen yet: at once, and where it cannot, again at the poll
-    /// interval. Returns those on which it does from now on.
+    /// Makes the session listen on the channels on which it does not listen yet: at once, and after a failure again at
+    /// the poll interval. Returns the channels on which it listens from now on.
     fn listen<C: QueueConnection>(&self, session: &mut Session<C>, shared: &PollerShared<C>) -> Vec<String> {
         let now = Instant::now();
         let mut listened = Vec::new();
@@ -145,7 +145,7 @@ impl Listener {
         listened
     }
 
-    /// A probe for this runner has found rows without a notification.
+    /// Notes that a probe for this runner has found rows without a notification.
     pub(crate) fn has_missed<C: QueueConnection>(
         &mut self,
         runner: usize,
@@ -163,7 +163,7 @@ impl Listener {
 }
 
 impl Misses {
-    /// Counts one. Returns whether there are many now, once.
+    /// Counts a miss. Returns `true` once, when there are many.
     fn are_many(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         if now.saturating_duration_since(first) > MISSED_WITHIN {

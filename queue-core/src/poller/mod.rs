@@ -1,6 +1,6 @@
 //! The threads of a poller: workers, the scout, the heartbeat; how they start, wake and stop.
 //!
-//! They know nothing of SQL. What they run for an entity is behind a trait of `attempt`.
+//! They know nothing of SQL: a trait of `attempt` hides what they run for an entity.
 
 mod columns_in_use;
 mod handle;

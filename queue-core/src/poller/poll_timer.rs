@@ -1,21 +1,21 @@
-//! When the scout probes for a runner next: at the poll interval, when a row is known to become due, and in quick succession once a
-//! row is announced.
+//! When the scout probes for a runner next: at the poll interval, when a row is known to become due, and in quick
+//! succession after a row is announced.
 
 use std::time::{Duration, Instant};
 
-/// After an announced enqueue the scout probes several times: whoever announced it has yet to insert and to commit. Most
-/// commits come within this time, and a probe costs some fifty microseconds, so the probes are dense in it: each after a
-/// quarter of the time that has passed. Then each doubles it.
+/// After an announced enqueue the scout probes several times, because the application still has to insert and to
+/// commit. Most commits come within this time, and a probe costs some fifty microseconds. So the probes are dense in
+/// it: each comes after a quarter of the time that has passed. Later, each doubles the time that has passed.
 const DENSE: Duration = Duration::from_millis(5);
 
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(512);
 
-/// How long an announced enqueue is awaited: whoever takes longer is found by the next ordinary probe.
+/// How long the scout awaits an announced enqueue. The next ordinary probe finds a row that is committed later.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// What a probe costs of the time that probes are granted: not more than 500 in a second, however many rows are announced,
+/// The part of its budget that a probe uses: the budget allows 500 probes in a second, however many rows are announced,
 /// and 64 in a burst.
 const COST: Duration = Duration::from_millis(2);
 
@@ -25,25 +25,26 @@ const BURST: Duration = Duration::from_millis(128);
 pub(crate) struct PollTimer {
     pub(crate) next_probe: Instant,
     pub(crate) troubles: u32,
-    /// Not before this is the low-water mark probed beside the workers.
+    /// The earliest time of the next low-water probe beside the workers.
     pub(crate) next_low_water_probe: Instant,
-    /// Not before this does what is heard of new rows bring a probe: the last one has found that it would be in vain.
+    /// The earliest time at which news of rows brings a probe: the last probe has found that an earlier one would be in
+    /// vain.
     not_before: Instant,
     /// Whether the last probe found nothing due, and how many turns had ended before it.
     pub(crate) nothing_due: bool,
     pub(crate) turns_seen: u64,
     /// Since when an announced enqueue is awaited.
     awaited_since: Option<Instant>,
-    /// The last that was heard of new rows while the workers were at it.
+    /// When the scout last heard of new rows while the workers were busy.
     remembered: Option<Instant>,
-    /// Until when the probes so far have used up what is granted.
+    /// Until when the probes so far have used up the budget.
     spent_until: Instant,
     /// Whether nobody has asked for the next probe, and no row is known to become due.
     is_routine: bool,
 }
 
 impl PollTimer {
-    /// A runner that is probed for now.
+    /// Makes the timer of a runner that is probed for now.
     pub(crate) fn new(now: Instant) -> Self {
         PollTimer {
             next_probe: now,
@@ -65,20 +66,20 @@ impl PollTimer {
         std::mem::take(&mut self.is_routine)
     }
 
-    /// A row is about to be enqueued.
+    /// Notes that a row is about to be enqueued.
     pub(crate) fn await_enqueue(&mut self, now: Instant) {
         self.awaited_since = Some(now);
         self.probe_at(now + FIRST_PAUSE);
     }
 
-    /// The workers are at it; if a row is enqueued, or is about to be, it matters as soon as they find nothing more.
+    /// Notes an enqueue, past or announced, while the workers are busy. It matters as soon as they find nothing more.
     pub(crate) fn remember(&mut self, now: Instant) {
         self.remembered = Some(now);
     }
 
-    /// The workers find nothing more: what was enqueued meanwhile may have escaped them.
+    /// Notes that the workers find nothing more: they may have missed a row that was enqueued meanwhile.
     pub(crate) fn recall(&mut self, now: Instant) {
-        // Of the announcements between two probes only the first was heard.
+        // Only the first of the announcements between two probes was heard.
         if self.remembered.take().is_some_and(|since| now.saturating_duration_since(since) < PATIENCE * 2) {
             return self.await_enqueue(now);
         }
@@ -88,18 +89,18 @@ impl PollTimer {
         }
     }
 
-    /// A row has been enqueued, and can be seen.
+    /// Notes that a row has been enqueued, and can be seen.
     pub(crate) fn probe_soon(&mut self, now: Instant) {
         self.probe_at(now);
     }
 
-    /// Somebody asks for a probe.
+    /// Sets the next probe for now, because somebody asks for it.
     pub(crate) fn probe_now(&mut self, now: Instant) {
         self.next_probe = now;
         self.is_routine = false;
     }
 
-    /// A due row was found, most likely the awaited one: the dense probes are over.
+    /// Notes that a due row was found, most likely the awaited one: the dense probes are over.
     pub(crate) fn found(&mut self, now: Instant) {
         self.awaited_since = self.awaited_since.map(|since| now.checked_sub(DENSE).unwrap_or(since).min(since));
     }
@@ -117,19 +118,20 @@ impl PollTimer {
         }
     }
 
-    /// Sets the next probe for a runner whose workers are busy: an enqueue that is still awaited then is looked for after them.
+    /// Sets the next probe for a runner whose workers are busy. If an enqueue is still awaited then, the scout probes
+    /// for it after them.
     pub(crate) fn probe_beside_the_workers_in(&mut self, wait: Duration) {
         self.next_probe = Instant::now() + wait;
     }
 
-    /// Sets the next probe, and nothing that is heard of new rows brings it forward.
+    /// Sets the next probe. News of rows does not bring it forward.
     pub(crate) fn back_off(&mut self, wait: Duration) {
         self.next_probe = Instant::now() + wait;
         self.not_before = self.next_probe;
         self.is_routine = false;
     }
 
-    /// Probes at a time, or as soon after it as is granted, unless a probe is to come earlier.
+    /// Probes at this time, or as soon after it as the budget allows, unless a probe is to come earlier.
     fn probe_at(&mut self, time: Instant) {
         let time = time.max(self.not_before);
         let granted = self.spent_until.checked_sub(BURST).map_or(time, |granted| granted.max(time));
@@ -138,7 +140,7 @@ impl PollTimer {
     }
 }
 
-/// The pause after a probe, by the time since the announcement; `None`: it was the last.
+/// Returns the pause after a probe, by the time since the announcement. `None`: it was the last.
 fn pause_after(elapsed: Duration) -> Option<Duration> {
     let pause = if elapsed < DENSE { elapsed / 4 } else { elapsed };
     (elapsed < PATIENCE).then(|| pause.clamp(FIRST_PAUSE, LONGEST_PAUSE))

@@ -36,8 +36,9 @@ type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
 
 type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Runner<C>>, Error> + Send>;
 
-/// How long a statement may take at least. A claim and a probe have to walk over all that an old snapshot keeps, however little
-/// time a handler is given; a handler's own statement ends with its session, which the scout ends when its time is over.
+/// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
+/// short a handler's timeout is. A handler's own statement ends with its session, which the scout ends when the
+/// handler's time is over.
 const LEAST_STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
@@ -65,38 +66,38 @@ pub struct Poller<C: QueueConnection> {
     pub(crate) connections: Connections<C>,
     pub(crate) settings: PollerSettings,
     served: Vec<ServeLater<C>>,
-    /// How many workers at most work for a queue, and the entity's name.
+    /// The largest number of workers for a queue, with the entity's name.
     shares: Vec<(TypeId, &'static str, usize)>,
 }
 
 impl<C: QueueConnection> Poller<C> {
-    /// A poller that serves nothing yet.
+    /// Creates a poller that serves nothing yet.
     ///
-    /// Each worker keeps one connection of the pool for as long as the poller runs, and the poller itself one more: the
+    /// Each worker keeps one connection of the pool while the poller runs, and the poller itself keeps one more: the
     /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
     /// own and are closed, not given back.
     ///
-    /// On PostgreSQL the sessions have the `application_name` `queueable`, unless the URL, the environment or the role gives
-    /// another. MySQL and MariaDB take a program's name when it connects, and Diesel's connections give none.
+    /// On PostgreSQL the sessions have the `application_name` `queueable`, unless the URL, the environment or the role
+    /// sets another. MySQL and MariaDB take a program's name when it connects, and Diesel's connections give none.
     ///
-    /// The pool belongs to the application, and r2d2 logs each of its failed tries: see
-    /// [`PoolErrorLog`](crate::PoolErrorLog) for less.
+    /// The pool belongs to the application, and r2d2 logs each of its failed tries.
+    /// [`PoolErrorLog`](crate::PoolErrorLog) logs less.
     ///
-    /// A handler that goes on past its timeout loses its session, and its failure is recorded. The thread cannot be ended:
-    /// another worker takes its place, with one more connection of the pool, up to
-    /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). Where the pool has none left, the new worker asks again
-    /// until it gets one. On SQLite there is nothing to replace: the handler keeps the only write lock until it returns.
+    /// A handler that goes on past its timeout loses its session, and the poller records its failure. The thread cannot
+    /// be ended: another worker takes its place, with one more connection of the pool, up to
+    /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). If the pool has none left, the new worker asks again
+    /// until it gets one. On SQLite no worker is replaced: the handler keeps the only write lock until it returns.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Poller::of(Connections::Pool(pool))
     }
 
-    /// A poller that serves nothing yet, with connections of its own beside the application's pool: each worker keeps one for
-    /// as long as the poller runs, the poller itself keeps one more, and so do the leases.
+    /// Creates a poller that serves nothing yet, with connections of its own beside the application's pool. Each worker
+    /// keeps one while the poller runs, the poller itself keeps one more, and so do the leases.
     ///
-    /// After an outage it works again within a second. A pool may take longer, because it tries to connect after pauses that
-    /// grow to half its `connection_timeout`: with r2d2's default of 30 seconds, to 15.
+    /// After an outage it works again within a second. A pool may take longer, because it tries to connect after pauses
+    /// that grow to half its `connection_timeout`: to 15 seconds with r2d2's default of 30.
     ///
-    /// How long a connection attempt may take is a matter of the URL, for example `connect_timeout=2` on PostgreSQL.
+    /// The URL sets how long a connection attempt may take, for example `connect_timeout=2` on PostgreSQL.
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -118,8 +119,8 @@ impl<C: QueueConnection> Poller<C> {
         Poller { connections, settings: PollerSettings::default(), served: Vec::new(), shares: Vec::new() }
     }
 
-    /// Serves an entity with a handler, which is what the entity's mode wants: a [`Handler`](crate::Handler) or a closure,
-    /// in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    /// Serves an entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a closure, in lease mode
+    /// a [`LeaseHandler`](crate::LeaseHandler) or two closures.
     pub fn serve<Q>(mut self, handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
         Q: Entity + 'static,
@@ -128,13 +129,13 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in some stages: the others are left to
-    /// other pollers, for example on machines that have what a stage needs. Some poller has to serve each stage. A stage of
-    /// another enum than the entity's does not compile.
+    /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in these stages. Other pollers
+    /// serve the other rows, for example on machines that have the means for a stage. Some poller has to serve each
+    /// stage. A stage of another enum than the entity's does not compile.
     ///
     /// A claim passes over the due rows of the other stages in the queue's index. On PostgreSQL that takes some 20
-    /// milliseconds for each 100,000 of them that are due longer. Where so many wait for another stage, let their poller
-    /// catch up, or make the stages queues of their own, each with a `prefix`.
+    /// milliseconds for each 100,000 of them that have been due longer. If so many rows wait for another stage, let
+    /// their poller catch up, or make the stages queues of their own, each with a `prefix`.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -165,7 +166,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Takes all settings at once, for example from a configuration file.
+    /// Replaces all settings at once, for example by those of a configuration file.
     pub fn settings(mut self, settings: PollerSettings) -> Self {
         self.settings = settings;
         self
@@ -177,12 +178,14 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how many of the workers work for one entity at most at the same time, so that slow work leaves workers to the others.
+    /// Sets the largest number of workers that work for one entity at the same time, so that slow work leaves workers
+    /// to the others.
     ///
-    /// By default, where a poller serves several entities, each may have all workers but one for each other entity, and at
-    /// least half of them. So the calls of a slow one never keep all workers. More than there are workers means all of them.
+    /// By default, if a poller serves several entities, each may have all workers but one for each other entity, and at
+    /// least half of them. So the calls of a slow entity never keep all workers. A number above that of the workers
+    /// means all of them.
     ///
-    /// Zero, and an entity that the poller does not serve, are refused at start with [`Error::Setting`].
+    /// [`start`](Poller::start) refuses zero, and an entity that the poller does not serve, with [`Error::Setting`].
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -210,7 +213,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how long a statement waits for a lock that somebody else holds. The default is 5 seconds.
+    /// Sets how long a statement waits for a lock that another session holds. The default is 5 seconds.
     pub fn lock_timeout(mut self, wait: Duration) -> Self {
         self.settings.lock_timeout = wait;
         self
@@ -222,7 +225,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how many rows one claim takes at most in lease mode. By default that follows from how long messages take, see
+    /// Sets how many rows one claim takes at most in lease mode. By default that depends on how long messages take, see
     /// [`PollerSettings::claim_batch`].
     pub fn claim_batch(mut self, rows: u32) -> Self {
         self.settings.claim_batch = Some(rows);
@@ -235,7 +238,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Works messages at some hours only, for example `"Mon-Fri 22:00-06:00 Europe/Berlin".parse()?`; see
+    /// Processes messages only at some hours, for example `"Mon-Fri 22:00-06:00 Europe/Berlin".parse()?`; see
     /// [`PollerSettings::window`].
     ///
     /// [`run_until_idle`](Poller::run_until_idle) returns at once outside the window.
@@ -244,13 +247,13 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how many stuck handlers have their workers replaced, see [`PollerSettings::max_stuck_workers`].
+    /// Sets for how many stuck handlers the poller replaces the worker, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);
         self
     }
 
-    /// Sets how rows are found out whose handler ends the whole process. The default is [`CrashAccounting::On`].
+    /// Sets how the poller detects rows whose handler ends the whole process. The default is [`CrashAccounting::On`].
     pub fn crash_accounting(mut self, accounting: CrashAccounting) -> Self {
         self.settings.crash_accounting = accounting;
         self
@@ -262,11 +265,12 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Rewrites the text of each failure before it is stored on a row or logged at any level, in all modes: what an error says may
-    /// quote what a user has written, and a database quotes values of the row.
+    /// Rewrites the text of each failure before the poller stores it on a row or logs it at any level, in all modes. An
+    /// error's text may quote a user's input, and a database quotes values of the row.
     ///
-    /// Passwords in URLs (`scheme://user:password@host`) and settings (`password=..`) are hidden in any case. If the function
-    /// panics, the text says so and nothing else. What a handler logs by itself, and what a panic prints, is not the poller's.
+    /// Passwords in URLs (`scheme://user:password@host`) and settings (`password=..`) are hidden in any case. If the
+    /// function panics, the text says so and nothing else. The function does not see a handler's own log lines, or the
+    /// output of a panic.
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -285,14 +289,14 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Reads rows ahead however slowly messages come: for tests.
+    /// Prefetches rows however slowly messages come: for tests.
     #[doc(hidden)]
     pub fn prefetch_at_once(mut self) -> Self {
         self.settings.prefetch_at_once = true;
         self
     }
 
-    /// Has claims begin at the low-water mark from the first on, as they do once a full probe is slow: for tests.
+    /// Makes claims begin at the low-water mark from the first on, as they do once a full probe is slow: for tests.
     #[doc(hidden)]
     pub fn low_water_at_once(mut self) -> Self {
         self.settings.low_water_at_once = true;
@@ -301,30 +305,31 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Checks the live tables and the server, then starts the workers.
     ///
-    /// It tells `tracing` of its start and its stop at INFO, of each row that becomes `FAILED` at WARN, with its key, tries and
-    /// text, and of trouble at WARN, a line for each cause and second.
+    /// It logs its start and its stop at INFO, and each row that becomes `FAILED` at WARN, with its key, tries and
+    /// text. It logs trouble at WARN, a line for each cause and second.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used, [`Error::Connect`] when the pool gives no connection, and
-    /// [`Error::Unsafe`] when a table or the server breaks a promise of the queue: it names each finding and the SQL
-    /// that mends it.
+    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used.
+    /// [`Error::Connect`] if the pool gives no connection. [`Error::Unsafe`] if a table or the server breaks a promise
+    /// of the queue: it names each finding and the SQL that mends it.
     pub fn start(self) -> Result<PollerHandle, Error> {
         self.start_for(Purpose::Serve)
     }
 
-    /// Processes what is due, and returns when nothing is: for tests, and for programs that cron starts.
+    /// Processes the due rows, and returns when nothing is due: for tests, and for programs that cron starts.
     ///
-    /// Outside their window messages are not processed, and not waited for.
+    /// Outside their window, messages are not processed, and the call does not wait for them.
     ///
-    /// Rows that become due while it runs are processed too; rows that are scheduled for later are not waited for. A row
-    /// that another process is running counts as due until it is settled, and while the database is away it is waited for.
-    /// In lease mode a row is scheduled for its lease's end while another process has it, and is not waited for.
+    /// Rows that become due while it runs are processed too. The call does not wait for rows that are scheduled for
+    /// later. A row that another process is running counts as due until it is settled, and while the database is away,
+    /// the call waits. In lease mode, a row that another process has is scheduled for the end of its lease, so the call
+    /// does not wait for it.
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end it would wait for: one of the same
-    /// queue, on SQLite of any queue in the same file, except in a call under a lease.
+    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end the call would wait for: a
+    /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease.
     pub fn run_until_idle(self) -> Result<Tally, Error> {
         Ok(self.start_for(Purpose::UntilIdle)?.wait_until_idle())
     }
@@ -341,7 +346,8 @@ impl<C: QueueConnection> Poller<C> {
         Ok(handle)
     }
 
-    /// Checks the settings, the entities, the live tables and the server, and opens the records of crashes. No thread runs yet.
+    /// Checks the settings, the entities, the live tables and the server, and opens the crash records. No thread runs
+    /// yet.
     fn prepare(self, purpose: Purpose) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
         let Poller { connections, settings, served, shares } = self;
         let runners = build_runners(served, &settings)?;
@@ -355,7 +361,7 @@ impl<C: QueueConnection> Poller<C> {
         if purpose == Purpose::UntilIdle {
             check_reentrance(&database, &runners)?;
         }
-        // Before the first claim: this process may be the one that starts in a crashed one's place.
+        // Before the first claim, because this process may have started in place of a crashed one.
         let crashes = open_crashes(&runners, &settings, &database)?;
         let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout);
         let shared = PollerShared::new(sessions, settings, runners, shares, window_gates, crashes);
@@ -376,14 +382,14 @@ fn build_runners<C: QueueConnection>(
     served.into_iter().map(|serve| serve(settings)).collect()
 }
 
-/// The limits of the workers' sessions: those of the runner whose handlers may take longest.
+/// Returns the limits of the workers' sessions: those of the runner whose handlers may take longest.
 fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &PollerSettings) -> SessionLimits {
     let timeout = runners.iter().map(|runner| runner.info().timeout).max().unwrap_or_default();
     let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
     SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true }
 }
 
-/// Opens the records of crashes in the queues that are recorded.
+/// Opens the crash records of the queues that keep them.
 fn open_crashes<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     settings: &PollerSettings,
@@ -394,8 +400,8 @@ fn open_crashes<C: QueueConnection>(
     Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
 }
 
-/// Starts the scout and the heartbeat, and waits until they have tried to open their sessions: without them no worker is of
-/// any use, and later the application may have taken every other connection.
+/// Starts the scout and the heartbeat, and waits until they have tried to open their sessions. Without them no worker
+/// is of any use, and later the application may have taken every other connection.
 fn start_watchers<C: QueueConnection>(
     shared: &Arc<PollerShared<C>>,
     wake_signal: &Arc<WakeSignal>,
@@ -404,7 +410,7 @@ fn start_watchers<C: QueueConnection>(
 ) -> Result<(), Error> {
     let until_idle = purpose == Purpose::UntilIdle;
     let scout = Scout::new(shared.clone(), wake_signal.clone(), Listener::new(shared)?, until_idle);
-    // Each thread drops its end when it has its session, or has said that it could not have one.
+    // Each thread drops its end when it has its session, or has logged that it could not open one.
     let (has_tried, have_tried) = mpsc::channel::<()>();
     let scouts = has_tried.clone();
     handle.add_thread(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);

@@ -1,4 +1,4 @@
-//! What is found out before a poller starts: whether its settings, its entities and the live tables will do.
+//! The checks before a poller starts: its settings, its entities and the live tables.
 
 use std::any::TypeId;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionL
 use crate::entity::jittered;
 use crate::error::Error;
 
-/// How long is waited before the tables are looked at again after a conflict; up to twice as long.
+/// The pause before the tables are checked again after a conflict; at random up to twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) fn check_pool<C: QueueConnection>(
@@ -44,8 +44,8 @@ pub(crate) fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>])
     Ok(())
 }
 
-/// How many of the workers may work for each runner at the same time: what was asked for, else all but one for each other
-/// runner, and at least half of them.
+/// Returns how many of the workers may work for each runner at the same time: the number that was asked for, or else
+/// all but one for each other runner, and at least half of them.
 pub(crate) fn workers_of<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     workers: usize,
@@ -84,8 +84,8 @@ pub(crate) fn window_gates<C: QueueConnection>(
 
 /// Compares the live tables with what the queues need, and returns the database's name.
 ///
-/// Who meets another writer on SQLite, or a conflict elsewhere, is told that at once now and then, however patient the session
-/// is: nothing was written, so it is asked again, for as long as a lock may be waited for.
+/// A check that meets another writer on SQLite, or a conflict elsewhere, may fail at once now and then, however patient
+/// the session is. Nothing was written, so the check is repeated, for as long as a session may wait for a lock.
 pub(crate) fn check_tables<C: QueueConnection>(
     connections: &Connections<C>,
     settings: &PollerSettings,

@@ -1,4 +1,4 @@
-//! A handler that waits for a queue, and the queue for the handler.
+//! Detects a handler that waits for a queue while the queue waits for the handler.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ thread_local! {
     static TURN: RefCell<Option<(Arc<str>, TypeId)>> = const { RefCell::new(None) };
 }
 
-/// Remembers until it is dropped that this thread takes a turn.
+/// Notes until it is dropped that this thread takes a turn.
 pub(crate) struct InTurn;
 
 impl InTurn {
@@ -29,8 +29,8 @@ impl Drop for InTurn {
     }
 }
 
-/// Refuses to work queues until nothing is due if that can only be once the handler has returned that asks for it: its own
-/// row is due and locked until then, and where there is one writer, every row is.
+/// Refuses to process queues until nothing is due, if that cannot be before the calling handler has returned: its own
+/// row is due and locked until then. If the database has one writer, every row is.
 pub(crate) fn check_reentrance<C: QueueConnection>(
     database: &str,
     runners: &[Box<dyn Runner<C>>],

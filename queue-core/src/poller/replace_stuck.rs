@@ -1,4 +1,4 @@
-//! What becomes of a worker whose handler is past its timeout and may never return.
+//! Replaces a worker whose handler is past its timeout and may never return.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::row::failure_text;
 
 /// Records the failure of a handler whose session was ended, and starts another worker in its place.
 ///
-/// At once, and not when the handler returns: a row that is due for as long as its handler never returns would take
-/// every worker, one after the other.
+/// This happens at once, and not when the handler returns. If its row stayed due and its handler never returned, the
+/// row would take every worker, one after the other.
 pub(crate) fn replace_stuck<C: QueueConnection>(
     shared: &Arc<PollerShared<C>>,
     wake_signal: &Arc<WakeSignal>,
     holder: &mut SessionHolder<C>,
     slot: &Arc<Slot>,
 ) {
-    // Where no session can be ended from outside, the handler keeps the only write lock: nobody can do anything.
+    // If no session can be ended from outside, the handler keeps the only write lock, and nobody can do anything.
     if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() {
         return;
     }

@@ -16,13 +16,14 @@ use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
 use crate::row::{HORIZON, failure_text};
 
-/// How long the scout leaves a runner alone whose due rows nobody could claim; it doubles up to the poll interval.
+/// How long the scout leaves a runner alone whose due rows nobody could claim. The pause doubles up to the poll
+/// interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a window stays closed at least: nothing is due then, which no time at all would say.
+/// The shortest time for which a window stays closed: a closure of no time would not say that nothing is due.
 const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
-/// How long the scout waits at least between two searches for the records of dead processes.
+/// The shortest time between two searches for the records of dead processes.
 const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 
 /// How the scout backs off from a database in trouble.
@@ -31,11 +32,11 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duratio
 /// How long the scout rests after a panic of its own.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// What a probe for a runner has seen.
+/// The result of a probe for a runner.
 enum Seen {
-    /// Its window is closed for so long.
+    /// Its window is closed for this long.
     Closed(Duration),
-    /// The next row is due after this time; `None`: none is that anybody knows of.
+    /// The next row is due after this time. `None`: no row is known to become due.
     Due(Option<Duration>),
 }
 
@@ -57,12 +58,12 @@ impl<C: QueueConnection> Scout<C> {
         Scout { shared, wake_signal, listener, until_idle }
     }
 
-    /// Looks until the poller stops, or, if that was asked for, until nothing is due. `has_tried` is dropped when it has tried to
-    /// open its session.
+    /// Probes until the poller stops, or, if `until_idle` is set, until nothing is due. `has_tried` is dropped when the
+    /// scout has tried to open its session.
     pub(crate) fn run(mut self, has_tried: Sender<()>) {
         let shared = self.shared.clone();
         let _thread_guard = ThreadGuard(&*shared);
-        // A panic is ours or the driver's. Without a scout nothing that becomes due would be worked.
+        // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
         let mut has_tried = Some(has_tried);
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared, &mut has_tried))) {
             shared.log.warn("poller", &format!("the scout panicked, and begins anew: {}", panic_text(panic)));
@@ -74,7 +75,7 @@ impl<C: QueueConnection> Scout<C> {
         let now = Instant::now();
         let mut timers: Vec<_> = shared.runners.iter().map(|_| PollTimer::new(now)).collect();
         let mut holder = shared.sessions.of_scout();
-        // What keeps it from opening is told by the first probe.
+        // If it cannot be opened, the first probe logs why.
         let has_tried = has_tried.take();
         let _ = holder.session();
         drop(has_tried);
@@ -115,14 +116,14 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Goes on in the file that has taken the place of the database's, as when a backup is restored: a connection that is open
-    /// stays with the old one, which has no name any more.
+    /// Moves to the file that has replaced the database's, as when a backup is restored. An open connection stays with
+    /// the old file, which has no name any more.
     fn follow_file(&self, holder: &mut SessionHolder<C>, file: &mut Option<(u64, u64)>) {
         let shared = &*self.shared;
         if !C::Backend::ONE_WRITER {
             return;
         }
-        // Trouble with the session is the next probe's to tell.
+        // The next probe logs trouble with the session.
         let Ok(Ok(Some(found))) = holder.session().map(|session| session.file_identity()) else { return };
         if file.replace(found).is_some_and(|before| before != found) {
             let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
@@ -146,13 +147,13 @@ impl<C: QueueConnection> Scout<C> {
     /// Probes for one runner and decides when to probe again. Returns whether nothing is due.
     fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         let shared = &*self.shared;
-        // Before the probe: what is announced from here on may not be seen by it.
+        // Before the probe: it may not see rows that are announced from here on.
         self.wake_signal.begins_probe(shared.runners[runner].info().queue);
         let is_routine = timer.begins_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
         let (has_work, empty_turns) = shared.board.work_of(runner);
         if has_work {
-            // The workers are at it; they say when they find nothing more.
+            // The workers are busy, and report when they find nothing more.
             match self.probe_low_water(holder, runner, timer) {
                 Ok(()) => {
                     let until_low_water_probe = timer.next_low_water_probe.saturating_duration_since(Instant::now());
@@ -183,9 +184,10 @@ impl<C: QueueConnection> Scout<C> {
                 if is_routine && empty_turns <= 1 {
                     self.listener.has_missed(runner, holder, shared);
                 }
-                // If nobody can claim what is due, others hold it: do not hammer, whatever is heard of new rows.
+                // If nobody can claim the due rows, others hold them: the next probe comes after a pause, whatever news
+                // of rows there is.
                 let wait = HELD_PAUSE.saturating_mul(1 << empty_turns.min(10)).min(interval);
-                // One turn that finds nothing more is how work ends.
+                // Work always ends with one turn that finds nothing more.
                 let is_held = empty_turns > 1;
                 timer.probe_again_in(wait, if is_held { HELD_PAUSE } else { Duration::ZERO }, false);
                 return false;
@@ -197,7 +199,7 @@ impl<C: QueueConnection> Scout<C> {
         true
     }
 
-    /// Looks beside the workers, if its time has come.
+    /// Probes beside the workers, if it is time for that.
     fn probe_low_water(
         &self,
         holder: &mut SessionHolder<C>,
@@ -224,7 +226,8 @@ impl<C: QueueConnection> Scout<C> {
         timer.back_off(jittered(pause, 1.0, fastrand::f64()));
     }
 
-    /// Sleeps until something is to be done or somebody wakes the scout; where notifications are listened for, listening for them.
+    /// Sleeps until something is to be done or somebody wakes the scout. If it listens for notifications, it receives
+    /// them meanwhile.
     fn wait(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> WakeReasons {
         let next_event = self.next_event(timers);
         loop {
@@ -240,7 +243,7 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Tells a runner's window the database's time. Returns how long it stays closed, if it is.
+    /// Tells a runner's window gate the database's time. Returns how long the window stays closed, if it is.
     fn ask_whether_open(&self, holder: &mut SessionHolder<C>, runner: usize) -> Result<Option<Duration>, Error> {
         let window_gate = &self.shared.window_gates[runner];
         if !window_gate.has_window() {
@@ -265,8 +268,8 @@ impl<C: QueueConnection> Scout<C> {
                 (false, false) if is_drained => timer.recall(now),
                 (false, _) => {}
             }
-            // A runner that is drained for the first time is probed for the time of its next row; one whose due rows are
-            // held keeps its pause.
+            // A runner that is drained for the first time is probed for the time of its next row. A runner whose due
+            // rows are held keeps its pause.
             if reasons.all || (is_drained && empty_turns <= 1) {
                 timer.probe_now(now);
             }
@@ -295,8 +298,9 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, timers: &[PollTimer]) -> Instant {
         let deadlines = self.shared.slots().into_iter().filter_map(|slot| slot.deadline());
         let probes = timers.iter().map(|timer| timer.next_probe);
-        // A worker that takes a row wakes nobody. While one may, the scout sleeps no longer than the shortest timeout, so
-        // that it is late by one timeout at most; in a quiet poller nothing begins before the scout says so.
+        // A worker that takes a row wakes nobody. While one may do so, the scout sleeps no longer than the shortest
+        // timeout, so that it is late by one timeout at most. In a quiet poller nothing begins before the scout signals
+        // work.
         let timeouts = self.shared.runners.iter().map(|runner| runner.info().timeout);
         let interval = self.shared.settings.poll_interval;
         let longest = if self.shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };

@@ -1,4 +1,4 @@
-//! Which handler serves an entity: it follows from the entity's mode.
+//! Which handler serves an entity: this follows from the entity's mode.
 
 use super::settings::PollerSettings;
 use crate::attempt::{BoxedRunner, TransactionRunner};
@@ -10,12 +10,12 @@ use crate::handler::{Handler, LeaseHandler};
 use crate::lease::LeaseRunner;
 use crate::statement::QueueOn;
 
-/// What serves the entity `Q`: a [`Handler`] in transaction and group mode, a [`LeaseHandler`] in lease mode.
+/// A handler for the entity `Q`: a [`Handler`] in transaction and group mode, a [`LeaseHandler`] in lease mode.
 ///
 /// There is nothing to implement by hand. `M` is the entity's mode.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not serve `{Q}`, whose mode is `{M}`",
-    label = "this is no handler in `{M}` on `{C}`",
+    label = "this is not a handler in `{M}` on `{C}`",
     note = "in `TransactionMode`, the default, and in `GroupMode`, `#[queue(group = ..)]`, a handler implements \
             `Handler<{Q}, {C}>` or is a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| Ok(Outcome::Done)`",
     note = "in `LeaseMode`, `#[queue(lease = ..)]`, it implements `LeaseHandler<{Q}, {C}>` or is two closures: \
@@ -27,13 +27,14 @@ pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Si
     fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>;
 }
 
-/// A connection on which the queue of `Q` can be worked.
+/// A connection on which the queue of `Q` can be used.
 ///
-/// It is implemented for every [`QueueConnection`] and every entity that can be a queue there, see [`QueueOn`]. It says the same
-/// from the connection's side, for the compiler's sake: before it knows which connection a pool gives, it would look for everything
-/// that any connection might ask of the entity, again and again, at every call of [`Queueable::poller`](crate::Queueable::poller).
+/// It is implemented for every [`QueueConnection`] and every entity that can be a queue there, see [`QueueOn`]. It says
+/// the same from the connection's side, for the compiler's sake. Before the compiler knows which connection a pool
+/// gives, it would look for everything that any connection might need of the entity, again and again, at every call of
+/// [`Queueable::poller`](crate::Queueable::poller).
 #[diagnostic::on_unimplemented(
-    message = "the queue of `{Q}` cannot be worked on `{Self}`",
+    message = "the queue of `{Q}` cannot be used on `{Self}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable` and is `Send`, and every field's type can be read on this \
             database"
 )]

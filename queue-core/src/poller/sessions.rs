@@ -1,4 +1,4 @@
-//! Where the threads of a poller get their sessions.
+//! The source of the sessions of a poller's threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
     pub(crate) limits: SessionLimits,
     /// How long a thread waits for a connection.
     pool_timeout: Duration,
-    /// How often another file has taken the place of the database's.
+    /// How often another file has replaced the database's.
     files: AtomicU64,
 }
 
@@ -34,18 +34,18 @@ impl<C: QueueConnection> PollerSessions<C> {
         Session::open(&self.connections, self.pool_timeout, self.limits)
     }
 
-    /// A worker's line to the database.
+    /// Returns the holder of a worker's session.
     pub(crate) fn of_worker(&self) -> SessionHolder<C> {
         SessionHolder::new(self.connections.clone(), self.pool_timeout, self.limits)
     }
 
-    /// The scout's line to the database.
+    /// Returns the holder of the scout's session.
     pub(crate) fn of_scout(&self) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
         SessionHolder::new(self.connections.clone(), self.pool_timeout, limits)
     }
 
-    /// The heartbeat's line to the database, which is to answer within its pause.
+    /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
     pub(crate) fn of_heartbeat(&self, pause: Duration) -> SessionHolder<C> {
         // A lock that is held for long must not keep the other leases from being extended.
         let timeout = pause.max(Duration::from_secs(1));
@@ -63,12 +63,12 @@ impl<C: QueueConnection> PollerSessions<C> {
         self.connections.close_idle();
     }
 
-    /// Says that another file has taken the place of the database's. Returns how often that has happened.
+    /// Notes that another file has replaced the database's. Returns how often that has happened.
     pub(crate) fn file_has_moved(&self) -> u64 {
         self.files.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// How often another file has taken the place of the database's.
+    /// Returns how often another file has replaced the database's.
     pub(crate) fn files(&self) -> u64 {
         self.files.load(Ordering::Acquire)
     }

@@ -24,20 +24,20 @@ use crate::row::{FailureTexts, HORIZON};
 /// assert_eq!(settings.poll_interval, Duration::from_secs(1));
 /// ```
 ///
-/// It has a field for each setting, as a configuration file has them side by side. There, a setting that is left out has its
-/// default, and one that does not exist is refused.
+/// It has a field for each setting, side by side as in a configuration file. There, a setting that is left out has its
+/// default, and an unknown setting is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PollerSettings {
     /// How many messages are handled at the same time, each by a thread with its own connection. Default 4.
     pub workers: usize,
-    /// How long an idle poller waits between two probes for due rows; a tenth of it is added at random, so that many
-    /// processes do not probe in step. Default 1 second. Rows that were enqueued through this process, and rows whose
-    /// time is known to come earlier, are found earlier; on PostgreSQL, where an entity asks for it by
-    /// `#[queue(wake = notify)]`, so are all others.
+    /// How long an idle poller waits between two probes for due rows. A tenth of it is added at random, so that many
+    /// processes do not probe in step. Default 1 second. The poller finds rows that were enqueued through this process,
+    /// and rows whose time is known to come earlier, before that. On PostgreSQL, if an entity asks for it by
+    /// `#[queue(wake = notify)]`, it finds all other rows earlier too.
     pub poll_interval: Duration,
-    /// How long a statement waits for a lock that somebody else holds. Default 5 seconds.
+    /// How long a statement waits for a lock that another session holds. Default 5 seconds.
     pub lock_timeout: Duration,
     /// How long the pool may take to give a connection. Default 5 seconds.
     pub pool_timeout: Duration,
@@ -45,44 +45,46 @@ pub struct PollerSettings {
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
     pub error_text_limit: usize,
-    /// Lease mode: how many rows one claim takes at most, 1 to 1000. The rows that its worker cannot begin at once wait for the
-    /// other workers of this poller, and are given back at shutdown. More saves transactions, but rows may wait here while
-    /// another process is idle, and a process that is killed costs each of them a try.
+    /// Lease mode: how many rows one claim takes at most, 1 to 1000. The rows that its worker cannot begin at once wait
+    /// for the other workers of this poller, and are given back at shutdown. A larger number saves transactions, but
+    /// rows may wait here while another process is idle, and a killed process costs each of them a try.
     ///
-    /// Default none: as many as the workers begin within some 5 milliseconds, and no more than 16. That is 1 as long as little is
-    /// due, where a row has fewer than 10 tries, and wherever a message takes longer than these milliseconds, so that nothing waits
-    /// behind it. If one takes
-    /// longer without warning, the next claim takes 1, and rows that have waited for an eighth of the lease are given back soon. Say 1
-    /// where a process that is killed is to cost no more tries than it has workers.
+    /// Default none: as many as the workers begin within some 5 milliseconds, and no more than 16. That is 1 while
+    /// little is due, if a row has fewer than 10 tries, and if a message takes longer than these milliseconds, so that
+    /// nothing waits behind it. If a message takes longer without warning, the next claim takes 1, and rows that have
+    /// waited for an eighth of the lease are given back soon. Set 1 if a killed process is to cost no more tries than
+    /// it has workers.
     pub claim_batch: Option<u32>,
     /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
     pub claim_style: ClaimStyle,
-    /// At which hours messages are worked, by the database's clock. Default none: always. Outside the window nothing is
-    /// claimed; what runs when it closes goes on to its end. An entity may have a window of its own besides,
-    /// `#[queue(window = "..")]`: then both must be open.
+    /// The hours at which messages are processed, by the database's clock. Default none: always. Outside the window
+    /// nothing is claimed; a handler that runs when the window closes goes on to its end. An entity may have a window
+    /// of its own too, `#[queue(window = "..")]`: then both must be open.
     pub window: Option<Window>,
-    /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer replaced.
-    /// Default as many as there are workers: a poller has at most twice the threads and the connections then. While more
-    /// are stuck it works with fewer threads.
+    /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
+    /// replaced. Default as many as there are workers, so that a poller has at most twice the threads and the
+    /// connections. While more handlers are stuck, the poller works with fewer threads.
     pub max_stuck_workers: Option<usize>,
-    /// How rows are found out whose handler ends the whole process. Default [`CrashAccounting::On`].
+    /// How the poller detects rows whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,
-    /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. It is created when it is
-    /// not there, also when it is cleaned away later.
+    /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. The poller creates the
+    /// directory if it does not exist, even if somebody removes it later.
     ///
     /// Default none: `queueable` in the state directory of the service (`$STATE_DIRECTORY`, as systemd sets it by
-    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`), else `queueable-<number of the
-    /// user>` in the system's directory for temporary files. A place that cannot be used, or that somebody else has a hand
-    /// in, is passed over. A line at level INFO says at start which one it is, and whether there were records.
+    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`), else `queueable-<number
+    /// of the user>` in the system's directory for temporary files. The poller passes over a place that it cannot use,
+    /// or that another user may change. At start it logs at level INFO which place it uses, and whether there were
+    /// records.
     ///
-    /// A process finds what a dead one has left in the same directory. Name one that outlives the process: that of a
-    /// container may not, nor the directory for temporary files of a service with `PrivateTmp`. Several applications may
-    /// share it, also those of several users if it is sticky (`chmod 1777`): they are told apart by the names of their
-    /// databases, on SQLite by its file. Where databases on several servers have one name and the same tables, give each a
-    /// directory. A directory that is named and cannot be used is refused at start.
+    /// A process finds the records of a dead one in the same directory. Name one that outlives the process: the
+    /// directory of a container may not, nor the directory for temporary files of a service with `PrivateTmp`. Several
+    /// applications may share it, also those of several users if it is sticky (`chmod 1777`): the names of their
+    /// databases tell them apart, on SQLite the database's file. If databases on several servers have the same name and
+    /// the same tables, give each a directory of its own. If a directory is named and cannot be used, the poller does
+    /// not start.
     pub crash_directory: Option<PathBuf>,
-    /// Rewrites the text of each failure before it is stored on a row or logged, see [`Poller::redact`](crate::Poller::redact).
-    /// Default none. It is no part of a configuration file.
+    /// Rewrites the text of each failure before it is stored on a row or logged, see
+    /// [`Poller::redact`](crate::Poller::redact). Default none. It is not part of a configuration file.
     #[serde(skip)]
     pub redact: Option<Redact>,
     #[doc(hidden)]
@@ -116,7 +118,7 @@ impl Default for PollerSettings {
 }
 
 impl PollerSettings {
-    /// How the texts of failures are made.
+    /// Returns the settings that a runner takes.
     pub(crate) fn for_runner(&self) -> RunnerSettings {
         RunnerSettings {
             texts: FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() },

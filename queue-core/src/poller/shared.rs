@@ -1,4 +1,5 @@
-//! What the threads of a poller share: the runners, who works for them, and where they get their sessions.
+//! The state that the threads of a poller share: the runners, the workers that work for them, and the source of their
+//! sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -20,11 +21,11 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) sessions: PollerSessions<C>,
     pub(crate) settings: PollerSettings,
     pub(crate) runners: Vec<Box<dyn Runner<C>>>,
-    /// When the messages of each runner may be worked.
+    /// When the messages of each runner may be processed.
     pub(crate) window_gates: Vec<WindowGate>,
     pub(crate) board: WorkBoard,
     slots: Mutex<Vec<Arc<Slot>>>,
-    /// The threads that took the places of stuck ones.
+    /// The threads that have replaced stuck ones.
     replacements: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
@@ -58,48 +59,48 @@ impl<C: QueueConnection> PollerShared<C> {
         }
     }
 
-    /// A place for one more worker to say what it runs.
+    /// Makes a slot in which one more worker registers its attempts.
     pub(crate) fn new_slot(&self) -> Arc<Slot> {
         let slot = Arc::new(Slot::new(Recorder::new(self.crashes.clone())));
         unpoisoned(self.slots.lock()).push(slot.clone());
         slot
     }
 
-    /// Forgets the place of a worker that leaves.
+    /// Removes the slot of a worker that leaves.
     pub(crate) fn remove_slot(&self, slot: &Arc<Slot>) {
         unpoisoned(self.slots.lock()).retain(|other| !Arc::ptr_eq(other, slot));
     }
 
-    /// What all workers run.
+    /// Returns the slots of all workers.
     pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
         unpoisoned(self.slots.lock()).clone()
     }
 
-    /// Keeps the thread that took a stuck one's place.
+    /// Keeps the thread that has replaced a stuck one.
     pub(crate) fn keep_replacement(&self, thread: JoinHandle<()>) {
         let mut replacements = unpoisoned(self.replacements.lock());
         replacements.retain(|thread| !thread.is_finished());
         replacements.push(thread);
     }
 
-    /// Takes the threads that took the places of stuck ones.
+    /// Takes the threads that have replaced stuck ones.
     pub(crate) fn take_replacements(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *unpoisoned(self.replacements.lock()))
     }
 
-    /// Waits for the process's turn to write, where the database has one writer.
+    /// Waits for the process's turn to write, if the database has one writer.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
         C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
     }
 
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
-        // First the leases: an attempt that is just about to write its answer sees it, or is found in its slot.
+        // First the leases: an attempt that is about to write its answer sees this, or is found in its slot.
         self.runners.iter().for_each(|runner| runner.leases().into_iter().for_each(HeldLeases::revoke));
         self.board.revoke();
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
-        // Nobody waits for their ends any more, in the other pollers of the process neither.
+        // Nobody waits for their ends any more, and neither do the other pollers of the process.
         slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
         if !sessions.is_empty() {
@@ -107,7 +108,7 @@ impl<C: QueueConnection> PollerShared<C> {
                 Ok(mut killer) => {
                     sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
                 }
-                // The sessions end with the process at the latest; nothing they did can commit.
+                // The sessions end with the process at the latest. None of their writes can commit.
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     self.log.warn("poller", &format!("running sessions cannot be ended: {error}"));
@@ -125,7 +126,7 @@ impl<C: QueueConnection> PollerShared<C> {
     }
 }
 
-/// A thread of the poller, as long as it runs: its end is noticed however it ends.
+/// A running thread of the poller. The board notices its end, however it ends.
 pub(crate) struct ThreadGuard<'a, C: QueueConnection>(pub(crate) &'a PollerShared<C>);
 
 impl<C: QueueConnection> Drop for ThreadGuard<'_, C> {
@@ -134,7 +135,7 @@ impl<C: QueueConnection> Drop for ThreadGuard<'_, C> {
     }
 }
 
-/// Starts a thread of the poller, which says by its [`ThreadGuard`] when it leaves.
+/// Starts a thread of the poller, whose [`ThreadGuard`] reports when it leaves.
 pub(crate) fn spawn<C: QueueConnection>(
     shared: &PollerShared<C>,
     name: String,

@@ -1,10 +1,11 @@
 //! Wakes the pollers of this process when a row is enqueued in it.
 //!
-//! An enqueue is an ordinary insert in the application's own transaction, so nobody can see its commit from outside, unless
-//! the entity asks the database to tell of it (`listener.rs`). What can be seen is that somebody asked for a due time
-//! ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then probes several times in
-//! quick succession (`poll_timer.rs`), and finds the row right after its commit; while its workers are at it, it does so after
-//! them. Where nothing is enqueued and nothing listened for, an idle process costs nothing more than its poll interval.
+//! An enqueue is an ordinary insert in the application's own transaction. Nobody can see its commit from outside,
+//! unless the entity asks the database for notifications (`listener.rs`). But this process can see that somebody asked
+//! for a due time ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then
+//! probes several times in quick succession (`poll_timer.rs`), and finds the row right after its commit. While its
+//! workers are busy, it does so after them. An idle process that neither enqueues nor listens costs nothing more than
+//! its poll interval.
 
 use std::any::TypeId;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -14,7 +15,7 @@ use crate::lock::unpoisoned;
 
 static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 
-/// Says that a row of this queue is about to be enqueued.
+/// Announces that a row of this queue is about to be enqueued.
 pub(crate) fn announce<T: 'static>() {
     let mut pollers = unpoisoned(POLLERS.lock());
     pollers.retain(|poller| match poller.upgrade() {
@@ -26,7 +27,7 @@ pub(crate) fn announce<T: 'static>() {
     });
 }
 
-/// What wakes the scout of one poller: enqueuers, `wake` and shutdown notify it.
+/// The signal that wakes the scout of one poller: enqueuers, `wake` and shutdown notify it.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
     state: Mutex<WakeState>,
@@ -36,7 +37,7 @@ pub(crate) struct WakeSignal {
 #[derive(Default)]
 struct WakeState {
     reasons: WakeReasons,
-    /// The queues that were announced and have not been probed since: the next probe is at hand.
+    /// The queues that were announced and have not been probed since: their next probe is near.
     awaited: Vec<TypeId>,
 }
 
@@ -59,8 +60,8 @@ impl WakeSignal {
         wake_signal
     }
 
-    /// Says that rows of one queue, or of all, may be due. Of many announcements between two probes one counts: an application that enqueues ten
-    /// thousand rows wakes nobody ten thousand times.
+    /// Notes that rows of one queue, or of all, may be due. Only the first of many announcements between two probes
+    /// counts, so that an application that enqueues ten thousand rows does not wake the scout ten thousand times.
     pub(crate) fn notify(&self, queue: Option<TypeId>) {
         let mut state = unpoisoned(self.state.lock());
         match queue {
@@ -75,12 +76,12 @@ impl WakeSignal {
         self.changed.notify_all();
     }
 
-    /// Says that a queue is probed: what is announced from here on is news.
+    /// Notes that a probe of a queue begins: announcements from here on are news.
     pub(crate) fn begins_probe(&self, queue: TypeId) {
         unpoisoned(self.state.lock()).awaited.retain(|awaited| *awaited != queue);
     }
 
-    /// Says that a runner's workers found nothing more.
+    /// Notes that a runner's workers found nothing more.
     pub(crate) fn drained(&self, runner: usize) {
         unpoisoned(self.state.lock()).reasons.drained.push(runner);
         self.changed.notify_all();
@@ -101,7 +102,7 @@ impl WakeSignal {
 }
 
 impl WakeReasons {
-    /// Whether there is any reason.
+    /// Tells whether there is any reason.
     pub(crate) fn is_any(&self) -> bool {
         self.all || !self.announced.is_empty() || !self.drained.is_empty()
     }

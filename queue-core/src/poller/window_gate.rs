@@ -1,4 +1,4 @@
-//! Whether the messages of an entity may be worked now: by its window and the poller's, and by the database's clock.
+//! Whether the messages of an entity may be processed now, by its window and the poller's, and by the database's clock.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::entity::Window;
 use crate::error::Finding;
 use crate::lock::unpoisoned;
 
-/// The windows of one entity in a poller. The scout tells it the database's time again and again; between two times the
+/// The windows of one entity in a poller. The scout repeatedly tells it the database's time. Between two times, the
 /// workers count from the last one.
 #[derive(Debug)]
 pub(crate) struct WindowGate {
     windows: Vec<Window>,
-    /// Until when it is open, while it is. Without a window: always.
+    /// Until when it is open, while it is. Without a window it always is.
     open: Mutex<Open>,
 }
 
@@ -26,7 +26,7 @@ enum Open {
 }
 
 impl WindowGate {
-    /// The gate of an entity with the windows that its attributes and the poller's settings say.
+    /// Makes the gate of an entity, with the windows of its attributes and of the poller's settings.
     pub(crate) fn new(entity: &str, own: Option<&str>, pollers: Option<&Window>) -> Result<Self, Finding> {
         let own = own.map(str::parse::<Window>).transpose().map_err(|error| Finding {
             entity: entity.to_owned(),
@@ -41,12 +41,12 @@ impl WindowGate {
         WindowGate { windows, open: Mutex::new(open) }
     }
 
-    /// Whether it ever closes.
+    /// Tells whether it ever closes.
     pub(crate) fn has_window(&self) -> bool {
         !self.windows.is_empty()
     }
 
-    /// Whether messages may be worked, as far as is known.
+    /// Tells whether messages may be processed, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         match *unpoisoned(self.open.lock()) {
             Open::Not => false,
@@ -67,7 +67,7 @@ impl WindowGate {
         closed.then(|| self.next_opening(now).map_or(Duration::MAX, |opens| until(opens, now)))
     }
 
-    /// When all windows are open. `None`: they hardly ever are.
+    /// Returns when all windows are open next. `None`: they hardly ever are.
     fn next_opening(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut opens = now;
         for _ in 0..1000 {

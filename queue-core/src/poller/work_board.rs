@@ -1,4 +1,5 @@
-//! Which runners have work, which workers are at it, and who waits for what. It knows runners by their numbers only.
+//! Which runners have work, which workers are busy, and which threads wait. The board knows runners only by their
+//! numbers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,12 +9,12 @@ use crate::attempt::{Tally, Turn};
 use crate::crash::exclusive_run;
 use crate::lock::unpoisoned;
 
-/// The board on which the threads of a poller say what there is to do, and what they did.
+/// The board on which the threads of a poller note what there is to do, and what they did.
 pub(crate) struct WorkBoard {
     board: Mutex<Board>,
-    /// Waited for by workers without work.
+    /// Workers without work wait for it.
     work: Condvar,
-    /// Waited for by everybody who waits for threads to leave or for the poller to stop.
+    /// Threads that wait for others to leave, or for the poller to stop, wait for it.
     ended: Condvar,
     stopping: AtomicBool,
     revoked: AtomicBool,
@@ -25,7 +26,8 @@ pub(crate) struct WorkBoard {
 struct Board {
     runners: Vec<RunnerWork>,
     running: isize,
-    /// How many of them were given up: nobody waits for their handlers. A turn may end before it is counted here.
+    /// How many of them were given up, so that nobody waits for their handlers. A turn may end before it is counted
+    /// here.
     stuck: isize,
     /// The runner that a worker asks first, so that a busy one starves no other.
     next: usize,
@@ -46,19 +48,19 @@ impl Board {
 #[derive(Default)]
 struct RunnerWork {
     has_work: bool,
-    /// Whether one message is worked at a time, wherever.
+    /// Whether one message is processed at a time, anywhere.
     is_exclusive: bool,
-    /// How many workers are at it, and how many may be. Those that are stuck have been replaced, and do not count.
+    /// How many workers are busy with it, and how many may be. Stuck workers have been replaced, and do not count.
     working: isize,
     most: isize,
-    /// Raised whenever somebody says that there may be work; a worker that found none takes back only what it has seen.
+    /// Raised whenever there may be work. A worker that found none takes back only the work that it has seen.
     generation: u64,
-    /// How many turns in a row found nothing although there was said to be work.
+    /// How many turns in a row found nothing although there seemed to be work.
     empty_turns: u32,
 }
 
 impl RunnerWork {
-    /// Whether one more worker may take a turn.
+    /// Tells whether one more worker may take a turn.
     fn is_open(&self) -> bool {
         self.has_work && self.working < self.most
     }
@@ -78,7 +80,7 @@ pub(crate) struct TurnPermit {
 }
 
 impl WorkBoard {
-    /// For runners with so many workers at most, each with whether it is exclusive.
+    /// Makes a board for runners, each with its largest number of workers, and with whether it is exclusive.
     pub(crate) fn new(runners: impl IntoIterator<Item = (usize, bool)>) -> Self {
         let work = |(most, is_exclusive)| RunnerWork {
             most: isize::try_from(most).unwrap_or(isize::MAX),
@@ -102,29 +104,29 @@ impl WorkBoard {
         }
     }
 
-    /// Whether the poller stops.
+    /// Tells whether the poller stops.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Stops the poller: workers finish their turns, and whoever waits is woken.
+    /// Stops the poller: workers finish their turns, and waiting threads wake.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.release_waiting();
     }
 
-    /// Says that the grace of a shutdown is over, and running handlers are left behind.
+    /// Notes that the grace period of a shutdown is over, and running handlers are left behind.
     pub(crate) fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
         self.release_waiting();
     }
 
-    /// Whether the grace of a shutdown is over, and running handlers are left behind.
+    /// Tells whether the grace period of a shutdown is over, and running handlers are left behind.
     pub(crate) fn has_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Says that a runner may have work; one waiting worker is woken, and wakes the next when it finds some.
+    /// Notes that a runner may have work. One waiting worker wakes, and wakes the next when it finds some.
     pub(crate) fn signal_work(&self, runner: usize) {
         unpoisoned(self.board.lock()).runners[runner].has_more();
         self.work.notify_one();
@@ -150,18 +152,19 @@ impl WorkBoard {
         }
     }
 
-    /// A worker has claimed a row: it wakes the next one. `has_more`: more rows are claimed already, for whoever comes.
+    /// Notes that a worker has claimed a row, and wakes the next worker. `has_more`: more rows are claimed already, for
+    /// any worker.
     pub(crate) fn found_work(&self, runner: usize, has_more: bool) {
         let mut board = unpoisoned(self.board.lock());
         let work = &mut board.runners[runner];
         work.empty_turns = 0;
         if work.is_exclusive {
-            // Nobody else finds any before the turn has ended, which says so.
+            // Nobody else finds any before the end of the turn, which signals work again.
             work.has_work = false;
             return;
         }
         if has_more {
-            // Another worker may have found nothing more to claim meanwhile, and said that the runner is drained.
+            // Another worker may have found nothing more to claim meanwhile, and reported that the runner is drained.
             work.has_more();
         }
         drop(board);
@@ -188,7 +191,7 @@ impl WorkBoard {
             drained = true;
         }
         if work.is_open() && work.working + 1 == work.most {
-            // Others may have found it closed.
+            // Other workers may have found it closed.
             self.work.notify_one();
         }
         drained
@@ -201,7 +204,7 @@ impl WorkBoard {
         self.turns.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Says that a turn was given up; it ends as [`Turn::GivenUp`], if it ends. Its row came to `turn`.
+    /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. The result of its row is `turn`.
     pub(crate) fn give_up_turn(&self, runner: usize, turn: Turn) {
         unpoisoned(self.counts.lock()).count(turn);
         let mut board = unpoisoned(self.board.lock());
@@ -212,30 +215,30 @@ impl WorkBoard {
         self.ended.notify_all();
     }
 
-    /// Whether the runner has work, and how many turns in a row found nothing.
+    /// Returns whether the runner has work, and how many turns in a row found nothing.
     pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
         let board = unpoisoned(self.board.lock());
         (board.runners[runner].has_work, board.runners[runner].empty_turns)
     }
 
-    /// Whether no other runner has work, as far as is known.
+    /// Tells whether no other runner has work, as far as is known.
     pub(crate) fn is_only_work(&self, runner: usize) -> bool {
         let board = unpoisoned(self.board.lock());
         board.runners.iter().enumerate().all(|(other, work)| other == runner || !work.has_work)
     }
 
-    /// Whether no runner has work and no turn is taken.
+    /// Tells whether no runner has work and no turn is taken.
     pub(crate) fn is_quiet(&self) -> bool {
         let board = unpoisoned(self.board.lock());
         board.running == board.stuck && board.runners.iter().all(|runner| !runner.has_work)
     }
 
-    /// How many turns have ended.
+    /// Returns how many turns have ended.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
     }
 
-    /// Sleeps, but not past the poller's stop.
+    /// Sleeps, but not beyond the poller's stop.
     pub(crate) fn pause(&self, pause: Duration) {
         let deadline = Instant::now() + pause;
         let mut board = unpoisoned(self.board.lock());
@@ -248,7 +251,7 @@ impl WorkBoard {
         }
     }
 
-    /// Wakes every waiting worker, to see that the poller stops.
+    /// Wakes every waiting thread, which then sees that the poller stops.
     fn release_waiting(&self) {
         drop(unpoisoned(self.board.lock()));
         self.work.notify_all();
@@ -256,12 +259,12 @@ impl WorkBoard {
         exclusive_run::ask_again();
     }
 
-    /// Says that a thread of the poller is about to start.
+    /// Notes that a thread of the poller is about to start.
     pub(crate) fn thread_starts(&self) {
         self.threads_left.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A worker, the scout or the heartbeat has left.
+    /// Notes that a worker, the scout or the heartbeat has left.
     pub(crate) fn thread_left(&self) {
         let board = unpoisoned(self.board.lock());
         self.threads_left.fetch_sub(1, Ordering::AcqRel);
@@ -269,26 +272,26 @@ impl WorkBoard {
         self.ended.notify_all();
     }
 
-    /// Sleeps, but not past the moment at which the poller stops or a thread leaves. Once it stops, those moments may be past:
-    /// then for `stopping` at most.
+    /// Sleeps, but not beyond the moment at which the poller stops or a thread leaves. Once the poller stops, those
+    /// moments may be past: then it sleeps for `stopping` at most.
     pub(crate) fn sleep_until_change(&self, pause: Duration, stopping: Duration) {
         let board = unpoisoned(self.board.lock());
         let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
         drop(self.ended.wait_timeout(board, pause));
     }
 
-    /// Whether the calling thread is the last one, but for those that are stuck.
+    /// Tells whether the calling thread is the last one, apart from stuck threads.
     pub(crate) fn is_last(&self) -> bool {
         let board = unpoisoned(self.board.lock());
         self.threads_left.load(Ordering::Acquire).cast_signed() <= board.stuck + 1
     }
 
-    /// Whether every thread has left, the stuck ones too.
+    /// Tells whether every thread has left, the stuck ones too.
     pub(crate) fn is_empty(&self) -> bool {
         self.threads_left.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until every thread has left that is not stuck, but not past the deadline; returns whether they have.
+    /// Waits until every thread has left that is not stuck, but not beyond the deadline. Returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
         let mut board = unpoisoned(self.board.lock());
         while self.threads_left.load(Ordering::Acquire).cast_signed() > board.stuck {
@@ -301,13 +304,12 @@ impl WorkBoard {
         true
     }
 
-    /// How many turns were given up whose handlers have not returned.
+    /// Returns how many turns were given up whose handlers have not returned.
     pub(crate) fn stuck(&self) -> usize {
         usize::try_from(unpoisoned(self.board.lock()).stuck).unwrap_or(0)
     }
 
-    /// What became of the rows so far.
-    /// What became of the rows so far.
+    /// Returns the counts so far.
     pub(crate) fn tally(&self) -> Tally {
         *unpoisoned(self.counts.lock())
     }

@@ -17,8 +17,8 @@ use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::panic_text;
 use crate::row::failure_text;
 
-/// How a worker backs off from a database in trouble: from 25 to 400 milliseconds, at random up to twice as long, so that it is
-/// back within a second of the database.
+/// How a worker backs off from a database in trouble: for 25 to 400 milliseconds, at random up to twice as long. So it
+/// is back within a second after the database.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(25)).max(Duration::from_millis(400));
 
 /// A worker before it starts.
@@ -34,11 +34,11 @@ impl<C: QueueConnection> Worker<C> {
         Worker { shared, wake_signal, slot }
     }
 
-    /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when it has tried
-    /// to open its session.
+    /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when
+    /// the worker has tried to open its session.
     pub(crate) fn run(self, has_tried: Option<Sender<()>>) {
         let shared = &*self.shared;
-        // Before the session's holder, so that it outlives it: a thread that has left holds no session.
+        // Made before the session's holder, so that it outlives it: a thread that has left holds no session.
         let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.sessions.of_worker();
         self.try_to_open(&mut holder);
@@ -78,8 +78,8 @@ impl<C: QueueConnection> Worker<C> {
         false
     }
 
-    /// Waits for a turn, in no transaction: the next one may have begun with the end of the last message. A worker without a
-    /// session asks for none, so that it keeps no work from those that have one.
+    /// Waits for a turn, in no transaction: the next one may have begun with the end of the last message. A worker
+    /// without a session asks for no turn, so that it keeps no work from the workers that have one.
     fn next_turn(&self, holder: &mut SessionHolder<C>) -> Option<TurnPermit> {
         for tries in 1.. {
             if self.shared.board.is_stopping() || holder.open_session().is_some() || self.try_to_open(holder) {
@@ -95,12 +95,12 @@ impl<C: QueueConnection> Worker<C> {
         self.shared.board.wait_for_work()
     }
 
-    /// Takes one turn for a runner, alone in the process if that is asked for.
+    /// Takes one turn for a runner, `alone` in the process if that is asked for.
     fn take_turn(&self, holder: &mut SessionHolder<C>, permit: &mut TurnPermit, alone: bool) -> Turn {
         let (shared, slot, number) = (&*self.shared, &*self.slot, permit.runner);
         let runner = &*shared.runners[number];
-        // In this order: whoever waits to write is inside already.
-        // A call under a lease may take long, and the end of its lease shows a crash in it: nobody waits for it to be alone.
+        // In this order: a worker that waits to write is inside already. A worker that wants to be alone does not wait for
+        // calls under leases: they may take long, and the end of the lease shows a crash in them.
         let _inside = if runner.info().is_recorded {
             if exclusive_run::has_to_wait(alone) {
                 holder.roll_back_idle();
@@ -113,7 +113,7 @@ impl<C: QueueConnection> Worker<C> {
         } else {
             None
         };
-        // Rows that a lease's claim has brought already are given back.
+        // If a lease's claim has taken rows already, the turn gives them back.
         if shared.board.is_stopping() || (!shared.window_gates[number].is_open() && !runner.has_more_claimed()) {
             return Turn::Idle;
         }
@@ -123,7 +123,8 @@ impl<C: QueueConnection> Worker<C> {
         let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(holder, slot, &calls)));
         *permit = calls.permit.get();
         turn.unwrap_or_else(|panic| {
-            // The handler's panics are caught closer to it; this is ours or the driver's. The thread lives on.
+            // A handler's panic is caught closer to the handler. This one comes from this library or from the driver,
+            // and the thread lives on.
             std::mem::forget(panic);
             shared.log.warn(runner.info().entity, "an attempt panicked outside its handler");
             let given_up = slot.leave();
@@ -133,7 +134,7 @@ impl<C: QueueConnection> Worker<C> {
     }
 }
 
-/// What a turn may ask its worker, and tells it.
+/// The calls of a turn to its worker.
 struct CallsOfTurn<'a, C: QueueConnection> {
     shared: &'a PollerShared<C>,
     slot: &'a Slot,
@@ -153,7 +154,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
 
     fn takes_next(&self, ended: Turn) -> bool {
         let mut permit = self.permit.get();
-        // Other runners have their turns, and a suspect row its time alone.
+        // Other runners get their turns, and a suspect row its time alone.
         let takes_next = matches!(ended, Turn::Settled(_))
             && self.goes_on()
             && !self.alone

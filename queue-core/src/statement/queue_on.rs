@@ -25,7 +25,7 @@ use crate::backend::QueueConnection;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be worked as a queue on `{C}`",
+    message = "`{Self}` cannot be used as a queue on `{C}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
 )]
 pub trait QueueOn<C: QueueConnection>: ProbeOn<C> + ClaimOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C> {}

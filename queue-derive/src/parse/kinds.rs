@@ -128,7 +128,7 @@ pub(crate) fn claim_if(input: ParseStream<'_>) -> Result<Box<Expr>> {
         let literal: LitStr = input.parse()?;
         return literal.parse().map(Box::new).map_err(|error| {
             let message = format!(
-                "this is no expression: {error}\n\
+                "this is not an expression: {error}\n\
                  help: a Diesel condition on the table, such as \"payments::state.eq(State::Approved)\""
             );
             Error::new(literal.span(), message)
@@ -299,7 +299,8 @@ pub(crate) fn window(input: ParseStream<'_>) -> Result<LitStr> {
     let hours = words.any(|word| word.trim_end_matches(',').split('-').all(is_hour) && word.contains('-'));
     if zone.is_none() || !hours {
         let message = format!(
-            "`{text}` is no window, expected {EXAMPLE}: days (or none), hours as `HH:MM-HH:MM`, and the name of a time zone"
+            "`{text}` is not a window, expected {EXAMPLE}: days (or none), hours as `HH:MM-HH:MM`, and the name of a time \
+             zone"
         );
         return Err(Error::new(window.span(), message));
     }

@@ -270,7 +270,7 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
 
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     if number.is_empty() || !unit.chars().all(char::is_alphabetic) {
-        return Err(format!("`{text}` is no duration, expected a whole number and one unit such as `10s`: {UNITS}"));
+        return Err(format!("`{text}` is not a duration, expected a whole number and one unit such as `10s`: {UNITS}"));
     }
     let milliseconds: u64 = match unit {
         "ms" => 1,

@@ -1,5 +1,5 @@
-//! A state machine against a small model in memory: operations, the application's own SQL and workers in each mode, in random
-//! order. Every disagreement is a bug of one of the two.
+//! A state machine against a small model in memory: operations, the application's own SQL, and workers in each mode, in
+//! random order. Every disagreement is a bug in one of the two.
 //!
 //! Nothing here depends on a clock: a time is none, past, or hours away. `QUEUEABLE_SEED` repeats a run, and
 //! `QUEUEABLE_MODEL_STEPS` makes it longer.
@@ -21,7 +21,7 @@ const ROWS: i64 = 12;
 /// How many steps the quick run takes.
 const STEPS: usize = 10_000;
 
-/// How many deeds there are between two runs of workers, on average.
+/// The average number of deeds between two runs of the workers.
 const DEEDS_PER_RUN: usize = 40;
 
 fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {

@@ -1,14 +1,14 @@
-//! The model: what the documentation says of rows, in memory.
+//! The model: the rows as the documentation describes them, in memory.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use queueable::Status;
 
-/// How often a row is tried.
+/// How many tries a row has.
 pub(super) const MAX_TRIES: i32 = 3;
 
-/// When a row is due, as far as it matters.
+/// When a row is due, as far as the model distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Never,
@@ -16,7 +16,7 @@ pub(super) enum Due {
     Later,
 }
 
-/// What stands in the column of the last failure's text.
+/// The content of the column for the last failure's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Said {
     Nothing,
@@ -24,16 +24,16 @@ pub(super) enum Said {
     Failure,
 }
 
-/// What is done to a row, by the application's own SQL, an operator, or the handler of another row.
+/// A change to a row, by the application's own SQL, an operator, or the handler of another row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
     /// Inserts the row, or enqueues it anew by an ordinary update, with another plan.
     Enqueue,
     /// The same for later.
     EnqueueLater,
-    /// Own SQL makes it due by one column.
+    /// The application's own SQL makes the row due by one column.
     SetNow,
-    /// Own SQL takes its time away.
+    /// The application's own SQL sets its due time to null.
     SetNever,
     RetryNow,
     Postpone,
@@ -61,13 +61,13 @@ const DEEDS: [Deed; 12] = [
 ];
 
 impl Deed {
-    /// Any deed; one in three enqueues, so that there is work.
+    /// Returns any deed. One in three enqueues, so that there is work.
     pub(super) fn any(random: &mut Rng) -> Self {
         if random.u8(..3) == 0 { Deed::Enqueue } else { DEEDS[random.usize(..DEEDS.len())] }
     }
 }
 
-/// What the handler makes of a row.
+/// The handler's answer for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
@@ -77,7 +77,7 @@ pub(super) enum Answer {
     /// A failure that is retried hours later.
     Retry,
     Fatal,
-    /// It makes its own row due at another time, and answers as if nothing had happened.
+    /// The handler makes its own row due at another time, and answers as if it had not.
     Meddle,
 }
 
@@ -85,7 +85,7 @@ const ANSWERS: [Answer; 7] =
     [Answer::Done, Answer::Again, Answer::Skip, Answer::Delete, Answer::Retry, Answer::Fatal, Answer::Meddle];
 
 impl Answer {
-    /// Whether the effects of the handler are committed, with a line in the log of runs.
+    /// Tells whether the effects of the handler are committed, with a line in the log of runs.
     pub(super) fn is_logged(self) -> bool {
         matches!(self, Answer::Done | Answer::Again | Answer::Skip | Answer::Delete)
     }
@@ -109,7 +109,7 @@ impl Deed {
     }
 }
 
-/// What the handler of a row does: its answer, and, in its first committed run, a deed to another row.
+/// The plan of a row's handler: its answer, and, in its first committed run, a deed to another row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) answer: Answer,
@@ -120,8 +120,8 @@ impl Plan {
     pub(super) fn any(random: &mut Rng, rows: i64) -> Self {
         let answer = if random.bool() { Answer::Done } else { ANSWERS[random.usize(..ANSWERS.len())] };
         let deed = random.bool().then(|| (Deed::any(random), random.i64(1..=rows)));
-        // Where a group is settled as a whole, a handler finds the rows before its own as they were claimed: `rerun` leaves them
-        // alone, because they are not finished yet. All other deeds write on them, which the fence tells.
+        // If a group is settled as a whole, a handler sees the rows before its own as they were claimed. `rerun` leaves
+        // them alone, because they are not finished yet. All other deeds write on them, and the fence shows that.
         Plan { answer, deed: deed.filter(|(deed, _)| answer.is_logged() && *deed != Deed::Rerun) }
     }
 }
@@ -145,7 +145,7 @@ impl Row {
         (self.status, self.tries, self.due) = (Status::NotAttempted, 0, due);
     }
 
-    /// Applies a deed. Returns whether it concerned the row; a deleted row is `None`.
+    /// Applies a deed. Returns whether it applied to the row. `None` is a deleted row.
     fn apply(mut self, deed: Deed, plan: Plan) -> (Option<Row>, bool) {
         let waits = self.due != Due::Never;
         let is = |statuses: &[Status]| statuses.contains(&self.status);
@@ -193,7 +193,7 @@ impl Row {
         if self.is_terminal() { 1 } else { self.tries + 1 }
     }
 
-    /// What an attempt makes of a row that is due.
+    /// Returns the row after an attempt, if it is due.
     fn attempted(mut self) -> Option<Row> {
         let tries = self.next_try();
         match self.plan.answer {
@@ -219,16 +219,16 @@ impl Row {
     }
 }
 
-/// A run as the log has it, in the order of the commits: the row, and the number of its try.
+/// A run in the log, in the order of the commits: the row, and the number of its try.
 pub(super) type Run = (i64, i32);
 
-/// All rows, each with the states in which it may be: a failure leaves no line in the log, so nobody knows whether it came before
-/// or after what a neighbour did. When the workers are done, one state is left.
+/// All rows, each with its possible states. A failure leaves no line in the log, so nobody knows whether it came before
+/// or after a neighbour's deed. When the workers are done, one state is left.
 #[derive(Debug, Default)]
 pub(super) struct Rows(BTreeMap<i64, Vec<Option<Row>>>);
 
 impl Rows {
-    /// Applies a deed to a row, and tells how many rows that concerns.
+    /// Applies a deed to a row, and returns how many rows it applied to.
     pub(super) fn apply(&mut self, id: i64, deed: Deed, plan: Plan) -> usize {
         let states = self.0.entry(id).or_insert_with(|| vec![None]);
         let mut changed = 0;
@@ -248,7 +248,7 @@ impl Rows {
         changed
     }
 
-    /// Works all that is due, as the log says.
+    /// Processes all due rows, as the log says.
     pub(super) fn run(&mut self, runs: &[Run]) -> Result<(), String> {
         self.fail();
         for (id, try_number) in runs {
@@ -263,7 +263,7 @@ impl Rows {
             };
             states.iter_mut().for_each(|state| *state = state.and_then(Row::attempted));
             if let Some((deed, other)) = row.plan.deed.filter(|(_, other)| other != id) {
-                // Once: a row that enqueues another, which enqueues this one, would go on for ever.
+                // The deed is done once: two rows that enqueue each other would go on for ever.
                 for state in self.0.get_mut(id).into_iter().flatten().flatten() {
                     state.plan.deed = None;
                 }
@@ -294,7 +294,7 @@ impl Rows {
         }
     }
 
-    /// Compares with the table's rows, and forgets the states that these are not in.
+    /// Compares with the table's rows, and removes the states that the rows are not in.
     pub(super) fn compare(&mut self, found: &BTreeMap<i64, Row>) -> Result<(), String> {
         for (id, states) in &mut self.0 {
             let found = found.get(id).copied();

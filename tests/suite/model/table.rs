@@ -59,16 +59,16 @@ pub(super) enum Mode {
 
 pub(super) const MODES: [Mode; 4] = [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::Lease];
 
-/// So many hours that no test lasts for them.
+/// Further in the future than any test runs.
 fn hours() -> TimeDelta {
     TimeDelta::hours(3)
 }
 
-/// Answers for a task, logs the run, and does what it is to do to another task, in one transaction.
+/// Answers for a task, logs the run, and applies its deed to another task, in one transaction.
 fn work(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     let try_number = i32::try_from(message.try_number()).expect("there are few");
     let connection = message.connection();
-    // From the table, because a neighbour may have enqueued it with another plan.
+    // Read from the table, because a neighbour may have enqueued it with another plan.
     let (answer, deed, other): (i64, Option<i64>, i64) =
         tasks::table.find(id).select((tasks::answer, tasks::deed, tasks::other)).get_result(connection)?;
     diesel::insert_into(runs::table)
@@ -93,7 +93,7 @@ fn work(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     }
 }
 
-/// Applies a deed, and returns how many rows that concerned.
+/// Applies a deed, and returns how many rows it applied to.
 fn apply(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize, Failure> {
     let row = tasks::table.find(id);
     let queue = Task::queue().filter(tasks::id.eq(id));
@@ -123,7 +123,7 @@ fn apply(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize
             let there: i64 = row.count().get_result(connection)?;
             let never = task_queue::next_attempt_time.eq(None::<queueable::Instant>);
             diesel::update(row).set(never).execute(connection)?;
-            // MySQL counts the rows that are another now.
+            // MySQL counts only the rows whose values change.
             usize::from(there == 1)
         }
         Deed::RetryNow => queue.retry_now(connection)?,
@@ -165,7 +165,7 @@ impl Table {
         apply(&mut self.connection, id, deed, plan).unwrap_or_else(|failure| panic!("{deed:?} of {id}: {failure:?}"))
     }
 
-    /// Has one worker work all that is due in this mode. Returns the runs whose effects are committed.
+    /// Lets one worker process all due rows in this mode. Returns the runs whose effects are committed.
     pub(super) fn run(&mut self, mode: Mode) -> Vec<Run> {
         let pool = self.database.pool(3);
         let poller = match mode {
@@ -183,7 +183,7 @@ impl Table {
                     |_: &Leased, _: &Lease| Ok(()),
                     |task: &Leased, _: &(), message: &mut Message<'_, Conn>| work(task.id, message),
                 );
-                // One row under a lease at a time: what is done to another one that is leased is its worker's loss.
+                // One row under a lease at a time: a deed to another leased row would take it from its worker.
                 Leased::poller(pool, handler).claim_batch(1)
             }
         };

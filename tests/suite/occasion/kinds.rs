@@ -1,4 +1,4 @@
-//! What makes an occasion of a row where it is more than one enqueueing: stages, schedules, versions, contents, archives.
+//! What begins a new occasion of a row besides an enqueue: stages, schedules, versions, contents, archives.
 
 use std::sync::Mutex;
 
@@ -54,7 +54,7 @@ things! {
     Whole(prefix = "q_", stage = Step, version = revision, occasion = "round");
 }
 
-/// A database with one thing that is enqueued so.
+/// Makes a database with one thing that is enqueued in this way.
 macro_rules! one {
     ($entity:ident, $due:expr) => {{
         let database = Database::new();
@@ -68,7 +68,7 @@ macro_rules! one {
     }};
 }
 
-/// Makes the thing due, as the application's own SQL does.
+/// Makes the thing due by the application's own SQL.
 macro_rules! make_due {
     ($module:ident) => {
         |connection: &mut Conn| {
@@ -80,7 +80,7 @@ macro_rules! make_due {
     };
 }
 
-/// Works what is due of an entity, and returns the keys.
+/// Processes the due rows of an entity, and returns the keys.
 macro_rules! keys {
     ($entity:ident on $database:expr, $work:expr) => {{
         let seen: &'static Mutex<Vec<String>> = Box::leak(Box::default());
@@ -238,7 +238,7 @@ fn an_entity_may_have_all_of_it_under_names_of_its_own() {
     let occasion: i64 = things::table.select(whole_queue::occasion).first(&mut connection).unwrap();
     assert_eq!(occasion, 7);
     assert_eq!(Whole::queue().filter(things::id.eq(7)).rerun(&mut connection).unwrap(), 1);
-    // The application may write it too, by its name.
+    // The application may write the column too, by its name.
     connection.batch_execute("UPDATE things SET round = round + 1").unwrap();
     assert_eq!(keys!(Whole on database, succeeds), ["things.q_status:7:stage=RENDER:version=12:occasion=9"]);
 }

@@ -1,4 +1,5 @@
-//! Every occasion has its own key: the same at each of its attempts, in every mode, and another one for the next.
+//! Every occasion has its own key: the same at each of its attempts, in every mode, and another one for the next
+//! occasion.
 
 mod kinds;
 mod snapshots;
@@ -49,16 +50,16 @@ enum Mode {
     Group,
     AtOnce,
     Lease,
-    /// As a database does without SKIP LOCKED.
+    /// As on a database without SKIP LOCKED.
     LeaseByUpdate,
 }
 
 const MODES: [Mode; 5] = [Mode::Transaction, Mode::Group, Mode::AtOnce, Mode::Lease, Mode::LeaseByUpdate];
 
-/// What a handler makes of a row.
+/// Answers for a row.
 type Work = fn(i64) -> HandlerResult;
 
-/// The keys that handlers were given, with the rows.
+/// The keys that the handlers received, with their rows.
 type Seen = Arc<Mutex<Vec<(i64, String)>>>;
 
 struct Till {
@@ -89,12 +90,12 @@ impl Till {
         charges::table.find(id).select(Charge::queue_state()).get_result(&mut self.connect()).unwrap()
     }
 
-    /// How many occasions of a row have ended.
+    /// Returns how many occasions of a row have ended.
     fn occasion(&self, id: i64) -> i64 {
         charges::table.find(id).select(charge_queue::occasion).get_result(&mut self.connect()).unwrap()
     }
 
-    /// Makes all rows due, as the application's own SQL does.
+    /// Makes all rows due by the application's own SQL.
     fn make_due(&self) {
         diesel::update(charges::table)
             .set(charge_queue::next_attempt_time.eq(queueable::Now))
@@ -102,7 +103,7 @@ impl Till {
             .unwrap();
     }
 
-    /// Works what is due, and returns the keys in the order of the rows.
+    /// Processes the due rows, and returns the keys in the order of the rows.
     fn keys(&self, mode: Mode, work: Work) -> Vec<String> {
         let seen = Seen::default();
         let poller = match mode {
@@ -139,7 +140,7 @@ impl Till {
     }
 }
 
-/// A handler that tells its rows and keys.
+/// Makes a handler that sends its rows and keys.
 fn told<Q: 'static>(seen: &Seen, work: Work, id: fn(&Q) -> i64) -> impl Handler<Q, Conn> + use<Q> {
     let seen = seen.clone();
     move |row: &Q, message: &mut Message<'_, Conn>| {
@@ -178,7 +179,7 @@ fn every_retry_of_an_occasion_has_its_key_and_the_next_occasion_has_another() {
         queue.postpone_until(&mut till.connect(), chrono::Utc::now()).unwrap();
         assert_eq!(till.keys(mode, gives_up), [first], "{mode:?}: postponed");
         assert_eq!((till.state(1).status, till.occasion(1)), (Status::Failed, 0), "{mode:?}");
-        // What was given up and is made due again is retried.
+        // A row that had no tries left and is made due again is retried.
         queue.retry_now(&mut till.connect()).unwrap();
         assert_eq!(till.keys(mode, gives_up), [first], "{mode:?}: retried after it was given up");
         till.make_due();
@@ -210,7 +211,7 @@ fn the_rows_of_a_group_have_keys_of_their_own() {
     for mode in MODES {
         let till = Till::with_charges(1..=9);
         let keys: Vec<_> = (1..=9).map(|id| format!("charges.status:{id}")).collect();
-        // One of them fails, so that the rows before and behind it are settled otherwise than together.
+        // One of them fails, so that the rows before and behind it are not settled together.
         assert_eq!(till.keys(mode, |id| if id == 5 { fails(id) } else { succeeds(id) }), keys, "{mode:?}");
         till.make_due();
         let keys: Vec<_> =
@@ -279,7 +280,7 @@ fn where_there_is_no_column_for_a_new_key_the_failure_says_so() {
         );
         assert_eq!((state.status, state.try_count), (Status::Error, 1), "it is retried as it was to be");
     }
-    // Nor is there one for what is run again.
+    // Nor is there a new key for a row that runs again.
     diesel::update(charges::table.find(1))
         .set(charge_queue::status.eq(Status::Success))
         .execute(&mut till.connect())

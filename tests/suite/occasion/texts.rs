@@ -1,4 +1,4 @@
-//! A key is made of the database's text of the primary key, and of nothing that a program writes.
+//! A key consists of the database's text of the primary key, and of nothing that a program writes.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ type Backend = <Conn as diesel::Connection>::Backend;
 diesel::table! { accounts (iban) { iban -> Text, } }
 diesel::table! { bill_lines (company, number) { company -> Text, number -> Text, } }
 
-/// A number that nobody is to read in a log.
+/// A number that must not appear in a log.
 #[derive(Clone, PartialEq, Eq, AsExpression, FromSqlRow)]
 #[diesel(sql_type = Text)]
 struct Iban(String);
@@ -87,7 +87,7 @@ fn accounts_of(ibans: &[&str]) -> Database {
     database
 }
 
-/// Works what is due, and returns the keys in their order.
+/// Processes the due rows, and returns the keys in their order.
 macro_rules! keys {
     ($entity:ident on $database:expr) => {{
         let seen: &'static Mutex<Vec<String>> = Box::leak(Box::default());
@@ -116,7 +116,7 @@ fn a_key_whose_debug_masks_it_tells_its_rows_apart_in_every_mode() {
     let call = move |account: &AccountLeased, lease: &Lease| {
         assert!(lease.idempotency_key().ends_with(&account.iban.0));
         seen.lock().unwrap().push(lease.idempotency_key().to_owned());
-        // All four are leased to this process at one time.
+        // This process leases all four at the same time.
         together.wait();
         Ok(())
     };

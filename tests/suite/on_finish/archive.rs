@@ -1,4 +1,4 @@
-//! A row that has ended moves to its archive, whole, in the transaction that settles it.
+//! A finished row moves to its archive, as a whole, in the transaction that settles it.
 
 use std::time::Duration;
 
@@ -199,7 +199,7 @@ fn a_row_whose_key_is_in_the_archive_stays_and_keeps_no_others() {
 #[test]
 fn what_a_handler_has_committed_of_its_group_is_not_repeated_for_a_neighbour_that_cannot_leave() {
     let bank = bank();
-    // Groups of one and two first, so that the next four share one.
+    // Groups of one and two come first, so that the next four rows share one.
     let rows = bank.enqueue([1, 2, 3, 4, 5, 6, 7]);
     let taken = "INSERT INTO payments_done (id, company_id, amount_cents, status, try_count) VALUES";
     execute(&bank, &format!("{taken} ({}, 1, 4, 'SUCCESS', 1)", rows[3]));

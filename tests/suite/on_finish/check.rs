@@ -1,4 +1,4 @@
-//! An archive that cannot take every row is refused at start, and the SQL that is given mends it.
+//! A poller refuses to start with an archive that cannot take every row, and its finding gives the SQL that mends it.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -17,7 +17,7 @@ fn findings(bank: &Bank) -> Vec<Finding> {
     }
 }
 
-/// Spoils the archive of the successes, expects one finding that says so, runs its SQL, and works rows.
+/// Spoils the archive of the successes, expects one finding with this text, runs its SQL, and processes rows.
 fn is_found_and_mended(spoil: &[&str], problem: &str) {
     let bank = bank();
     for sql in spoil {
@@ -89,7 +89,7 @@ fn a_unique_index_that_may_refuse_a_row_is_dropped() {
         &["CREATE UNIQUE INDEX once ON payments_done (amount_cents)"],
         "the unique index once of the archive",
     );
-    // One with the key cannot.
+    // An index that contains the key does no harm.
     let bank = bank();
     execute(&bank, "CREATE UNIQUE INDEX once ON payments_done (amount_cents, id)");
     assert_eq!(findings(&bank), []);
@@ -143,7 +143,7 @@ fn the_sql_files_create_archives_that_will_do() {
     assert_eq!(findings(&bank), []);
     let rows = bank.enqueue([5, -1]);
     assert_eq!(Mode::Transaction.run(&bank).succeeded, 1);
-    // What was unique among the live rows comes again.
+    // A value that is unique among the live rows comes again.
     execute(&bank, "INSERT INTO payments (company_id, amount_cents) VALUES (1, 5)");
     connection.revert_all_migrations(source()).unwrap();
     assert_eq!((ids(&done(&bank)), ids(&failed(&bank))), (vec![rows[0]], vec![rows[1]]));

@@ -1,4 +1,4 @@
-//! A row that has succeeded is deleted in the transaction that settles it.
+//! A successful row is deleted in the transaction that settles it.
 
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
@@ -23,7 +23,7 @@ deleted!(Deleted, deleted_queue);
 deleted!(DeletedInGroups, deleted_in_groups_queue, group = 10);
 deleted!(DeletedUnderLease, deleted_under_lease_queue, lease = "60s");
 
-/// Books, in the way of the bank, and fails for good what is negative.
+/// Books like the bank, and fails negative amounts for good.
 fn book(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> queueable::HandlerResult {
     use crate::suite::bank::ledger;
     diesel::insert_into(ledger::table)

@@ -1,4 +1,4 @@
-//! What becomes of rows whose work has ended: they move to an archive, are deleted, and come back.
+//! What happens to finished rows: they move to an archive, are deleted, or come back.
 
 mod archive;
 mod check;
@@ -16,7 +16,7 @@ use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Pol
 use crate::db::{Conn, TEXT};
 use crate::suite::bank::{Bank, ledger, payments};
 
-/// Declares an archive of the payments, with the queue's columns and the one that the entity does not know.
+/// Declares an archive of the payments, with the queue's columns and a column that the entity does not know.
 macro_rules! archive_tables {
     ($($table:ident)*) => {$(
         diesel::table! {
@@ -34,7 +34,7 @@ macro_rules! archive_tables {
 }
 archive_tables! { payments_done payments_failed }
 
-/// A payment that leaves its table when it has ended, in each of the modes.
+/// A payment that leaves its table when it is finished, in each of the modes.
 macro_rules! moved {
     ($name:ident, $module:ident $(, $mode:tt = $value:tt)*) => {
         #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
@@ -56,7 +56,7 @@ moved!(Moved, moved_queue);
 moved!(MovedInGroups, moved_in_groups_queue, group = 10);
 moved!(MovedUnderLease, moved_under_lease_queue, lease = "60s");
 
-/// A bank with a column that only the database knows of, and the queue. The three entities have the same columns.
+/// A bank with the queue, and with a column that only the database knows. The three entities have the same columns.
 pub(super) fn bank() -> Bank {
     let bank = Bank::before_the_queue();
     let mut connection = bank.connect();
@@ -65,7 +65,7 @@ pub(super) fn bank() -> Bank {
     bank
 }
 
-/// What becomes of a payment: negative ones fail for good, 13 is retried, 77 is skipped, and all others are booked.
+/// Answers for a payment: negative ones fail for good, 13 is retried, 77 is skipped, and all others are booked.
 fn judge(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(amount_cents)))
@@ -88,7 +88,7 @@ pub(super) enum Mode {
 pub(super) const MODES: [Mode; 3] = [Mode::Transaction, Mode::Group, Mode::Lease];
 
 impl Mode {
-    /// Works what is due.
+    /// Processes the due payments.
     pub(super) fn run(self, bank: &Bank) -> Tally {
         self.poller(bank).run_until_idle().unwrap()
     }
@@ -118,7 +118,7 @@ impl Mode {
     }
 }
 
-/// Waits for what a running poller does.
+/// Waits for an effect of a running poller.
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     let (_nobody, pace) = std::sync::mpsc::channel::<()>();
@@ -128,7 +128,7 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The ids in the queue's table.
+/// Returns the ids in the queue's table.
 pub(super) fn live(bank: &Bank) -> Vec<i64> {
     payments::table.order(payments::id).select(payments::id).load(&mut bank.connect()).unwrap()
 }

@@ -32,7 +32,7 @@ fn redrive_by_filter_moves_whole_rows_back_and_enqueues_them() {
     let state = bank.state(rows[3]);
     assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0));
     assert!(state.next_attempt_time.is_some());
-    // The cause is mended, and the row goes the way of the others.
+    // The cause is mended, and the row succeeds like the others.
     execute(&bank, "UPDATE payments SET amount_cents = 2");
     assert_eq!(Mode::Transaction.run(&bank).succeeded, 1);
     let back = done(&bank).into_iter().find(|row| row.0 == rows[3]).unwrap();

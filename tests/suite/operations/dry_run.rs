@@ -1,4 +1,4 @@
-//! A dry run says what the call would do, for every call and every kind of row.
+//! A dry run shows what the call would do, for every call and every kind of row.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Operated, Row, company, rows, rows_of_every_kind};
 use crate::db::Conn;
 use crate::suite::bank::{Payment, payment_queue, payments};
 
-/// The rows of every kind, and besides those that were stopped, those under a lease, and old ones.
+/// Rows of every kind, and also stopped rows, leased rows and old ones.
 pub(super) fn rows_of_more_kinds() -> Operated {
     let mut operated = rows_of_every_kind();
     let mut connection = operated.connect();
@@ -47,7 +47,7 @@ fn ids(rows: &[Row]) -> Vec<i64> {
     rows.iter().map(|row| row.0).collect()
 }
 
-/// Asks, calls, and compares: the number of rows, and the first five of those that have changed.
+/// Makes the dry run and the call, and compares them: the number of rows, and the first five that have changed.
 macro_rules! says_what_it_does {
     ($($operation:ident($($argument:expr),*) => $call:expr;)*) => {$({
         for pending_only in [false, true] {
@@ -158,7 +158,7 @@ fn a_preview_shows_some_rows_with_their_state_and_reads_well() {
     assert_eq!(lines[1], format!("  {key}  NOT_ATTEMPTED  due 2026-03-04 05:06:07 UTC, 0 tries  {payment:?}"));
     assert!(lines[4].contains("FAILED         not pending, 3 tries, \"no account\"  Payment {"), "{text}");
 
-    // A status that is none of ours is shown, too, and so is a row that cannot be decoded.
+    // It also shows a status that is not the queue's, and a row that cannot be decoded.
     let foreign = company!().filter(payment_queue::status.eq("DONE")).dry_run().delete(&mut connection).unwrap();
     assert_eq!((foreign.rows, foreign.some[0].status.as_str()), (1, "DONE"));
     let none = company!().filter(payments::id.eq(-1)).dry_run().delete(&mut connection).unwrap();

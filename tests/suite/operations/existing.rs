@@ -38,7 +38,7 @@ fn history(rows: usize) -> Bank {
 #[test]
 fn it_goes_on_where_it_was_cut_short_and_enqueues_none_twice() {
     let bank = history(45);
-    // Cut short: the transactions up to here are committed, and the rest is as it was.
+    // The run is cut short: the transactions up to here are committed, and the rest is as it was.
     let cut = std::panic::catch_unwind(|| {
         let back_fill = Payment::queue().all_rows().enqueue_existing().batch(10);
         back_fill.run(&mut bank.connect(), |progress| assert!(progress.done < 20))
@@ -58,7 +58,7 @@ fn it_goes_on_where_it_was_cut_short_and_enqueues_none_twice() {
 }
 
 #[test]
-fn a_batch_is_as_large_as_it_is_told_and_no_larger_than_the_pace() {
+fn a_batch_is_as_large_as_requested_and_no_larger_than_the_pace() {
     let bank = history(25);
     let mut steps = Vec::new();
     let mut before = 0;
@@ -70,7 +70,7 @@ fn a_batch_is_as_large_as_it_is_told_and_no_larger_than_the_pace() {
         })
         .unwrap();
     assert_eq!(steps, [5; 5]);
-    // A batch is no more than a second's worth.
+    // A batch is at most the number of rows for one second.
     let bank = history(12);
     let mut most = 0;
     let back_fill = Payment::queue().all_rows().enqueue_existing().per_second(11);

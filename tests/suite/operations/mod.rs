@@ -15,7 +15,7 @@ use queueable::{Error, Instant, Queue, QueueState, Queueable, Status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
 
-/// One row in each state that a row can be in; a row's amount is its place here.
+/// One row in each possible state. A row's amount is its place in this list.
 const KINDS: [&str; 8] = ["due", "scheduled", "error", "failed", "success", "skipped", "history", "foreign"];
 
 /// The company whose rows the operations are for, and one with the same rows that no operation may touch.
@@ -78,7 +78,7 @@ impl Operated {
         self.bank.connect()
     }
 
-    /// The kinds of the company's rows that are not as they were. The other company's rows are.
+    /// Returns the kinds of the company's rows that have changed, and checks that the other company's rows have not.
     pub(super) fn changed(&self) -> Vec<&'static str> {
         let after = rows(&mut self.connect());
         let changed = self.before.iter().filter(|row| !after.contains(row));
@@ -101,7 +101,7 @@ impl Operated {
     }
 }
 
-/// The company's rows, picked by a boxed condition.
+/// Returns the company's rows, picked by a boxed condition.
 macro_rules! company {
     () => {
         Payment::queue().filter(payments::company_id.eq(3345_i64))
@@ -142,7 +142,7 @@ fn filters_are_boxed_nullable_and_added_up() {
     let unlike = payment_queue::last_attempt_error_message.not_like("%route");
     let queue = company!().filter(unlike).filter(payments::amount_cents.lt(100));
     assert_eq!(queue.count(&mut connection).unwrap(), 1);
-    // Each filter stays whole, whatever it is joined by.
+    // Each filter stays whole, whatever joins it to others.
     let either = payments::amount_cents.eq(0).or(payments::amount_cents.eq(1));
     assert_eq!(company!().filter(either).retry_now(&mut connection).unwrap(), 2);
     operated.changed();

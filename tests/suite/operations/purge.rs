@@ -13,7 +13,7 @@ use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The kinds that are left of the company's rows.
+/// Returns the kinds of the company's rows that are left.
 fn left(connection: &mut crate::db::Conn) -> Vec<i64> {
     payments::table
         .filter(payments::company_id.eq(3345))
@@ -32,7 +32,7 @@ fn purge_deletes_old_finished_rows_and_never_pending_work() {
     assert_eq!(left(&mut connection), expected, "old SUCCESS, FAILED and SKIPPED are gone");
     let others = payments::table.filter(payments::company_id.eq(2)).count().get_result::<i64>(&mut connection);
     assert_eq!(others.unwrap(), 18);
-    // Nothing is so old, and no age makes pending work old.
+    // No row is so old, and no age makes pending work old.
     assert_eq!(company!().purge(&mut connection, Duration::MAX).unwrap(), 0);
     assert_eq!(company!().purge(&mut connection, Duration::ZERO).unwrap(), 0);
 }

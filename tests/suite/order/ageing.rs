@@ -15,13 +15,13 @@ entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(Called, called_queue, priority(age = "1h"), lease = "60s");
 entity!(Starving, starving_queue, priority);
 
-/// A row of priority 1 that is due since long, and one of priority 0 that is due now.
+/// A row of priority 1 that has been due for long, and one of priority 0 that is due now.
 const OLD_AND_URGENT: &str = "
     INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time) VALUES (1, 1, 1, '2026-01-01 00:00:00.000');
     INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time) VALUES (1, 0, 0, '2026-01-01 00:00:01.000')";
 
-/// After how many turns the old row is claimed, if it is within 400, while the urgent one is queued again in each. By
-/// chance it would take more in one of 10^23 runs.
+/// In how many turns the old row should be claimed, while the urgent one is queued again in each. By chance, one of
+/// 10^23 runs would take more.
 const TURNS: u32 = 400;
 
 fn again(amount: i64, old_ran: &AtomicBool, turns: &AtomicU32) -> Outcome {
@@ -64,7 +64,7 @@ fn leases_are_aged_in_both_styles() {
     }
 }
 
-/// What the option warns of.
+/// The warning that the option gives.
 #[test]
 fn without_an_age_a_row_waits_for_as_long_as_others_come_first() {
     let bank = bank_of::<Starving>();

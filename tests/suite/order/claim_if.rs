@@ -1,4 +1,4 @@
-//! The claim's condition: one of the domain's that is part of the claim, and true under the row's lock.
+//! The claim's condition: a condition of the domain that is part of the claim, and true under the row's lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ fn run<Q: QueueOn<Conn>>(bank: &Bank, handler: impl HandlerFor<Q, Conn> + 'stati
     Q::poller(bank.pool(2), handler).workers(2).run_until_idle().unwrap()
 }
 
-/// Runs what is due, and returns the amounts in their order.
+/// Runs the due rows, and returns the amounts in their order.
 macro_rules! amounts_that_run {
     ($entity:ident, $bank:expr) => {{
         let seen = Seen::default();
@@ -86,7 +86,7 @@ fn a_row_whose_condition_is_false_is_left_alone_until_it_is_true() {
     assert_eq!(amounts_that_run!(Approved, &bank), [1, 3, 5, 7]);
     let left = |amount| (amount, Status::NotAttempted, true);
     assert_eq!(states(&bank).into_iter().filter(|state| state.2).collect::<Vec<_>>(), [2, 4, 6, 8].map(left));
-    // A look does not take them for work either: the workers would wake again and again.
+    // A probe does not count them as work either: the workers would wake again and again.
     assert_eq!(Approved::probe_due(&mut bank.connect(), None).unwrap(), None);
     sql(&bank, "UPDATE payments SET company_id = 1 WHERE amount_cents = 4");
     assert_eq!(Approved::probe_due(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
@@ -106,7 +106,7 @@ fn a_condition_is_part_of_every_kind_of_claim() {
     }
     assert_eq!(amounts_that_run!(ApprovedGrouped, &bank::<ApprovedGrouped>()), [1, 3, 5, 7]);
     assert_eq!(amounts_that_run!(ApprovedUrgent, &bank::<ApprovedUrgent>()), [1, 3, 5, 7]);
-    // A row that is no work holds nobody up.
+    // A row that is not approved holds nobody up.
     assert_eq!(amounts_that_run!(ApprovedAlone, &bank::<ApprovedAlone>()), [1, 3, 5, 7]);
     for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
         let bank = bank::<ApprovedCalled>();
@@ -213,7 +213,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
     assert_eq!((tally.succeeded, tally.lost), (4, 0));
 }
 
-/// Claims, and returns the key; the transaction goes on.
+/// Claims a row, and returns its key. The transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
     queueable::internals::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
@@ -224,7 +224,7 @@ fn end(session: &mut Conn) {
 }
 
 #[test]
-fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
+fn a_claim_checks_the_condition_after_the_change_of_another_session() {
     if db::NAME == "sqlite" {
         // Nobody else can hold it.
         return;
@@ -239,20 +239,20 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
         AnsiTransactionManager::begin_transaction(session).unwrap();
         diesel::update(payments::table).set(payments::company_id.eq(company)).execute(session).unwrap();
     };
-    // True now, false as soon as the other commits.
+    // True now, but false as soon as the other session commits.
     change_to(&mut other, 2);
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
     assert!(queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
-    // And the other way round.
+    // The same the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     AnsiTransactionManager::commit_transaction(&mut other).unwrap();
     let claimed = queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.company_id, 1);
-    // From here on it stays true, because nobody else can change it.
+    // From here on it stays true, because nobody else can change the row.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
     let refused = other.with_lock_wait(Duration::from_millis(50), |other, _| revoke.execute(other));
     assert!(refused.is_err());
@@ -262,7 +262,7 @@ fn a_row_that_somebody_else_changes_is_judged_by_what_that_comes_to() {
 #[test]
 fn no_handler_sees_its_condition_false_however_often_it_changes() {
     if db::NAME == "sqlite" {
-        // While a row is worked, nobody changes anything.
+        // On SQLite, nobody can change anything while a row is processed.
         return;
     }
     let bank = Arc::new(bank_of::<Approved>());
@@ -273,7 +273,7 @@ fn no_handler_sees_its_condition_false_however_often_it_changes() {
     let (over, other) = (done.clone(), bank.clone());
     let changes = thread::spawn(move || {
         let mut session = other.connect();
-        // Every row in turn, in an order of its own. A row that a worker holds is waited for.
+        // Each session changes every row in turn, in an order of its own, and waits for a row that a worker holds.
         for id in (0i64..).map(|turn| 1 + turn * 67 % 160).take_while(|_| !over.load(Ordering::Relaxed)) {
             let flip = format!("UPDATE payments SET company_id = 3 - company_id WHERE id = {id}");
             session.batch_execute(&flip).unwrap();

@@ -1,4 +1,4 @@
-//! Claims in the order of a column, in each mode: lower first, equals by their due times, and due rows only.
+//! Claims in the order of a column, in each mode: lower values first, equal ones by their due times, and only due rows.
 
 use diesel::prelude::*;
 use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
@@ -12,8 +12,8 @@ entity!(ByAmount, by_amount_queue, order_by = amount_cents);
 entity!(LeasedByAmount, leased_by_amount_queue, order_by = amount_cents, lease = "60s");
 entity!(GroupedByAmount, grouped_by_amount_queue, order_by = amount_cents, group = 50);
 
-/// The amounts 1 to 9 in another order, which is that of their due times, and two that are not due: the cheapest and the
-/// dearest; then one that was never enqueued.
+/// The amounts 1 to 9 in another order, which is that of their due times, and two that are not due: the lowest and the
+/// highest; then one that was never enqueued.
 fn shuffled(bank: &Bank) {
     for (second, amount) in [5, 2, 8, 1, 9, 4, 7, 3, 6].into_iter().enumerate() {
         sql(
@@ -62,7 +62,7 @@ fn leases_are_claimed_in_the_order_of_a_column_in_both_styles() {
             },
             |_: &LeasedByAmount, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
         );
-        // One row for each claim: the rows of one claim come in no order that anybody promises.
+        // One row for each claim, because no order is promised for the rows of one claim.
         let poller = LeasedByAmount::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
         poller.run_until_idle().unwrap();
         assert_eq!(seen.all(), IN_ORDER, "{style:?}");

@@ -1,4 +1,4 @@
-//! One message at a time, wherever, in the order of the key: the first pending row, and while it waits nothing else.
+//! One message at a time, anywhere, in the order of the key: the first pending row, and while it waits no other row.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -32,7 +32,7 @@ fn queue(bank: &Bank, amounts: impl IntoIterator<Item = i64>) {
     }
 }
 
-/// Tells whether two handlers run at once, and in which order they ran.
+/// Detects whether two handlers run at once, and records in which order they ran.
 #[derive(Clone, Default)]
 struct Witness {
     inside: Arc<AtomicUsize>,
@@ -45,7 +45,7 @@ impl Witness {
         let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         self.seen.push(amount);
-        // Long enough for another worker to come in if nothing keeps it out.
+        // Long enough for another worker to begin, if nothing prevents it.
         let (_nobody, pace) = mpsc::channel::<()>();
         let _ = pace.recv_timeout(Duration::from_millis(3));
         let result = work();
@@ -66,12 +66,12 @@ fn answer(amount: i64, try_number: u32) -> Result<Outcome, Failure> {
     }
 }
 
-/// 1 to 12, those that fail twice.
+/// 1 to 12, with those that fail twice.
 fn with_retries() -> Vec<i64> {
     (1..=12).flat_map(|amount| if amount % 3 == 0 { vec![amount; 2] } else { vec![amount] }).collect()
 }
 
-/// Runs until nothing is pending: a retry that is not due yet ends `run_until_idle`.
+/// Runs until nothing is pending, because `run_until_idle` returns while a retry is not due yet.
 fn until_nothing_is_pending(pollers: Vec<queueable::PollerHandle>, pending: impl Fn() -> i64) {
     let (_nobody, pace) = mpsc::channel::<()>();
     while pending() > 0 {
@@ -152,9 +152,9 @@ fn a_row_that_is_not_due_holds_up_those_behind_it_until_it_has_its_turn_or_none(
         };
         Alone::poller(bank.pool(2), handler).workers(2).run_until_idle().unwrap()
     };
-    // And it ends, because nothing is due that can run.
+    // The run ends, because no due row may run.
     assert_eq!(run().failed, 0);
-    // A row that has failed for good is passed, and so is one that is stopped.
+    // A row that has failed for good is passed over, and so is a stopped one.
     Alone::queue().filter(payments::amount_cents.eq(1)).retry_now(&mut bank.connect()).unwrap();
     assert_eq!(run().failed, 2);
     assert_eq!(seen.all(), [1, 2]);
@@ -198,8 +198,8 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
     };
     let poller = AloneSoon::poller(bank.pool(3), handler).workers(3).poll_interval(Duration::from_millis(20)).start();
     let poller = poller.unwrap();
-    // An attempt between whose writes the trigger goes is recorded, and repeated at once.
-    // This process passes over the row for a while, and then tries it again.
+    // If the trigger is removed between two writes of an attempt, the attempt is recorded, and repeated at once.
+    // While the trigger is there, this process passes over the row for a while, and then tries it again.
     assert_eq!([told.recv().unwrap(), told.recv().unwrap()], [7, 7]);
     let mut connection = bank.connect();
     while let Err(error) = connection.batch_execute(match db::NAME {
@@ -227,7 +227,7 @@ fn end<Q: QueueOn<Conn>>(session: &mut Conn) {
 #[test]
 fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one() {
     if db::NAME == "sqlite" {
-        // Nobody commits anything meanwhile.
+        // Nobody commits meanwhile.
         return;
     }
     let bank = bank_of::<Alone>();
@@ -250,7 +250,7 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
     assert_eq!(claim::<Alone>(&mut other), Some(5));
     assert_eq!(claim::<Alone>(&mut one), None);
     end::<Alone>(&mut one);
-    // The end of a session is enough.
+    // The end of the session is enough.
     drop(other);
     let (_nobody, pace) = mpsc::channel::<()>();
     while claim::<Alone>(&mut one) != Some(5) {
@@ -258,7 +258,7 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
         let _ = pace.recv_timeout(Duration::from_millis(5));
     }
     end::<Alone>(&mut one);
-    // A row that somebody else has locked is waited for, and not passed.
+    // The claim waits for a row that another session has locked, and does not pass over it.
     AnsiTransactionManager::begin_transaction(&mut late).unwrap();
     diesel::update(payments::table.find(5)).set(payments::company_id.eq(2)).execute(&mut late).unwrap();
     assert_eq!(claim::<Alone>(&mut one), None);
@@ -316,11 +316,11 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
                 return Ok(());
             }
             let mut session = seen.connect();
-            // A row that comes first is not claimed beside this one.
+            // A row that comes first is not claimed while this one runs.
             let smaller = (payments::id.eq(-1), NewPayment { company_id: 1, amount_cents: 5 });
             diesel::insert_into(payments::table).values((smaller, AloneCalled::due_now())).execute(&mut session)?;
             assert!(!claimed(&mut session));
-            // As if this worker had been frozen for long: its lease has ended, and another row's has begun.
+            // As if this worker had been frozen for long: its lease has ended, and another row's lease has begun.
             session.batch_execute(
                 "UPDATE payments SET next_attempt_time = '2026-01-01 00:00:00.000' WHERE amount_cents = 10",
             )?;

@@ -47,7 +47,7 @@ fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String
     db::plan(connection, &sql.replace("$1", number).replace('?', number))
 }
 
-/// Whether a plan reads the rows from the ordered index, and sorts none.
+/// Tells whether a plan reads the rows from the ordered index, and sorts none.
 fn walks_in_order(plan: &str) -> bool {
     plan.contains("queueable_order_payments_")
         && !["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no))
@@ -89,7 +89,7 @@ fn the_first_pending_row_is_found_without_a_scan() {
     let mut connection = bank.connect();
     for (name, plan) in [
         ("head", plan_of(&mut connection, &Head::<Alone, Backend>::new())),
-        // The one row of the subquery is read as a table, as MySQL says it.
+        // MySQL shows the one row of the subquery as a table.
         ("look", plan_of(&mut connection, &ProbeDue::<Alone, Backend>::new()).replacen("type ALL", "", 1)),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
@@ -99,7 +99,7 @@ fn the_first_pending_row_is_found_without_a_scan() {
     assert!(walks_in_order(&plan), "{plan}");
 }
 
-/// It has binds, so it is run instead: MySQL's update names the index, and would fail without.
+/// The statement has binds, so the test runs it instead. MySQL's update names the index, and would fail without it.
 #[test]
 fn a_take_in_order_takes_the_first_rows() {
     let bank = a_history::<ByAmount>();

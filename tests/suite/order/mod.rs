@@ -1,4 +1,4 @@
-//! In which order due rows are claimed, and which are left alone.
+//! The order in which due rows are claimed, and the rows that are left alone.
 
 mod ageing;
 mod claim_if;
@@ -23,7 +23,7 @@ use crate::suite::bank::Bank;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
-/// An entity on the bank's payments. On SQLite, which has one writer, a handler may take a second only unless more is said.
+/// An entity on the bank's payments. On SQLite, which has one writer, the default timeout is one second.
 macro_rules! entity {
     ($name:ident, $module:ident, timeout = $timeout:tt, $($settings:tt)*) => {
         #[derive(Debug, Clone, diesel::Queryable, diesel::Selectable, queueable::Queueable)]
@@ -56,7 +56,7 @@ fn sql(bank: &Bank, statements: &str) {
     bank.connect().batch_execute(statements).unwrap_or_else(|error| panic!("{statements}: {error}"));
 }
 
-/// A session as workers have them.
+/// A session like a worker's.
 fn session_of_a_worker(bank: &Bank) -> Conn {
     let timeout = Duration::from_secs(30);
     let limits =
@@ -66,7 +66,7 @@ fn session_of_a_worker(bank: &Bank) -> Conn {
     session
 }
 
-/// What handlers have seen, in turn.
+/// The amounts that handlers have seen, in their order.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<i64>>>);
 

@@ -1,4 +1,4 @@
-//! The priority, changed on the fly.
+//! The priority, changed while the queue is in use.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn the_rows_of_a_filter_change_places_while_the_queue_is_worked() {
     let others = bank.clone();
     let handler = move |row: &Urgent, _: &mut Message<'_, Conn>| {
         if log.all().is_empty() && crate::db::NAME != "sqlite" {
-            // While the handler runs: the row that it holds is not among those that change.
+            // This happens while the handler runs, so its own row is not among those that change.
             let company = Urgent::queue().filter(payments::company_id.eq(2)).pending();
             assert_eq!(company.set_priority(&mut others.connect(), -1)?, 2);
         }
@@ -74,7 +74,7 @@ fn a_row_that_is_not_queued_bears_its_priority_when_it_is() {
     };
     Urgent::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
     assert_eq!(seen.all(), [5, 1, 2, 3, 4]);
-    // Once for each of the five, whatever became of them.
+    // Once for each of the five, whatever the result.
     assert_eq!(Urgent::queue().all_rows().set_priority(&mut connection, 3).unwrap(), 5);
 }
 

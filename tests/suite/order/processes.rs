@@ -1,6 +1,7 @@
-//! One message at a time, also among processes, and when one of them is killed.
+//! One message at a time, even among processes, and when one of them is killed.
 //!
-//! What is killed is a process of its own: this program again, with one test of its own and its orders in the environment.
+//! The process that is killed is this program itself, started again with a single test. The environment holds its
+//! orders.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -23,12 +24,12 @@ use crate::suite::main_job::program::Program;
 use queueable::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
-// After a crash under strict accounts a row waits for its timeout.
+// After a crash under strict accounting, a row waits for its timeout.
 entity!(AloneStrict, alone_strict_queue, timeout = "5s", exclusive);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
 entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "3s");
 
-/// The amount that never ends by itself, and the one that ends the process.
+/// The amount whose handler never ends by itself, and the one that ends the process.
 const ENDLESS: i64 = -1;
 const DEADLY: i64 = -2;
 
@@ -39,7 +40,7 @@ const WORDS: &str = "QUEUEABLE_ALONE_WORDS";
 
 #[test]
 fn a_process_of_its_own() {
-    // Among the other tests it has nothing to do.
+    // As one of the other tests, it has nothing to do.
     let (Ok(url), Ok(notes), Ok(words)) = (env::var(URL), env::var(NOTES), env::var(WORDS)) else { return };
     // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
     let pool = Pool::builder().max_size(6).min_idle(Some(0)).build(ConnectionManager::<Conn>::new(url)).unwrap();
@@ -87,7 +88,7 @@ fn a_process_of_its_own() {
     let poller = poller.workers(4).poll_interval(Duration::from_millis(50)).crash_directory(directory);
     let handle = poller.crash_accounting(accounting).start().unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
-    // SQLite tells whoever looks while another connection recovers from the last crash that the database is locked.
+    // While another connection recovers from the last crash, SQLite reports that the database is locked.
     while Alone::queue().pending().count(&mut session).unwrap_or(1) > 0 {
         let _ = pace.recv_timeout(Duration::from_millis(10));
     }
@@ -171,7 +172,7 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
         holder.kill();
         heir.end().well();
         let after: Vec<_> = scene.noted().into_iter().skip(1).collect();
-        // On a slow disk a lease may end before the answer is written, and the call is repeated.
+        // On a slow disk a lease may end before the answer is written. The call then runs again.
         let mut calls: Vec<_> = after.chunks(2).map(<[String]>::to_vec).collect();
         if words.contains("leased") {
             calls.dedup();

@@ -1,4 +1,5 @@
-//! The ordered index: added by the migration, removed with the queue, missed by a poller that starts without it.
+//! The ordered index: the migration adds it, the queue's removal drops it, and a poller that starts without it reports
+//! it.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -17,7 +18,7 @@ entity!(Urgent, urgent_queue, priority);
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
 entity!(Alone, alone_queue, exclusive);
 
-/// The table's columns and indexes.
+/// Returns the table's columns and indexes.
 fn shape(bank: &Bank) -> Vec<String> {
     let rows: Vec<Option<String>> =
         diesel::dsl::sql::<Nullable<Text>>(&SHAPE.replace("$table", "payments")).load(&mut bank.connect()).unwrap();
@@ -39,7 +40,7 @@ fn indexes(bank: &Bank) -> Vec<String> {
     names
 }
 
-/// What a poller finds wrong when it starts.
+/// Returns the findings of a poller's start.
 fn mends<Q>(bank: &Bank) -> Vec<String>
 where
     Q: QueueOn<Conn, Mode = queueable::TransactionMode> + Send,
@@ -78,7 +79,7 @@ fn the_queue_is_added_again_without_effect_and_removed_without_a_trace() {
         assert_eq!(shape(&bank), before);
         connection.remove_queue(&target).unwrap();
 
-        // The same by the steps that are written out as files.
+        // The same, with the steps written out as files.
         let steps = Conn::steps(&target);
         steps.iter().flat_map(|step| &step.up).for_each(|statement| sql(&bank, statement));
         assert_eq!(shape(&bank), with_queue);

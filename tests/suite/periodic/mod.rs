@@ -1,4 +1,4 @@
-//! Periodic rows: the schedule is the row's own, and goes on whatever becomes of a run.
+//! Periodic rows: each row has its own schedule, which goes on whatever the result of a run.
 
 mod schedule;
 mod trouble;
@@ -48,7 +48,7 @@ enum Mode {
     Transaction,
     Group,
     Lease,
-    /// As a database does without SKIP LOCKED.
+    /// As on a database without SKIP LOCKED.
     LeaseByUpdate,
 }
 
@@ -61,7 +61,7 @@ enum Missed {
     All,
 }
 
-/// A run as its handler has seen it: the row, the number of the try, and the time on the schedule.
+/// A run in its handler's view: the row, the number of the try, and the time on the schedule.
 type Run = (i64, u32, Option<DateTime<Utc>>);
 
 /// A database with reports that are made again and again.
@@ -97,7 +97,7 @@ impl Desk {
             .unwrap();
     }
 
-    /// Makes all rows due now, as an operator's own SQL does.
+    /// Makes all rows due now, by an operator's own SQL.
     fn make_due(&self) {
         diesel::update(reports::table)
             .set(once_queue::next_attempt_time.eq(queueable::Now))
@@ -115,14 +115,14 @@ impl Desk {
         time.map(Into::into)
     }
 
-    /// When a row is due next. The time on its schedule is the same.
+    /// Returns when a row is due next, and checks that the time on its schedule is the same.
     fn next(&self, id: i64) -> Option<DateTime<Utc>> {
         let next = self.state(id).next_attempt_time;
         assert_eq!(self.scheduled_time(id), next);
         next
     }
 
-    /// Runs what is due, with one worker.
+    /// Runs the due rows with one worker.
     fn run(&self, mode: Mode, missed: Missed, work: fn(i64) -> HandlerResult) -> Tally {
         self.poller(mode, missed, work).workers(1).run_until_idle().unwrap()
     }
@@ -170,7 +170,7 @@ impl Desk {
         }
     }
 
-    /// What was run since this was asked last, in order.
+    /// Returns the runs since the last call, in order.
     fn runs(&self) -> Vec<Run> {
         std::mem::take(&mut *self.runs.lock().unwrap())
     }
@@ -191,7 +191,7 @@ macro_rules! report {
 }
 report!(Once OnceInGroup OnceLeased Skip SkipInGroup SkipLeased All AllInGroup AllLeased);
 
-/// What a row says of its schedule.
+/// The columns of a row's schedule.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row<'a> {
     period: Option<i64>,
@@ -207,7 +207,7 @@ fn by<'a>(cron: &'a str, time_zone: &'a str) -> Row<'a> {
     Row { cron: Some(cron), time_zone: Some(time_zone), ..Row::default() }
 }
 
-/// The present less so much, as every database can store it.
+/// Returns the present time minus this long, in a form that every database can store.
 fn ago(time: TimeDelta) -> DateTime<Utc> {
     (Utc::now() - time).trunc_subsecs(3)
 }

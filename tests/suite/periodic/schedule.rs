@@ -1,4 +1,4 @@
-//! When a row runs next: by its schedule, not by its last run.
+//! When a row runs next: its schedule decides, not its last run.
 
 use queueable::{Explanation, Missed as Policy, Schedule, Status};
 
@@ -24,7 +24,7 @@ fn a_run_that_comes_late_is_followed_by_the_next_one_on_the_schedule() {
             assert_eq!((state.status, state.try_count, state.last_attempt_error_message), (Status::Success, 1, None));
             assert_eq!(desk.next(id), Some(tick + HOUR * 11), "{mode:?}");
         }
-        // The next run comes late too, and begins anew.
+        // The next run also comes late, and begins anew.
         desk.make_due();
         let scheduled = tick + HOUR * 9;
         diesel::update(reports::table)
@@ -44,7 +44,7 @@ fn missed_runs_are_made_up_for_one_by_one_up_to_the_cap() {
         let tick = ago(HOUR * 10 + TimeDelta::minutes(7));
         desk.insert(1, tick, every(3600));
         assert_eq!(desk.run(mode, Missed::All, done).succeeded, 4, "{mode:?}");
-        // The one that was due, and of the ten that were missed the last three.
+        // The run that was due, and the last three of the ten that were missed.
         let times = [0, 8, 9, 10].map(|hours| (1, 1, Some(tick + HOUR * hours)));
         assert_eq!(desk.runs(), times, "{mode:?}");
         assert_eq!(desk.next(1), Some(tick + HOUR * 11));
@@ -116,7 +116,7 @@ fn a_cron_expression_is_of_its_time_zone() {
         let after = Utc::now();
         for (id, row) in rows {
             let schedule = Schedule::cron(row.cron.unwrap(), row.time_zone.unwrap_or("UTC")).unwrap();
-            // Two answers if the time has come meanwhile.
+            // Two answers are right if the time has come meanwhile.
             let expected = [before, after].map(|now| schedule.next_by(Policy::Once, tick, now));
             assert!(expected.contains(&desk.next(id)), "{mode:?} {row:?}: {expected:?}");
         }
@@ -180,7 +180,7 @@ fn a_run_that_an_operator_asks_for_does_not_move_the_schedule() {
         for missed in policies {
             let desk = Desk::new();
             let (first, tick) = (ago(-HOUR), ago(HOUR * -2));
-            // One that has run before, and one that waits for its first run.
+            // One row that has run before, and one that waits for its first run.
             desk.insert(1, ago(HOUR), every(3600));
             desk.insert(2, first, every(3600));
             let scheduled = (once_queue::scheduled_time.eq(Some(Instant::from(tick))), Once::due_at(tick));

@@ -1,4 +1,4 @@
-//! Failures, crashes and nonsense: one row's trouble is its own, and its schedule goes on.
+//! Failures, crashes and invalid values: one row's trouble does not affect others, and its schedule goes on.
 
 use queueable::internals::statement::Scope;
 use queueable::{Failure, Status};
@@ -45,7 +45,7 @@ fn a_run_that_fails_for_good_leaves_its_text_and_the_schedule_goes_on() {
         (1..=3).for_each(|id| desk.insert(id, tick, every(3600)));
         let tally = desk.run(mode, Missed::Once, fail_for_good);
         assert_eq!((tally.failed, tally.retried), (3, 0), "{mode:?}");
-        // Or has no try left.
+        // Or the row has no try left.
         desk.insert(4, tick, every(3600));
         diesel::update(reports::table.find(4))
             .set((once_queue::status.eq(Status::Error), once_queue::try_count.eq(2)))
@@ -105,14 +105,15 @@ fn a_row_whose_schedule_is_none_fails_alone_and_says_what_to_do() {
         let wrong = [
             (
                 every(0),
-                "the column `period` makes no schedule: correct it and retry the row: the period 0 is out of range",
+                "the column `period` does not define a valid schedule: correct it and retry the row: the period 0 is out \
+                 of range",
             ),
             (every(-1), "the period -1 is out of range: 1 to 3153600000 seconds are accepted"),
             (every(i64::MAX), "out of range"),
             (by("every day", "UTC"), "the cron expression `every day` cannot be read"),
             (by("0 0 30 2 *", "UTC"), "the cron expression `0 0 30 2 *` names no time that ever comes"),
-            (by("0 3 * * *", "Europe/Berlni"), "the column `time_zone` makes no schedule"),
-            (by("", "UTC"), "the column `cron` makes no schedule"),
+            (by("0 3 * * *", "Europe/Berlni"), "the column `time_zone` does not define a valid schedule"),
+            (by("", "UTC"), "the column `cron` does not define a valid schedule"),
             (Row { period: Some(60), ..by("0 3 * * *", "UTC") }, "set `period` or `cron` to null and retry the row"),
         ];
         for (id, (row, _)) in (1..).zip(&wrong) {
@@ -129,7 +130,7 @@ fn a_row_whose_schedule_is_none_fails_alone_and_says_what_to_do() {
             let found = state.last_attempt_error_message.unwrap();
             assert!(found.contains(text), "{mode:?} {row:?}: {found}");
         }
-        // The mend that the text names.
+        // The correction that the text names.
         diesel::update(reports::table.find(1))
             .set(once_queue::period.eq(Some(3600)))
             .execute(&mut desk.connect())
@@ -206,7 +207,7 @@ fn a_run_whose_worker_is_gone_is_run_again_and_one_without_a_try_left_is_followe
 
 #[test]
 fn a_leased_row_keeps_the_time_on_its_schedule() {
-    // The claim writes the lease's end in the place of the time at which the row was due.
+    // The claim overwrites the time at which the row was due with the end of the lease.
     for mode in [Mode::Lease, Mode::LeaseByUpdate] {
         let desk = Arc::new(Desk::new());
         let tick = ago(HOUR * 3 + TimeDelta::minutes(7));

@@ -1,4 +1,4 @@
-//! The backlog: every row is counted where it belongs, by the queue's index.
+//! The backlog counts every row in its state, by the queue's index.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::db::{self, Conn};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
-/// What is due, scheduled, running, held back and failed.
+/// The numbers of due, scheduled, running, held and failed rows.
 fn counts(backlog: &Backlog) -> (i64, i64, Option<i64>, i64, i64) {
     (backlog.due, backlog.scheduled, backlog.running, backlog.held_back, backlog.failed)
 }
@@ -52,7 +52,7 @@ fn every_row_is_counted_where_it_belongs() {
     let mut connection = shop.connect();
     rows_of_every_kind(&shop, "", 0);
     let backlog = Order::queue().backlog(&mut connection).unwrap();
-    // Under no lease, what is in progress cannot be told from what waits.
+    // Outside lease mode, a running row cannot be told from one that waits.
     assert_eq!(counts(&backlog), (5, 3, None, 0, 1));
     rows_of_every_kind(&shop, "parcel_", 0);
     let backlog = Parcel::queue().backlog(&mut connection).unwrap();
@@ -111,7 +111,7 @@ fn a_backlog_is_split_by_a_domain_column() {
     assert_eq!(parts, expected);
     assert_eq!(by.left_out, 0);
     assert!(by.of("7").unwrap().oldest_due.is_some() && by.of("3345").unwrap().oldest_due.is_none());
-    // Case and blanks count, on every database.
+    // Upper and lower case, and blanks, count on every database.
     let by = Order::queue().backlog_by(&mut connection, orders::region).unwrap();
     assert_eq!(by.parts.iter().map(|part| part.value.as_deref().unwrap()).collect::<Vec<_>>(), ["A", "a", "a "]);
     assert_eq!(counts(by.of("a").unwrap()), (2, 0, None, 0, 0));

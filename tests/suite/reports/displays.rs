@@ -1,4 +1,4 @@
-//! How the reports look in a terminal, and that they survive their JSON.
+//! How the reports look in a terminal, and that their JSON reads back unchanged.
 
 use std::fmt::Display;
 

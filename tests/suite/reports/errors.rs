@@ -1,4 +1,4 @@
-//! Errors, grouped by what their texts have in common, and the retry of one group.
+//! Errors, grouped by the common parts of their texts, and the retry of one group.
 
 use std::sync::{Mutex, mpsc};
 
@@ -30,7 +30,7 @@ fn states(connection: &mut Conn) -> Vec<(i64, Status, i32, bool)> {
     rows.into_iter().map(|(id, status, tries, next)| (id, status, tries, next.is_some())).collect()
 }
 
-/// Rows that have failed in three ways, and such that bear a text and do not count.
+/// Rows that have failed in three ways, and rows that have a text but do not count.
 fn troubled() -> Shop {
     let shop = Shop::new();
     shop.execute(
@@ -68,7 +68,7 @@ fn texts_that_differ_in_values_are_one_group() {
     let largest = &report.groups[0];
     assert_eq!((largest.retrying, largest.failed, largest.texts), (1, 3, 4));
     assert_eq!((largest.first, largest.last), (at("2026-03-01T11:00:00Z"), at("2026-03-01T13:00:00Z")));
-    // The text that most rows bear, and the first row that bears it.
+    // The text that most rows have, and the first row that has it.
     assert_eq!((largest.example, largest.example_text.as_str()), (Some(3), "order 3: no route"));
 }
 
@@ -85,12 +85,12 @@ fn errors_are_split_by_a_domain_column() {
     ];
     assert_eq!(values, expected);
     assert_eq!((by.column.as_str(), by.left_out), ("company_id", 0));
-    // A part is what a filter gives, and a queue's own column splits as well.
+    // A filter selects a part, and a queue's own column can split the report as well.
     let filtered = Order::queue().filter(orders::company_id.eq(7)).errors(&mut connection).unwrap();
     assert_eq!(by.of("7"), Some(&filtered));
     let by = Order::queue().errors_by(&mut connection, order_queue::status).unwrap();
     assert_eq!(patterns(by.of("NOT_ATTEMPTED").unwrap()), [("order <number>: no route", 1)]);
-    // So do the conditions on the state.
+    // A condition on the state selects a part too.
     let failed = Order::queue().failed().errors(&mut connection).unwrap();
     assert_eq!(patterns(&failed), [("order <number>: no route", 3), ("no account '<value>' at <time>", 2)]);
 }
@@ -115,7 +115,7 @@ fn one_group_is_retried_and_no_other_row() {
     assert_eq!(Order::queue().due().count(&mut connection).unwrap(), 3);
     let preview = company.dry_run().retry_error_group(&mut connection, no_route).unwrap();
     assert_eq!((preview.rows, preview.some[0].key.as_str(), preview.some.len()), (3, "1", 3));
-    // The ones that wait for a retry keep their state and are due.
+    // The rows that wait for a retry keep their state and are due.
     assert_eq!(company.retry_error_group(&mut connection, no_route).unwrap(), 3);
     assert_eq!(states(&mut connection), expected);
     assert_eq!(Order::queue().due().count(&mut connection).unwrap(), 5);
@@ -181,7 +181,7 @@ fn of_very_many_texts_some_are_left_out_and_counted() {
     let report = Order::queue().errors(&mut connection).unwrap();
     assert_eq!(report.left_out, 100);
     assert_eq!(report.groups.iter().map(|group| group.rows).sum::<i64>(), 20_000);
-    // The retry leaves none out.
+    // The retry leaves no row out.
     let no_account = group(&report, "no account <number>");
     let all = Order::queue().all_rows();
     assert_eq!(all.dry_run().retry_error_group(&mut connection, no_account).unwrap().rows, 101);

@@ -54,7 +54,7 @@ fn each_state_has_its_reason() {
 }
 
 #[test]
-fn an_operation_is_told_by_its_reason() {
+fn explain_names_the_operation_that_keeps_a_row_from_running() {
     let shop = Shop::new();
     let mut connection = shop.connect();
     diesel::insert_into(orders::table).values((orders::id.eq(1), Order::due_now())).execute(&mut connection).unwrap();
@@ -78,7 +78,7 @@ fn a_false_condition_is_a_reason_only_for_a_row_that_is_due() {
 }
 
 #[test]
-fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
+fn explain_names_the_beginning_of_a_live_lease_and_calls_an_expired_one_due() {
     let shop = Shop::new();
     let leased = |next: &str| format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}, parcel_{next}");
     let since = Some(at("2026-03-01T12:00:00.250Z"));
@@ -89,7 +89,7 @@ fn a_live_lease_is_told_with_its_beginning_and_an_expired_one_is_due() {
 }
 
 #[test]
-fn a_row_in_an_unknown_stage_is_told_with_what_the_column_says() {
+fn explain_quotes_the_column_of_a_row_in_an_unknown_stage() {
     let shop = Shop::new();
     let due = |stage: &str| format!("delivery_{PAST}, delivery_stage = '{stage}'");
     assert_eq!(explained::<Delivery>(&shop, &due("LOAD")), Explanation::Due);
@@ -106,19 +106,19 @@ fn a_row_whose_turn_has_not_come_is_behind_the_head() {
     let mut connection = shop.connect();
     let mut both = || [1, 2].map(|id| Entry::explain(&mut connection, &id).unwrap());
     assert_eq!(both(), [Explanation::Due, Explanation::BehindHead]);
-    // While the head waits for its retry, all do.
+    // While the head waits for its retry, all rows do.
     shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'ERROR' WHERE id = 1"));
     let [head, other] = both();
     assert!(matches!(head, Explanation::ScheduledFor { .. }), "{head}");
     assert_eq!(other, Explanation::BehindHead);
-    // A row that comes first waits for one that is already held.
+    // A row that comes first waits for one that another worker already holds.
     shop.execute(&format!("UPDATE orders SET {past}, entry_status = 'NOT_ATTEMPTED' WHERE id = 1"));
     shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'IN_PROGRESS' WHERE id = 2"));
     assert_eq!(both(), [Explanation::BehindHead, Explanation::Held { since: None }]);
 }
 
 #[test]
-fn outside_its_window_a_row_is_told_when_that_opens() {
+fn explain_says_when_the_window_of_a_row_opens() {
     let shop = Shop::new();
     let due = format!("bill_{PAST}");
     let is_morning = || Utc::now().hour() < 12;
@@ -126,7 +126,7 @@ fn outside_its_window_a_row_is_told_when_that_opens() {
         let morning = is_morning();
         let (bill, payment) = (explained::<Bill>(&shop, &due), explained::<Payment>(&shop, &due));
         if morning != is_morning() {
-            // Noon, or midnight, between the two.
+            // Noon or midnight may have passed between the two.
             continue;
         }
         let (open, closed) = if morning { (bill, payment) } else { (payment, bill) };
@@ -139,10 +139,10 @@ fn outside_its_window_a_row_is_told_when_that_opens() {
 }
 
 #[test]
-fn an_archived_row_is_told_with_its_table() {
+fn explain_names_the_table_of_an_archived_row() {
     let shop = Shop::new();
     for archive in ["orders_done", "orders_failed"] {
-        // What the migration makes, if it makes any.
+        // As the migration makes the archive, if it makes one.
         shop.execute(&format!(
             "DROP TABLE IF EXISTS {archive}; CREATE TABLE {archive} AS SELECT * FROM orders WHERE 1 = 0"
         ));
@@ -169,7 +169,7 @@ fn hold(shop: &Shop) -> Conn {
 }
 
 #[test]
-fn a_row_that_another_session_holds_is_told_without_waiting() {
+fn explain_finds_a_row_that_another_session_holds_without_waiting() {
     let shop = Shop::new();
     assert_eq!(explained::<Order>(&shop, PAST), Explanation::Due);
     shop.execute("UPDATE orders SET next_attempt_time = '2020-01-01 00:00:00.000' WHERE id = 2");
@@ -181,7 +181,7 @@ fn a_row_that_another_session_holds_is_told_without_waiting() {
     assert_eq!(Order::explain(&mut connection, &2).unwrap(), other);
     AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
-    // The session is as it was: it waits as long as before for a lock.
+    // The session is as it was: it waits for a lock as long as before.
     connection.transaction(|connection| diesel::delete(orders::table).execute(connection)).unwrap();
 }
 
@@ -196,7 +196,7 @@ fn inside_a_transaction_nothing_stays_locked() {
             assert_eq!(Order::explain(connection, &1).unwrap(), Explanation::Due);
             assert_eq!(Order::explain(connection, &3).unwrap(), Explanation::NoSuchRow);
             assert_eq!(Order::explain(&mut other, &1).unwrap(), Explanation::Due);
-            // And the transaction goes on.
+            // The transaction goes on.
             diesel::update(orders::table.find(1)).set(Order::due_in(Duration::from_secs(3600))).execute(connection)?;
             assert!(matches!(Order::explain(connection, &1).unwrap(), Explanation::ScheduledFor { .. }));
             QueryResult::Ok(())

@@ -1,4 +1,4 @@
-//! What a queue tells of itself: errors, statistics, the backlog, and why a row does not run.
+//! The reports of a queue: errors, statistics, the backlog, and why a row does not run.
 
 mod backlog;
 mod displays;
@@ -24,7 +24,7 @@ diesel::table! {
     }
 }
 
-/// An order is worked in one transaction, and its times are kept.
+/// An order that is processed in one transaction, and whose times are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
 #[queue(retry = fixed("1h"), max_tries = 3, timestamps(begin, end))]

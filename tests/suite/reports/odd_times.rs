@@ -1,4 +1,5 @@
-//! What stands in a time column and is no time, or none that can be told: it is shown as what it is, and only there.
+//! A time column may hold a value that is no time, or a time that cannot be represented. Such a value is shown as it
+//! is, and only in its own place.
 
 use chrono::{DateTime, Utc};
 use queueable::{Explanation, Interval, Queueable, Status};
@@ -6,7 +7,7 @@ use queueable::{Explanation, Interval, Queueable, Status};
 use super::{Order, Parcel, Shop, orders};
 use crate::db::NAME;
 
-/// Values that no time of the queue's has, as SQL, and how reports show each.
+/// Values that the queue never writes as a time, as SQL, and how reports show each.
 fn odd() -> Vec<(&'static str, &'static str)> {
     match NAME {
         "postgres" => vec![
@@ -31,7 +32,7 @@ fn odd() -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// The last time that the database knows by itself, which is a time like any other.
+/// The last time that the database can represent, which is an ordinary time.
 const LAST: &str = match NAME.as_bytes() {
     b"postgres" => "'9999-12-31 23:59:59.999999+00'",
     b"mysql" => "'9999-12-31 23:59:59.999999'",
@@ -43,7 +44,7 @@ fn execute(shop: &Shop, sql: &str) {
     shop.execute(&format!("{}{sql}", if NAME == "mysql" { "SET SESSION sql_mode = ''; " } else { "" }));
 }
 
-/// Two rows with ordinary times that have failed, and one that bears `time` wherever a row bears one.
+/// Two rows with ordinary times that have failed, and one that has `time` in every time column.
 fn shop_with(time: &str) -> Shop {
     let shop = Shop::new();
     execute(
@@ -127,7 +128,7 @@ fn the_latest_time_of_all_is_a_time() {
     assert!(matches!(Order::explain(&mut connection, &4).unwrap(), Explanation::ScheduledFor { .. }));
 }
 
-/// A thousand rows whose attempts lasted for ages.
+/// A thousand rows whose attempts took very long.
 #[test]
 fn the_durations_of_ages_have_a_mean() {
     let shop = Shop::new();
@@ -154,7 +155,7 @@ fn an_odd_time_is_explained() {
         let text = shown.to_owned();
         assert_eq!(held, Explanation::OddTime { column: "parcel_last_attempt_time".to_owned(), text }, "{time}");
         let pending = Order::explain(&mut connection, &4).unwrap();
-        // What is earlier than now in the database's eyes is due.
+        // A time that the database sorts before the present is due.
         let text = shown.to_owned();
         let expected = [Explanation::Due, Explanation::OddTime { column: "next_attempt_time".to_owned(), text }];
         assert!(expected.contains(&pending), "{time}: {pending}");
@@ -175,7 +176,7 @@ fn an_operation_is_stopped_by_no_odd_time() {
         assert_eq!(all.stop(&mut connection).unwrap(), 4, "{time}");
         assert_eq!(all.resume(&mut connection).unwrap(), 4, "{time}");
         assert_eq!(all.rerun(&mut connection).unwrap(), 1, "{time}");
-        // The rows keep their odd last times.
+        // The rows keep their odd last attempt times.
         all.purge(&mut connection, std::time::Duration::from_secs(1)).unwrap();
         assert_eq!(all.skip(&mut connection).unwrap(), 5, "{time}");
         assert_eq!(Order::queue().counts_by_status(&mut connection).unwrap().of(Status::Skipped), 5, "{time}");

@@ -46,7 +46,7 @@ fn history() -> Shop {
         let status = if seconds > 18 { "FAILED" } else { "SUCCESS" };
         row(company, "'north'", status, Some(&begin), end);
     }
-    // One in the last millisecond of the day, one in the next day's first; a failure of unknown duration.
+    // One in the last millisecond of the day, one in the first of the next day; and a failure of unknown duration.
     row("NULL", "'North'", "SUCCESS", Some("2026-03-01 23:59:59.978"), "2026-03-01 23:59:59.999");
     row("1", "NULL", "FAILED", Some("2026-03-01 23:59:59.000"), "2026-03-02 00:00:00.000");
     row("1", "NULL", "FAILED", None, "2026-03-02 00:59:59.999");
@@ -54,7 +54,7 @@ fn history() -> Shop {
         "INSERT INTO orders (company_id, region, status, try_count, last_attempt_time, begin_time, end_time) VALUES {}",
         rows.join(", ")
     ));
-    // Rows that have not ended, or never began.
+    // Rows that have not ended, or that never began.
     shop.execute(
         "INSERT INTO orders (status, next_attempt_time, last_attempt_time, begin_time, end_time) VALUES
          ('ERROR', '2100-01-01 00:00:00.000', '2026-03-01 09:00:00.000', '2026-03-01 09:00:00.000', '2026-03-01 09:10:00.000'),
@@ -70,7 +70,7 @@ fn finished_rows_are_counted_by_hour_and_by_day() {
     let shop = history();
     let mut connection = shop.connect();
     let hours = Order::queue().statistics(&mut connection, Interval::Hour).unwrap();
-    // Of twenty, the tenth and the nineteenth: by nearest rank a percentile is one that was measured.
+    // The tenth and the nineteenth of twenty: by nearest rank, a percentile is a measured value.
     assert_is(
         &hours,
         &[
@@ -105,7 +105,7 @@ fn statistics_are_split_by_a_domain_column() {
         ],
     );
     assert_is(&by.parts[2].report, &[("2026-03-01T00:00:00Z", 9, 1, Some([11_000, 10_000, 20_000]))]);
-    // Case counts, on every database.
+    // Upper and lower case count, on every database.
     let by = Order::queue().statistics_by(&mut connection, Interval::Hour, orders::region).unwrap();
     let values: Vec<_> = by.parts.iter().map(|part| part.value.as_deref()).collect();
     assert_eq!(values, [None, Some("North"), Some("north")]);
@@ -144,7 +144,7 @@ fn what_a_poller_does_is_counted_with_its_durations() {
     let done = |_: &Order, _: &mut Message<'_, Conn>| -> HandlerResult { Ok(Outcome::Done) };
     Order::poller(shop.0.pool(3), done).workers(1).run_until_idle().unwrap();
     let days = Order::queue().statistics(&mut connection, Interval::Day).unwrap();
-    // Two of them, if it was midnight meanwhile.
+    // Two days, if midnight has passed meanwhile.
     assert_eq!(days.periods.iter().map(|day| day.succeeded).sum::<i64>(), 5);
     for day in days.periods {
         assert!(day.mean.is_some() && day.p50 <= day.p95, "{day:?}");

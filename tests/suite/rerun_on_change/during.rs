@@ -1,4 +1,4 @@
-//! Content that changes while an attempt runs: what the attempt answers holds for the old content only.
+//! Content that changes while an attempt runs: the attempt's answer applies only to the old content.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use queueable::{CrashAccounting, Failure, HandlerResult, Lease, Message, Outcome
 use super::{Document, Grouped, Leased, Library, documents, index};
 use crate::db::Conn;
 
-/// Works the documents under a lease. `meanwhile` is done once to each while its call runs; `answer` answers for the content
-/// that was claimed.
+/// Processes the documents under a lease. `meanwhile` runs once for each while its call runs; `answer` answers for the
+/// content that was claimed.
 fn lease(
     library: &Arc<Library>,
     meanwhile: impl Fn(&Library, &Leased) + Send + Sync + 'static,
@@ -48,7 +48,7 @@ fn a_row_that_changes_while_it_is_worked_is_worked_again() {
         move |library, document| {
             let leased = library.state(document.id);
             change(library, document);
-            // The lease is its worker's still.
+            // The worker still has its lease.
             assert_eq!(within.state(document.id), leased);
         },
         |_| Ok(Outcome::Done),
@@ -103,7 +103,7 @@ fn unchanged_content_is_settled_as_ever() {
     assert_eq!(left, ids[..3]);
 }
 
-/// As if the change had come after the skip: a skipped row stays skipped whatever it contains.
+/// As if the change had come after the skip: a skipped row stays skipped whatever its content.
 #[test]
 fn a_row_that_is_skipped_stays_so() {
     let library = Arc::new(Library::new());
@@ -153,7 +153,7 @@ fn a_message_that_another_of_its_group_changes_is_worked_again() {
     let ids = library.enqueue(titles.iter().map(String::as_str));
     let last = ids[39];
     let handler = move |document: &Grouped, message: &mut Message<'_, Conn>| -> HandlerResult {
-        // Each writes on its neighbours on both sides: some of them were handled before, some will be.
+        // Each handler writes on both neighbours: some of them were handled before, and some will be.
         for neighbour in [document.id - 1, document.id + 1] {
             diesel::update(documents::table.find(neighbour))
                 .set(documents::body.eq(format!("beside {}", neighbour.min(last))))
@@ -171,13 +171,13 @@ fn a_message_that_another_of_its_group_changes_is_worked_again() {
     }
 }
 
-/// A handler that writes on its own row: what it makes of it is found to have changed, and worked again.
+/// A handler that writes on its own row: the worker sees the change, and processes the row again.
 fn trim(id: i64, title: &str, message: &mut Message<'_, Conn>) -> HandlerResult {
     diesel::update(documents::table.find(id)).set(documents::title.eq(title.trim())).execute(message.connection())?;
     Ok(Outcome::Done)
 }
 
-/// In whatever state the row was, also one that failed or succeeded before.
+/// Whatever the row's state was, even if it failed or succeeded before.
 fn enqueue_in_all_states(library: &Library) -> Vec<i64> {
     let ids = library.enqueue([" new ", " failed ", " done "]);
     library.set_state(ids[1], "status = 'ERROR', try_count = 2, last_attempt_error_message = 'no route'");

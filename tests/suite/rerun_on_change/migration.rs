@@ -13,7 +13,7 @@ use queueable::{Error, HandlerResult, Message, Migrations, Outcome, Queueable, S
 use super::{Document, Library, documents};
 use crate::db::{BIGINT, Conn, Database, TEXT, TRIGGERS};
 
-/// The same queue, before its attributes named the body, and before they named anything.
+/// The same queue before its attributes named the body, and before they named any column.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
 #[queue(module = titled_queue, rerun_on_change(title))]
@@ -129,7 +129,7 @@ fn processes_that_start_together_create_it_once() {
             scope.spawn(|| {
                 let mut connection = library.connect();
                 barrier.wait();
-                // Diesel's own table may be in the way of those who come second; the queue is there all the same.
+                // Diesel's own table may stop the processes that come second, but the queue exists all the same.
                 let _ = connection.run_pending_migrations(Migrations::new().entity::<Document>());
             });
         }

@@ -1,4 +1,4 @@
-//! Rows whose content changes are due again: whoever changes it, and whatever happens to the row meanwhile.
+//! Rows whose content changes are due again, whoever changes it and whatever happens to the row meanwhile.
 
 mod during;
 mod migration;
@@ -26,7 +26,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    /// What was made of a document: its index.
+    /// The result for a document: its index entry.
     entries (document_id) {
         document_id -> BigInt,
         content -> Text,
@@ -110,7 +110,7 @@ impl Library {
         documents::table.find(id).select(document_queue::change_count).get_result(&mut self.connect()).unwrap()
     }
 
-    /// What the index says of a document.
+    /// Returns the index entry of a document.
     pub(crate) fn entry(&self, id: i64) -> Option<String> {
         entries::table.find(id).select(entries::content).get_result(&mut self.connect()).optional().unwrap()
     }
@@ -125,7 +125,7 @@ impl Library {
     }
 }
 
-/// Writes a document's index, in the message's transaction.
+/// Writes a document's index entry, in the message's transaction.
 pub(crate) fn index(id: i64, content: &str, message: &mut Message<'_, Conn>) -> QueryResult<()> {
     let connection = message.connection();
     diesel::delete(entries::table.find(id)).execute(connection)?;

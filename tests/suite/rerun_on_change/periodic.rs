@@ -1,4 +1,4 @@
-//! A row with a schedule whose content changes: it is worked once more, and the schedule goes on.
+//! A row with a schedule whose content changes: it is processed once more, and the schedule goes on.
 
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
@@ -26,7 +26,7 @@ fn schedule(library: &Library) -> Schedule {
         .unwrap()
 }
 
-/// Reads what is due, and changes the row itself `times` times. Returns how many attempts that were.
+/// Reads the due documents, and changes the row itself `times` times. Returns the number of attempts.
 fn run(library: &Library, times: i64) -> u64 {
     let handler = move |daily: &Daily, message: &mut Message<'_, Conn>| {
         let row = documents::table.find(daily.id);
@@ -41,7 +41,7 @@ fn run(library: &Library, times: i64) -> u64 {
     Daily::poller(library.pool(1), handler).workers(1).run_until_idle().unwrap().succeeded
 }
 
-/// A document that is to be read every day, for the first time in an hour. Returns that time.
+/// Makes a document that is to be read every day, for the first time in an hour. Returns that time.
 fn before_the_first_run(library: &Library) -> Instant {
     library.connect().run_pending_migrations(Migrations::new().entity::<Daily>()).unwrap();
     library.write("INSERT INTO documents (id, title, body) VALUES (1, 'one', 'one')");
@@ -87,7 +87,7 @@ fn new_content_is_worked_at_once_and_does_not_move_the_schedule() {
     let (state, kept, count) = schedule(&library);
     assert!(state.next_attempt_time.unwrap() < Utc::now() + TimeDelta::hours(1));
     assert_eq!((kept, count), (next, 1));
-    // It changes once more while it is worked.
+    // The row changes once more while it is processed.
     assert_eq!(run(&library, 2), 2);
     let (state, kept, count) = schedule(&library);
     assert_eq!((state.next_attempt_time.map(Instant::from), kept, count), (next, next, 2));

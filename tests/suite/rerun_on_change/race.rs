@@ -17,7 +17,7 @@ const WRITERS: usize = 3;
 const CHANGES: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs writers against four workers, and then waits until every row has come to rest.
+/// Runs writers against four workers, and then waits until no row is due any more.
 fn race<Q: QueueOn<Conn>>(style: ClaimStyle, handler: impl HandlerFor<Q, Conn> + 'static) {
     let library = Library::new();
     let titles: Vec<_> = (0..DOCUMENTS).map(|number| format!("title {number}")).collect();
@@ -62,7 +62,7 @@ fn write(library: &Library, ids: &[i64], writer: usize) {
             });
             match changed {
                 Ok(()) | Err(DieselError::RollbackTransaction) => break,
-                // A deadlock with a group, or SQLite's one writer.
+                // This may be a deadlock with a group, or SQLite's one writer.
                 Err(error) => assert_ne!(format!("{:?}", Conn::classify(&error)), "Other", "{error}"),
             }
         }

@@ -1,4 +1,4 @@
-//! What a change of content makes of a row that nobody works on.
+//! What a change of content does to a row that no worker is processing.
 
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
@@ -93,7 +93,7 @@ fn skipped_and_stopped_rows_stay_so_and_a_row_with_an_unknown_status_is_left_alo
         assert_eq!((state.1, library.change_count(*id)), (None, 1), "{}", state.0);
     }
     assert_eq!(library.state(ids[2]).try_count, 2);
-    // Nothing is lost: what is resumed is worked with the new content.
+    // Nothing is lost: the resumed row is processed with its new content.
     assert_eq!(Document::queue().all_rows().resume(&mut connection).unwrap(), 2);
     index_all(&library);
     assert_eq!(library.entry(ids[1]).unwrap(), "stopped: new");

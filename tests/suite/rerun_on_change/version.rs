@@ -1,4 +1,4 @@
-//! Enqueueing by version: what arrives late or twice changes nothing.
+//! Enqueueing by version: news that arrives late or twice changes nothing.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! What is done again is done as a whole: all stages, and each time on a schedule once.
+//! Work that is done again is done as a whole: all stages, and each time on a schedule once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn step(steps: &Steps, message: &Message<'_, Conn>) -> HandlerResult {
     })
 }
 
-/// Works what is due, and returns the steps.
+/// Processes the due rows, and returns the steps.
 fn sew(database: &Database, in_group: bool) -> Vec<Step> {
     let steps = Steps::default();
     let seen = steps.clone();
@@ -131,10 +131,10 @@ enum Mode {
 
 const MODES: [Mode; 3] = [Mode::Transaction, Mode::Group, Mode::Lease];
 
-/// For which times on its schedule the attempts ran.
+/// The times on the schedule for which the attempts ran.
 type Runs = Arc<Mutex<Vec<Option<DateTime<Utc>>>>>;
 
-/// Runs the daily work once it is due, and returns for which times. The first attempt does this besides.
+/// Runs the daily work once it is due, and returns the times. The first attempt also does this.
 fn run(database: &Database, mode: Mode, first: fn(&mut Conn) -> HandlerResult) -> Vec<Option<DateTime<Utc>>> {
     let runs = Runs::default();
     let seen = runs.clone();
@@ -192,7 +192,7 @@ fn a_run_that_comes_too_late_is_left_out() {
 fn what_is_due_for_another_reason_than_its_schedule_is_no_missed_run() {
     let queue = || Daily::queue().filter(works::id.eq(1));
     let ago = |minutes| Utc::now() - TimeDelta::minutes(minutes);
-    // Each of them some minutes before a worker comes: a clock cannot be set back, so the time is.
+    // Each run is due some minutes before a worker comes. A clock cannot be set back, so the due time is.
     type Change<'a> = (&'a str, &'a dyn Fn(&mut Conn));
     let wanted: [Change<'_>; 4] = [
         ("postponed into the past", &|connection| {
@@ -234,20 +234,20 @@ fn a_run_that_began_in_time_and_goes_on_later_is_not_left_out() {
         every_hour_from(&database, Utc::now());
         let first = run(&database, mode, |_| Ok(Outcome::again_in(Duration::from_secs(600))));
         assert_eq!(first.len(), 1, "{mode:?}");
-        // Ten minutes and five later, as the row sees it.
+        // Ten minutes and another five have passed, in the row's view.
         set_back(&mut database.connect(), Utc::now() - TimeDelta::minutes(5));
         assert_eq!(run(&database, mode, |_| Ok(Outcome::Done)), first, "{mode:?}: for the same time");
     }
 }
 
 #[test]
-fn a_time_on_a_schedule_is_borne_by_one_success() {
+fn each_time_on_a_schedule_has_one_success() {
     for mode in MODES {
         let database = workshop();
         let time = Utc::now() - TimeDelta::seconds(10);
         every_hour_from(&database, time);
         let runs = run(&database, mode, |connection| {
-            // Within the message's own transaction, or while another would wait for it.
+            // Within the message's own transaction, because another one would wait for it.
             diesel::update(works::table).set(works::revision.eq(9_i64)).execute(connection)?;
             Ok(Outcome::Done)
         });

@@ -1,4 +1,4 @@
-//! One message at a time, whatever operators do to the one that is being called.
+//! One message at a time, whatever operators do to the message whose call is running.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ struct Letter {
     revision: Option<i64>,
 }
 
-/// The same queue, of which many are called at once.
+/// The same queue, with many calls at once.
 #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
 #[diesel(table_name = letters)]
 #[queue(lease = "60s", retry = fixed("1h"), max_tries = 3, module = called_queue)]
@@ -52,7 +52,7 @@ fn state(database: &Database, id: i64) -> QueueState {
 
 type Calls = Arc<Mutex<Vec<i64>>>;
 
-/// Calls what may be called, as another process does.
+/// Processes the rows that may run, like another process.
 fn call_in_another_process(database: &Database, calls: &Calls) {
     let calls = calls.clone();
     let handler = (
@@ -98,7 +98,8 @@ fn whatever_is_done_to_the_letter_that_is_being_called_no_other_call_begins() {
         let is_news = name == "enqueue_if_newer";
         assert_eq!(*changed.lock().unwrap(), Some(usize::from(is_news)), "{name}");
         if is_news {
-            // The call was for the old version, and is not written; the row is due when its lease would have ended.
+            // The call was for the old version, so its answer is not written. The row is due when its lease would have
+            // ended.
             let now = state(&database, 1);
             assert_eq!((now.status, now.try_count), (Status::InProgress, 0));
             diesel::update(letters::table.find(1))
@@ -120,7 +121,7 @@ fn whatever_is_done_to_the_letter_that_is_being_called_no_other_call_begins() {
 #[test]
 fn a_run_until_idle_does_not_wait_behind_the_lease_of_somebody_else() {
     let database = letters(2);
-    // Another process holds the second letter for an hour, of which nothing will be heard.
+    // Another process holds the second letter for an hour, and never answers.
     let mut connection = database.connect();
     let in_an_hour = Letter::due_in(Duration::from_secs(3600));
     diesel::update(letters::table.find(2)).set(in_an_hour).execute(&mut connection).unwrap();

@@ -1,5 +1,5 @@
-//! States and operators: what a handler, an operator or the application's own SQL does to a row is never lost, whatever the
-//! mode.
+//! States and operators: whatever a handler, an operator or the application's own SQL does to a row is never lost, in
+//! any mode.
 
 mod again;
 mod exclusive;

@@ -1,4 +1,4 @@
-//! Handlers that operate on other rows of their queue, or on their own: in a group it comes to the same as one by one.
+//! Handlers that operate on other rows of their queue, or on their own: a group has the same result as single messages.
 
 use std::collections::HashMap;
 
@@ -30,10 +30,10 @@ impl From<Optimistic> for Payment {
     }
 }
 
-/// What the third of seven payments does to another one.
+/// The operation of the third of seven payments on another one.
 type Meddle = fn(&mut Conn, &[i64]) -> QueryResult<()>;
 
-/// Books each payment; the third, in its first run, meddles.
+/// Books each payment. The third one, in its first run, operates on another row.
 #[derive(Clone)]
 struct Meddler {
     ids: Vec<i64>,
@@ -88,8 +88,7 @@ where
     Q::poller(bank.pool(1), meddler).workers(1).run_until_idle().unwrap()
 }
 
-/// Works seven payments in each way, the third of which meddles, and tells what became of them: the states, and how often each
-/// was booked.
+/// Processes seven payments in each way, and returns the results: the states, and how often each was booked.
 fn in_every_way(meddle: Meddle, check: impl Fn(&str, &[QueueState], &[usize])) {
     for (way, optimistic, at_once) in [
         ("one by one", None, false),

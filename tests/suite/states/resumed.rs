@@ -1,4 +1,4 @@
-//! Rows that are stopped come back by `resume`, whatever made them due; what is pending can be skipped.
+//! Stopped rows come back by `resume`, whatever made them due; pending rows can be skipped.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

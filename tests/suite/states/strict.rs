@@ -1,4 +1,4 @@
-//! Strict accounts claim a row twice, and judge its condition twice.
+//! Strict accounting claims a row twice, and checks its condition twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,8 @@ struct OfOne {
     id: i64,
 }
 
-/// Whoever writes a text on a payment gives it to company 2, as somebody else may do between the two claims.
+/// Makes a trigger that gives a payment to company 2 when a text is written on it. Another session may do the same
+/// between the two claims.
 fn give_away() -> &'static str {
     match db::NAME {
         "postgres" => {
