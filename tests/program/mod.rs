@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
 /// How long a program, or what it is to bring about, may take.
@@ -128,20 +129,13 @@ impl Program {
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 
-    /// Freezes the program, and returns when every thread of it has stopped: one that is inside a call of the system still
-    /// gets what it has asked for, a lock for instance. `CONT` thaws it.
+    /// Freezes the program and returns when all its threads have stopped, which is when the system tells the parent. A thread
+    /// inside a system call still gets what it has asked for, such as a lock. `CONT` thaws the program.
     pub(crate) fn freeze(&mut self) {
         self.signal("STOP");
-        let threads = PathBuf::from(format!("/proc/{}/task", self.child.id()));
-        let has_stopped = |thread: PathBuf| {
-            // The state follows the name, which stands in parentheses.
-            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        };
-        self.until("every thread has stopped", |_| {
-            // A system without such a list is taken at its word.
-            let Ok(threads) = fs::read_dir(&threads) else { return Some(()) };
-            threads.flatten().all(|thread| has_stopped(thread.path())).then_some(())
+        self.until("every thread has stopped", |program| {
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            waitid(WaitId::Pid(Pid::from_child(&program.child)), stopped).expect("it is a child of this process")
         });
     }
 
