@@ -31,6 +31,15 @@ impl Dialect {
         }
     }
 
+    /// The query that counts a database's sessions, on the databases that have any.
+    pub(crate) fn sessions(self) -> Option<&'static str> {
+        match self {
+            Dialect::Postgres => Some("SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()"),
+            Dialect::Mysql => Some("SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()"),
+            Dialect::Sqlite => None,
+        }
+    }
+
     /// The type to which a sum is cast that is to be counted.
     pub(crate) fn integer(self) -> &'static str {
         match self {

@@ -10,6 +10,7 @@ use std::{env, io};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use procfs::process::Process;
 use queueable::Tally;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -176,6 +177,11 @@ impl Worker {
         self.child.id()
     }
 
+    /// What the system knows of it.
+    pub(crate) fn process(&self) -> Result<Process> {
+        process(self.id())
+    }
+
     /// What it has said so far. A line that is not whole yet is left out.
     pub(crate) fn said(&self) -> Result<Vec<Said>> {
         let text = fs::read_to_string(&self.said)?;
@@ -246,6 +252,11 @@ impl Worker {
             said => bail!("a worker ended well and said {said:?} last"),
         }
     }
+}
+
+/// What the system knows of the worker with this number.
+pub(crate) fn process(id: u32) -> Result<Process> {
+    Ok(Process::new(i32::try_from(id)?)?)
 }
 
 /// Ends the worker with this number as `kill -9` does; it must not be waited for yet.

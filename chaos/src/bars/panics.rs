@@ -1,10 +1,9 @@
 //! Bar 8: handlers that panic, in a process that lives on and loses nothing by it.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::bank::NewPayment;
@@ -12,7 +11,7 @@ use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
-use crate::session::{Dialect, Session};
+use crate::session::Session;
 use crate::worker::Worker;
 
 pub(super) const BAR: Bar = Bar {
@@ -79,24 +78,17 @@ fn run(run: &mut Run) -> Result<()> {
 /// What a process holds.
 #[derive(Debug, Clone, Copy)]
 struct Holdings {
+    /// Those of its database. SQLite has none, but handles.
     sessions: i64,
-    threads: usize,
+    threads: u64,
     handles: usize,
 }
 
 impl Holdings {
     fn of(worker: &Worker, session: &mut dyn Session) -> Result<Self> {
-        let of_process = |what: &str| -> Result<usize> {
-            let directory = format!("/proc/{}/{what}", worker.id());
-            Ok(fs::read_dir(&directory).with_context(|| directory.clone())?.count())
-        };
-        let sessions = match session.dialect() {
-            Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
-            Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
-            // It has no sessions but handles.
-            Dialect::Sqlite => "SELECT 0 AS n",
-        };
-        Ok(Holdings { sessions: session.count(sessions)?, threads: of_process("task")?, handles: of_process("fd")? })
+        let process = worker.process()?;
+        let sessions = session.dialect().sessions().map_or(Ok(0), |sql| session.count(sql))?;
+        Ok(Holdings { sessions, threads: process.status()?.threads, handles: process.fd_count()? })
     }
 
     fn most(self, other: Self) -> Self {

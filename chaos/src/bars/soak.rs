@@ -16,6 +16,7 @@ use crate::options::{Backend, Mode};
 use crate::run::{Run, Scale};
 use crate::session::{Dialect, Session, connect};
 use crate::storm::Storm;
+use crate::worker::process;
 
 pub(super) const BAR: Bar = Bar {
     number: 25,
@@ -77,7 +78,7 @@ struct Sample {
     kilobytes: i64,
     threads: i64,
     handles: i64,
-    /// Everybody's, where the database has sessions and can be asked at this moment.
+    /// Those of all processes, if the database has sessions and can be asked at this moment.
     sessions: Option<i64>,
 }
 
@@ -119,24 +120,16 @@ impl Sampler {
 }
 
 /// A process's memory in kilobytes, its threads, and its open handles.
-fn holdings(process: u32) -> Result<(i64, i64, i64)> {
-    let directory = Path::new("/proc").join(process.to_string());
-    let status = fs::read_to_string(directory.join("status"))?;
-    let value = |name: &str| -> Result<i64> {
-        let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
-        Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
-    };
-    let handles = fs::read_dir(directory.join("fd"))?.count();
-    Ok((value("VmRSS:")?, value("Threads:")?, i64::try_from(handles)?))
+fn holdings(id: u32) -> Result<(i64, i64, i64)> {
+    let process = process(id)?;
+    let status = process.status()?;
+    let kilobytes = status.vmrss.context("the process has ended")?;
+    Ok((kilobytes.try_into()?, status.threads.try_into()?, process.fd_count()?.try_into()?))
 }
 
 /// How many sessions the database has. `None` when it cannot be asked; then the next look has a session of its own.
 fn sessions(url: &str, session: &mut Option<Box<dyn Session>>) -> Option<i64> {
-    let sql = match Dialect::of(url) {
-        Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
-        Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
-        Dialect::Sqlite => return None,
-    };
+    let sql = Dialect::of(url).sessions()?;
     if session.is_none() {
         *session = connect(url).ok();
     }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use procfs::process::MMapPath;
 
 use crate::bank::{NewPayment, OLD_PAYMENTS};
 use crate::bar::{Bar, Needs};
@@ -163,8 +164,9 @@ fn start(recipe: &Recipe, clock: Clock, file: &Path) -> Result<Worker> {
     let mut worker = recipe.start()?;
     worker.await_start(PATIENCE)?;
     // A system that does not preload would make this bar pass whatever the library does.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", worker.id()))?;
-    ensure!(maps.contains("libfaketime"), "the worker's clock is right: {} was not loaded", library.display());
+    let loaded = MMapPath::Path(library.canonicalize()?);
+    let is_loaded = worker.process()?.maps()?.iter().any(|map| map.pathname == loaded);
+    ensure!(is_loaded, "the worker's clock is right: {} was not loaded", library.display());
     Ok(worker)
 }
 
