@@ -5,25 +5,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::session::{Dialect, Session, connect};
 
-/// How long something took, each time.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Latencies(Vec<Duration>);
+/// How long something took each time, in nanoseconds and exact to three digits.
+pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    pub(crate) fn count(&self) -> usize {
+    fn new() -> Self {
+        Latencies(Histogram::new(3).expect("a histogram may have three digits"))
+    }
+
+    fn add(&mut self, latency: Duration) {
+        self.0 += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// What this share of them does not exceed; nothing when there are none.
+    /// The latency that this share of them does not exceed; zero when there are none.
     pub(crate) fn percentile(&self, share: f64) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let place = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(place.max(1) - 1).copied().unwrap_or_default()
+        Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
     pub(crate) fn p99(&self) -> Duration {
@@ -47,7 +52,9 @@ impl Latencies {
 
 impl FromIterator<Duration> for Latencies {
     fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
-        Latencies(durations.into_iter().collect())
+        let mut latencies = Latencies::new();
+        durations.into_iter().for_each(|duration| latencies.add(duration));
+        latencies
     }
 }
 
@@ -81,13 +88,13 @@ impl Beat {
         meanwhile: impl FnOnce() -> Result<T>,
     ) -> Result<(T, Latencies)> {
         let is_over = AtomicBool::new(false);
-        let beat = |thread: usize| -> Result<Vec<Duration>> {
+        let beat = |thread: usize| -> Result<Latencies> {
             let mut session = connect(url)?;
-            let mut took = Vec::new();
+            let mut took = Latencies::new();
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                act(&mut *session, thread, took.len() as u64)?;
-                took.push(began.elapsed());
+                act(&mut *session, thread, took.count())?;
+                took.add(began.elapsed());
                 thread::sleep(self.pause);
             }
             Ok(took)
@@ -97,11 +104,11 @@ impl Beat {
             let threads: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || beat(thread))).collect();
             let meanwhile = meanwhile();
             is_over.store(true, Ordering::Relaxed);
-            let mut took = Vec::new();
+            let mut took = Latencies::new();
             for thread in threads {
-                took.extend(thread.join().map_err(|_| anyhow!("a thread of the application panicked"))??);
+                took.0 += thread.join().map_err(|_| anyhow!("a thread of the application panicked"))??.0;
             }
-            Ok((meanwhile?, took.into_iter().collect()))
+            Ok((meanwhile?, took))
         })
     }
 }
