@@ -1,5 +1,7 @@
 //! The examples as programs that a test starts, watches, kills and reads.
 
+mod faketime;
+
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -53,7 +55,8 @@ impl Program {
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
         let mut command = Command::new(built(example));
-        command.env("LD_PRELOAD", faketime()).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
+        let library = faketime::library().expect(faketime::MISSING);
+        command.env("LD_PRELOAD", library).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
         Self::spawn(command.args(arguments))
     }
 
@@ -205,22 +208,6 @@ pub(crate) fn payments(lines: i64) -> String {
         format!("{company},{}\n", if i % 41 == 0 { refused } else { amount })
     };
     "company_id,amount_cents\n".to_owned() + &(1..=lines).map(line).collect::<String>()
-}
-
-/// The library that lies to a process about the time.
-fn faketime() -> PathBuf {
-    let places = ["/usr/lib", "/usr/local/lib", "/lib"];
-    let multiarch =
-        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
-    places
-        .iter()
-        .map(PathBuf::from)
-        .chain(multiarch)
-        .map(|place| place.join("faketime/libfaketimeMT.so.1"))
-        .find(|library| library.exists())
-        .unwrap_or_else(|| {
-            panic!("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
-        })
 }
 
 fn built(example: &str) -> PathBuf {

@@ -3,7 +3,7 @@
 //! On SQLite the process's clock is the database's, so there it decides by design.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};
 use crate::session::Session;
 use crate::worker::{Recipe, Worker};
+
+#[path = "../../../tests/program/faketime.rs"]
+mod faketime;
 
 pub(super) const BAR: Bar = Bar {
     number: 13,
@@ -151,7 +154,7 @@ fn schedule(run: &mut Run, session: &mut dyn Session, note: &str, seconds: i64) 
 
 /// Starts a worker with such a clock. The monotonic clock is right: it is no calendar, and no system sets it.
 fn start(recipe: &Recipe, clock: Clock, file: &Path) -> Result<Worker> {
-    let library = faketime()?;
+    let library = faketime::library().context(faketime::MISSING)?;
     let recipe = recipe.clone().variable("LD_PRELOAD", library.to_string_lossy()).variable("DONT_FAKE_MONOTONIC", "1");
     let recipe = match clock {
         Clock::Behind => recipe.variable("FAKETIME", "-1d"),
@@ -175,16 +178,4 @@ fn jump(file: &Path, offset: &str) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, format!("{offset}\n"))?;
     Ok(fs::rename(new, file)?)
-}
-
-/// The library that lies to a process about the time.
-fn faketime() -> Result<PathBuf> {
-    let places = ["/usr/lib", "/usr/local/lib", "/lib"].map(PathBuf::from);
-    let nested =
-        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
-    let libraries = places.iter().cloned().chain(nested).map(|place| place.join("faketime/libfaketimeMT.so.1"));
-    let mut libraries = libraries.filter(|library| library.exists());
-    libraries
-        .next()
-        .context("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
 }
