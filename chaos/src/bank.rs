@@ -4,11 +4,10 @@ use anyhow::Result;
 use diesel::deserialize::{self, FromStaticSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, Queueable};
+use queueable::Queueable;
 
-use crate::db::{mysql, postgres, sqlite};
 use crate::session::{Dialect, connect};
+use crate::tables::{make_queues, types};
 
 /// How many companies there are. Few, so that payments meet on their balances.
 pub(crate) const COMPANIES: i64 = 20;
@@ -186,11 +185,7 @@ pub(crate) fn found(url: &str) -> Result<()> {
 /// The tables as an application has them that knows nothing of queues.
 pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     let mut session = connect(url)?;
-    let (key, int, text) = match session.dialect() {
-        Dialect::Postgres => (postgres::AUTO_KEY, postgres::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-        Dialect::Mysql => (mysql::AUTO_KEY, mysql::BIGINT, "VARCHAR(255) NOT NULL DEFAULT ''"),
-        Dialect::Sqlite => (sqlite::AUTO_KEY, sqlite::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-    };
+    let (key, int, text) = types(session.dialect());
     session.run(&format!(
         "CREATE TABLE companies (id {int} PRIMARY KEY NOT NULL, balance_cents {int} NOT NULL DEFAULT 0);
          CREATE TABLE payments (id {key} NOT NULL, company_id {int} NOT NULL, amount_cents {int} NOT NULL, kind {text},
@@ -223,28 +218,7 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     Ok(())
 }
 
-/// A connection that waits for other writers, as an application's has to on SQLite.
-fn patient<C: Connection>(url: &str) -> Result<C> {
-    let mut connection = C::establish(url)?;
-    if Dialect::of(url) == Dialect::Sqlite {
-        connection.batch_execute("PRAGMA busy_timeout = 20000")?;
-    }
-    Ok(connection)
-}
-
 /// Makes the payments a queue. All entities share it.
 pub(crate) fn migrate(url: &str) -> Result<()> {
-    macro_rules! migrate_on {
-        ($connection:ty) => {
-            patient::<$connection>(url)?
-                .run_pending_migrations(Migrations::new().entity::<Locked>())
-                .map(drop)
-                .map_err(anyhow::Error::from_boxed)
-        };
-    }
-    match Dialect::of(url) {
-        Dialect::Postgres => migrate_on!(PgConnection),
-        Dialect::Mysql => migrate_on!(MysqlConnection),
-        Dialect::Sqlite => migrate_on!(SqliteConnection),
-    }
+    make_queues!(url, Locked)
 }

@@ -3,11 +3,10 @@
 
 use anyhow::Result;
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, Queueable, Stage};
+use queueable::{Queueable, Stage};
 
-use crate::db::{mysql, postgres, sqlite};
-use crate::session::{Dialect, connect};
+use crate::session::connect;
+use crate::tables::{make_queues, types};
 
 diesel::table! { invoices (id) { id -> BigInt, } }
 diesel::table! {
@@ -95,11 +94,7 @@ kinds!(
 /// Makes the tables and their queues.
 pub(crate) fn found(url: &str) -> Result<()> {
     let mut session = connect(url)?;
-    let (key, int, text) = match session.dialect() {
-        Dialect::Postgres => (postgres::AUTO_KEY, postgres::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-        Dialect::Mysql => (mysql::AUTO_KEY, mysql::BIGINT, "VARCHAR(255) NOT NULL DEFAULT ''"),
-        Dialect::Sqlite => (sqlite::AUTO_KEY, sqlite::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-    };
+    let (key, int, text) = types(session.dialect());
     session.run(&format!(
         "CREATE TABLE invoices (id {int} PRIMARY KEY NOT NULL);
          CREATE TABLE steps (id {key} NOT NULL, invoice_id {int} NOT NULL, step {text});
@@ -110,23 +105,5 @@ pub(crate) fn found(url: &str) -> Result<()> {
          CREATE TABLE jobs (id {int} PRIMARY KEY NOT NULL);
          CREATE TABLE runs (id {key} NOT NULL, job_id {int} NOT NULL, scheduled {int} NOT NULL)"
     ))?;
-    macro_rules! migrate_on {
-        ($connection:ty) => {
-            <$connection>::establish(url)?
-                .run_pending_migrations(
-                    Migrations::new()
-                        .entity::<locked::Invoice>()
-                        .entity::<locked::Document>()
-                        .entity::<locked::Turn>()
-                        .entity::<locked::Job>(),
-                )
-                .map(drop)
-                .map_err(anyhow::Error::from_boxed)
-        };
-    }
-    match session.dialect() {
-        Dialect::Postgres => migrate_on!(PgConnection),
-        Dialect::Mysql => migrate_on!(MysqlConnection),
-        Dialect::Sqlite => migrate_on!(SqliteConnection),
-    }
+    make_queues!(url, locked::Invoice, locked::Document, locked::Turn, locked::Job)
 }
