@@ -116,3 +116,10 @@ impl Place {
         std::mem::replace(&mut self.server, Arc::new(server))
     }
 }
+
+/// `host:port` of an address that names a server.
+pub(crate) fn host_and_port(url: &str) -> Option<&str> {
+    let rest = url.split_once("://")?.1;
+    let authority = rest.split(['/', '?']).next()?;
+    Some(authority.rsplit_once('@').map_or(authority, |(_, server)| server))
+}

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::link::{Cut, lock};
 use super::traffic::{Counts, Traffic};
+use crate::place::host_and_port;
 use crate::session::Dialect;
 
 /// A proxy on a port of its own. It ends, with all its connections, when it is dropped.
@@ -112,11 +113,4 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
-}
-
-/// `host:port` of an address that names one server.
-fn host_and_port(url: &str) -> Option<&str> {
-    let rest = url.split_once("://")?.1;
-    let authority = rest.split(['/', '?']).next()?;
-    Some(authority.rsplit_once('@').map_or(authority, |(_, server)| server))
 }
