@@ -1,7 +1,8 @@
 //! One run: a database of its own, what is done to it, and what came of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -219,6 +220,18 @@ impl Run {
         Ok(())
     }
 
+    /// Checks a drained run in which processes were killed. A row that runs alone in a killed process and is then killed again,
+    /// and once more, looks like one that ends its process; only a few may be set aside for that.
+    pub(crate) fn check_after_kills(&mut self, at_most: u64) -> Result<()> {
+        let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
+        let set_aside = self.session()?.count(set_aside)?;
+        self.number("set_aside", set_aside);
+        self.expect(set_aside.unsigned_abs() <= at_most, || {
+            format!("{set_aside} rows were set aside, the bound is {at_most}")
+        });
+        self.check(|expected| Expected { may_be_set_aside: true, ..expected })
+    }
+
     /// After a run that could not be made to its end: asks what always holds, whatever was done.
     pub(crate) fn check_what_always_holds(&mut self) -> Result<()> {
         self.check(|expected| Expected {
@@ -273,7 +286,25 @@ impl Run {
 
     /// The ends of what the workers have written on their standard errors.
     pub(crate) fn said(&self) -> String {
-        worker_logs(self.directory.path())
+        let ends = self.logs().unwrap_or_default().into_iter().filter_map(|(path, log)| {
+            let lines: Vec<_> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(5)..].join("\n");
+            (!end.is_empty()).then(|| format!("{}: {end}", path.display()))
+        });
+        ends.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What each worker has written on its standard error, with the file that holds it.
+    pub(crate) fn logs(&self) -> Result<Vec<(PathBuf, String)>> {
+        let mut logs = Vec::new();
+        for entry in fs::read_dir(self.directory.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+                logs.push((path, log));
+            }
+        }
+        Ok(logs)
     }
 
     pub(crate) fn report(self) -> Report {
@@ -305,18 +336,6 @@ pub(crate) fn pending(session: &mut dyn Session) -> Result<i64> {
 /// How many payments are booked.
 pub(crate) fn booked(session: &mut dyn Session) -> Result<i64> {
     Ok(session.count("SELECT COUNT(*) AS n FROM ledger")?)
-}
-
-fn worker_logs(directory: &Path) -> String {
-    let logs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-    let ends = logs.filter_map(|path| {
-        let text = String::from_utf8_lossy(&std::fs::read(&path).ok()?).into_owned();
-        let lines: Vec<_> = text.lines().collect();
-        let end = lines[lines.len().saturating_sub(5)..].join("\n");
-        (!end.is_empty()).then(|| format!("{}: {end}", path.display()))
-    });
-    ends.collect::<Vec<_>>().join("\n")
 }
 
 /// How the fault of a run begins that could not be made.

@@ -92,12 +92,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("hits", hits.values().sum::<u64>());
     run.number("hits_by_point", serde_json::to_value(&hits)?);
     run.drain(&recipe, PATIENCE)?;
-    let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
-    let set_aside = run.session()?.count(set_aside)?;
-    run.number("set_aside", set_aside);
-    let bound = 2 + i64::try_from(hits.values().sum::<u64>() / 10)?;
-    run.expect(set_aside <= bound, || format!("{set_aside} rows were set aside, the bound is {bound}"));
-    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
+    run.check_after_kills(2 + hits.values().sum::<u64>() / 10)
 }
 
 /// Kills a process at each of these points, and returns those that were reached.
