@@ -1,4 +1,4 @@
-//! The kinds of work that are shaken: a pipeline whose finished rows move away, documents that change while they are worked,
+//! The kinds of work under test: a pipeline whose finished rows move away, documents that change while they are worked,
 //! turns that are taken one at a time, and jobs on a schedule.
 
 use anyhow::Result;
@@ -10,7 +10,7 @@ use crate::tables::{make_queues, types};
 
 diesel::table! { invoices (id) { id -> BigInt, } }
 diesel::table! {
-    // What was done for an invoice. Without a key on it: that would hide what was done twice.
+    // The steps done for an invoice. No unique key on it, which would hide a step that was done twice.
     steps (id) { id -> BigInt, invoice_id -> BigInt, step -> Text, }
 }
 diesel::table! { documents (id) { id -> BigInt, body -> Text, } }
@@ -22,7 +22,7 @@ diesel::table! {
     runs (id) { id -> BigInt, job_id -> BigInt, scheduled -> BigInt, }
 }
 
-/// Where an invoice is.
+/// The stage of an invoice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
 pub(crate) enum Step {
     Render,
@@ -79,7 +79,7 @@ kinds!(
     (max_tries = 20)
 );
 kinds!(
-    /// In group mode, but for the turns.
+    /// In group mode, except for the turns.
     grouped,
     (group = 20, max_tries = 20),
     (max_tries = 20)

@@ -1,4 +1,4 @@
-//! How long things take: measured by the harness's clock, or by the database's, and summed up.
+//! Latencies, measured by the harness's clock or by the database's, and their percentiles.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -39,7 +39,7 @@ impl Latencies {
         self.percentile(1.0)
     }
 
-    /// As a report shows them.
+    /// The count and the percentiles, as a report shows them.
     pub(crate) fn summary(&self) -> Value {
         json!({
             "count": self.count(),
@@ -70,17 +70,17 @@ pub(crate) fn median(numbers: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// Threads that do one thing again and again, each in a session of its own.
+/// Threads that repeat one action, each in a session of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beat {
     pub(crate) threads: usize,
-    /// How long a thread rests after each time.
+    /// How long a thread rests after each action.
     pub(crate) pause: Duration,
 }
 
 impl Beat {
-    /// Has `act` done, with the thread's number and how often it has done so, while `meanwhile` runs; answers what came of
-    /// that, and how long it took each time to act.
+    /// Repeats `act` while `meanwhile` runs. `act` gets the number of its thread and how many times that thread has acted.
+    /// Returns the result of `meanwhile` and the latencies of `act`.
     pub(crate) fn during<T>(
         self,
         url: &str,
@@ -122,27 +122,27 @@ pub(crate) struct Stamped {
 }
 
 impl Stamped {
-    /// How long it took from when it was made until it was booked.
+    /// The time from the payment's insert to its booking.
     pub(crate) fn latency(&self) -> Duration {
         Duration::from_secs_f64((self.booked - self.made).max(0.0))
     }
 }
 
-/// Has the database note when payments are made and booked. On PostgreSQL and MariaDB.
+/// Adds columns in which the database notes when payments are made and booked. On PostgreSQL and MariaDB.
 pub(crate) fn stamp(session: &mut dyn Session) -> Result<()> {
     let (kind, now) = match session.dialect() {
         Dialect::Postgres => ("TIMESTAMPTZ", "clock_timestamp()"),
         Dialect::Mysql | Dialect::Sqlite => ("DATETIME(6)", "CURRENT_TIMESTAMP(6)"),
     };
     for (table, column) in [("payments", "made_at"), ("ledger", "booked_at")] {
-        // In two steps: rows that are there already would get one and the same time.
+        // In two steps, because existing rows would all get the same time.
         session.run(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind} NULL"))?;
         session.run(&format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {now}"))?;
     }
     Ok(())
 }
 
-/// The times of the booked payments with greater keys than this one, in the order in which they were booked.
+/// The times of the booked payments with keys greater than `after`, in the order of their booking.
 pub(crate) fn stamps(session: &mut dyn Session, after: i64) -> Result<Vec<Stamped>> {
     let dialect = session.dialect();
     let seconds = |column| dialect.text(&seconds(dialect, column));
