@@ -1,4 +1,4 @@
-//! Bar 8: handlers that panic, in a process that lives on and loses nothing by it.
+//! Bar 8: handlers that panic. Their process lives on, and leaks nothing.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut session = run.session()?;
     let mut worker = run.recipe().start()?;
     worker.await_start(PATIENCE)?;
-    // Every worker has had its session by now, and nobody has panicked.
+    // By now every worker has opened its session, and no handler has panicked.
     run.enqueue(&(0..8).map(|number| NewPayment::plain(number).kind("slow 150")).collect::<Vec<_>>())?;
     run.enqueue(&(0..100).map(NewPayment::plain).collect::<Vec<_>>())?;
     run.await_pending(0, PATIENCE)?;
@@ -56,7 +56,7 @@ fn run(run: &mut Run) -> Result<()> {
     }
     let lives = worker.ended()?.is_none();
     run.expect(lives, || "the process ended".to_owned());
-    // A closed session takes its time to leave the server's list.
+    // A closed session disappears from the server's list after a while.
     let mut after = Holdings::of(&worker, &mut *session)?;
     let deadline = Instant::now() + Duration::from_secs(5);
     while !after.is_within(before) && Instant::now() < deadline {
@@ -75,10 +75,10 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { exact_tries: true, ..expected })
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Holdings {
-    /// Those of its database. SQLite has none, but handles.
+    /// The sessions of its database. SQLite has no sessions but handles.
     sessions: i64,
     threads: u64,
     handles: usize,
@@ -99,7 +99,7 @@ impl Holdings {
         }
     }
 
-    /// Whether it is no more than this, but for a session that is opened just now.
+    /// Whether it has no more than before, apart from a session that is just being opened.
     fn is_within(self, before: Self) -> bool {
         self.sessions <= before.sessions + 1 && self.threads <= before.threads + 1 && self.handles <= before.handles + 3
     }

@@ -26,10 +26,10 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// By when the workers must have moved.
+/// How soon the workers must have moved.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// What is booked somewhere, as effects and as states.
+/// How many payments a server has as booked, by their effects and by their states.
 #[derive(Debug, Clone, Copy)]
 struct Booked {
     effects: i64,
@@ -100,7 +100,7 @@ fn promote(run: &mut Run) -> Result<(Booked, Duration)> {
         worker.shut_down(PATIENCE)?;
     }
     run.drain(&run.recipe(), PATIENCE)?;
-    // The application's inserts may be lost too.
+    // The standby may lack inserts of the application too.
     run.check(|expected| Expected { payments: None, ..expected })?;
 
     old.restart();
@@ -113,7 +113,7 @@ fn what_is_booked(session: &mut dyn Session) -> Result<Booked> {
     Ok(Booked { effects: booked(session)?, states })
 }
 
-/// Waits until the standby shows what it has heard.
+/// Waits until the standby has replayed what it received.
 fn await_replay(run: &Run, standby: &mut dyn Session) -> Result<()> {
     let behind = "SELECT COUNT(*) AS n FROM pg_last_wal_receive_lsn() AS heard
         WHERE heard IS NULL OR heard > pg_last_wal_replay_lsn()";

@@ -1,4 +1,4 @@
-//! Bar 25: the random schedule for long, beside a process that lives through it: what it holds does not grow.
+//! Bar 25: a long random schedule. One process lives through it, and its memory, threads and handles do not grow.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,7 +30,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PROCESSES: usize = 3;
-/// Of each process: so much one may hold more at one moment than at another.
+/// The workers of a process: its threads and handles may differ by as many from one moment to another.
 const WORKERS: i64 = 4;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -41,7 +41,7 @@ fn run(run: &mut Run) -> Result<()> {
     fs::create_dir_all(&run.asked.plots)?;
     let name = format!("soak-{:?}-{:?}", run.asked.backend, run.asked.mode).to_lowercase();
     let file = |extension: &str| run.asked.plots.join(format!("{name}.{extension}"));
-    // A long one is not to be read as it comes.
+    // In a file, because a long schedule is too much to read on the screen.
     let lines: String = strikes.iter().map(|strike| format!("{strike}\n")).collect();
     fs::write(file("txt"), lines).context("the schedule cannot be written")?;
     let csv = file("csv");
@@ -70,7 +70,7 @@ fn length(run: &Run) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What the process that is spared holds, and the database.
+/// The resources of the spared process, and the database's sessions, at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     second: u64,
@@ -82,7 +82,7 @@ struct Sample {
     sessions: Option<i64>,
 }
 
-/// Looks every second.
+/// Takes a sample every second.
 struct Sampler {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
@@ -103,7 +103,7 @@ impl Sampler {
                     }
                     thread::sleep(Duration::from_millis(20));
                 }
-                // When the process has ended there is nothing more to be seen.
+                // The process has ended.
                 let Ok((kilobytes, threads, handles)) = holdings(process) else { break };
                 let sessions = sessions(&url, &mut session);
                 samples.push(Sample { second, kilobytes, threads, handles, sessions });
@@ -127,7 +127,7 @@ fn holdings(id: u32) -> Result<(i64, i64, i64)> {
     Ok((kilobytes.try_into()?, status.threads.try_into()?, process.fd_count()?.try_into()?))
 }
 
-/// How many sessions the database has. `None` when it cannot be asked; then the next look has a session of its own.
+/// How many sessions the database has. `None` if it cannot be asked; the next sample then opens a new session.
 fn sessions(url: &str, session: &mut Option<Box<dyn Session>>) -> Option<i64> {
     let sql = Dialect::of(url).sessions()?;
     if session.is_none() {
@@ -149,7 +149,8 @@ fn write(path: &Path, samples: &[Sample]) -> Result<()> {
     fs::write(path, csv).context("the curve cannot be written")
 }
 
-/// Flat: after a warm-up of a third, the median of the last third is not above the first's by more than the margin.
+/// Checks that nothing grows. The first third of the samples is a warm-up. Of the others, the median of the last third may
+/// exceed the first third's by no more than a margin.
 fn judge(run: &mut Run, samples: &[Sample]) -> Result<()> {
     let warm = &samples[samples.len() / 3..];
     let third = warm.len() / 3;
@@ -158,7 +159,7 @@ fn judge(run: &mut Run, samples: &[Sample]) -> Result<()> {
         let first = median(warm[..third].iter().filter_map(value));
         let last = median(warm[warm.len() - third..].iter().filter_map(value));
         let (Some(first), Some(last)) = (first, last) else {
-            // SQLite has no sessions to count; and a server may be away whenever a short run looks.
+            // SQLite has no sessions. In a short run, the server may be away for a whole third, but not for all samples.
             let is_measured = run.asked.backend == Backend::Sqlite || samples.iter().any(|it| value(it).is_some());
             return run.expect(is_measured, || format!("{name} were never measured"));
         };

@@ -49,7 +49,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check_after_kills(few_of(kills))
 }
 
-/// Kills one of four processes after the other, and starts another in its place.
+/// Kills four processes in turn, and replaces each.
 fn kill(run: &mut Run, kills: u64) -> Result<()> {
     let recipe = run.recipe();
     let mut session = run.session()?;
@@ -64,19 +64,19 @@ fn kill(run: &mut Run, kills: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the application enqueued, and how long the slowest insert took.
+/// How many payments the application enqueued, and how long its slowest insert took.
 #[derive(Debug, Default)]
 struct Enqueued {
     payments: i64,
     slowest: Duration,
 }
 
-/// An error here is one that the user sees.
+/// Enqueues until told to stop. An error here is one that a user would see.
 fn enqueue(url: &str, stop: &AtomicBool) -> Result<Enqueued> {
     let mut enqueued = Enqueued::default();
     let mut session = connect(url)?;
     while !stop.load(Ordering::Relaxed) {
-        // Neither too few to be under load nor more than can be drained.
+        // Enough for a load, and no more than the run can drain.
         if pending(&mut *session)? < 400 {
             let new: Vec<_> = (enqueued.payments..enqueued.payments + 20).map(NewPayment::mixed).collect();
             let began = Instant::now();
@@ -94,7 +94,7 @@ fn integrity(run: &Run) -> Result<Vec<String>> {
     Ok(found.into_iter().filter(|line| line != "ok").collect())
 }
 
-/// Where it says that the database is locked: in the rows, or in the logs of the workers.
+/// The error texts and lines of the workers' logs that say that the database is locked.
 fn locked(run: &Run) -> Result<Vec<String>> {
     let mut found = run.session()?.lines(&format!(
         "SELECT id || ' ' || last_attempt_error_message AS line FROM payments
