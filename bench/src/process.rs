@@ -1,22 +1,22 @@
-//! What the system knows of a process.
+//! The processor time and the memory of a process.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use procfs::process::{Process, Stat};
 
-/// The processor time that it has used so far.
+/// The processor time that a process has used so far.
 pub(crate) fn processor_time(id: u32) -> Result<Duration> {
     Ok(ticks(own(&process(id)?.stat()?)))
 }
 
-/// The processor time that it and all its children have used so far, also those that have ended.
+/// The processor time that a process and its children have used so far, including children that have ended.
 pub(crate) fn processor_time_of_all(id: u32) -> Result<Duration> {
     let parent = process(id)?;
     let stat = parent.stat()?;
     let mut all = own(&stat) + u64::try_from(stat.cutime + stat.cstime)?;
     for child in parent.task_main_thread()?.children()? {
-        // One that has ended meanwhile is counted by its parent.
+        // The parent's times include a child that has ended meanwhile.
         if let Ok(stat) = process(child).and_then(|child| Ok(child.stat()?)) {
             all += own(&stat);
         }
@@ -24,7 +24,7 @@ pub(crate) fn processor_time_of_all(id: u32) -> Result<Duration> {
     Ok(ticks(all))
 }
 
-/// The most memory that it has had so far, in megabytes.
+/// The most memory that a process has had so far, in megabytes.
 pub(crate) fn most_memory(id: u32) -> Result<f64> {
     let kilobytes = process(id)?.status()?.vmhwm.context("the process has ended")?;
     Ok(kilobytes as f64 / 1024.0)

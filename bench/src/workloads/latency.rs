@@ -1,4 +1,4 @@
-//! How long a message waits for its handler when nothing else is to be done: from the return of the enqueueing commit to the
+//! How long a message waits for its handler in an idle queue: from the return of the enqueueing commit to the
 //! handler's first line, with 4 idle workers and random gaps between the messages.
 
 use std::collections::HashMap;
