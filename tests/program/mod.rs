@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// How long a program, or what it is to bring about, may take.
+/// How long a program, or an effect that a test expects of it, may take.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running example. It is killed when it is dropped.
 pub(crate) struct Program {
     child: Child,
-    // Files and not pipes: nobody reads while the program runs, and a full pipe would stop it.
+    // Files instead of pipes: nothing reads while the program runs, and a full pipe would block it.
     output: TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Program {
         Self::spawn(Command::new(built(example)).args(arguments))
     }
 
-    /// Starts an example that takes `directory` for the package, and keeps its own files there.
+    /// Starts an example in `directory`, which it takes for the package's directory, and where it keeps its files.
     pub(crate) fn start_in<A: AsRef<OsStr>>(
         directory: &Path,
         example: &str,
@@ -48,7 +48,7 @@ impl Program {
         Self::spawn(command.args(arguments).current_dir(directory).env("CARGO_MANIFEST_DIR", directory))
     }
 
-    /// Starts an example whose process believes that the time is another one, given as an offset like `-1d`.
+    /// Starts an example with a wrong clock, given as an offset like `-1d`.
     pub(crate) fn start_at<A: AsRef<OsStr>>(
         offset: &str,
         example: &str,
@@ -60,7 +60,7 @@ impl Program {
         Self::spawn(command.args(arguments))
     }
 
-    /// Starts one test of this test's own program: a process that does by itself what no test survives.
+    /// Starts one test of this test's own program in another process, for actions that no process survives.
     pub(crate) fn of_this_test<V: AsRef<OsStr>>(
         test: &str,
         variables: impl IntoIterator<Item = (&'static str, V)>,
@@ -92,7 +92,7 @@ impl Program {
         self.ended()
     }
 
-    /// Waits until there is an answer, unless the program ends before.
+    /// Waits until there is an answer. Panics if the program ends first.
     pub(crate) fn await_answer<T>(&mut self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         self.until(what, |program| {
             let ended = program.child.try_wait().expect("it is a child of this process").is_some();
@@ -118,7 +118,7 @@ impl Program {
     /// Asks the program to end twice at the same moment, once it has said `text`.
     pub(crate) fn terminate_twice_after(&mut self, text: &str) {
         self.await_text(text);
-        // Both wait for it until it goes on. Two of one kind would be one.
+        // Both signals wait until it goes on. Two of the same kind would become one.
         ["STOP", "TERM", "INT", "CONT"].iter().for_each(|name| self.signal(name));
     }
 
@@ -142,11 +142,11 @@ impl Program {
         });
     }
 
-    /// Waits for a line that begins with `text` and returns what follows there.
+    /// Waits for a line that begins with `text`, and returns the rest of the line.
     pub(crate) fn line_after(&mut self, text: &str) -> String {
         self.until(text, |program| {
             let said = program.said();
-            // Only a whole line is told from its beginning.
+            // Only whole lines: of an unfinished one, the rest would be missing.
             let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
             lines.find_map(|line| line.strip_prefix(text)).map(str::to_owned)
         })
@@ -165,7 +165,7 @@ impl Program {
         fs::read_to_string(self.output.path().join("stderr")).expect("the program writes text")
     }
 
-    /// Asks until there is an answer. A channel on which nothing comes is the pace.
+    /// Asks again and again until there is an answer. An empty channel paces it.
     fn until<T>(&mut self, what: &str, mut ask: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let (_nobody, pace) = mpsc::channel::<()>();
@@ -190,7 +190,7 @@ impl Drop for Program {
 }
 
 impl Ended {
-    /// What the program said, if it ended well.
+    /// The program's output, if it ended well.
     pub(crate) fn well(self) -> String {
         assert!(self.status.success(), "{}\n{}{}", self.status, self.stdout, self.stderr);
         self.stdout
