@@ -1,4 +1,4 @@
-//! What the derived code says to MySQL and MariaDB.
+//! The SQL of the derived code on MySQL and MariaDB.
 
 #![cfg(feature = "mysql")]
 

@@ -1,4 +1,4 @@
-//! What the derived code says to PostgreSQL.
+//! The SQL of the derived code on PostgreSQL.
 
 #![cfg(feature = "postgres")]
 

@@ -1,4 +1,4 @@
-//! Who takes part.
+//! The contestants.
 
 use std::env;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::program::{Entry, Program};
 /// The first argument of this program when it is a contestant itself.
 pub(crate) const ROLE: &str = "--be";
 
-/// The programs of the other frameworks, each a package of its own. One that was not built is left out.
+/// The programs of the other frameworks, each its own package. A program that was not built is left out.
 const PEERS: &[&str] =
     &["peer-graphile-worker", "peer-apalis", "peer-sqlxmq", "peer-underway", "peer-fang", "peer-backie"];
 
 pub(crate) const BACKENDS: [Backend; 4] =
     [Backend::Postgres, Backend::Mariadb, Backend::SqliteFull, Backend::SqliteNormal];
 
-/// Everybody in this program.
+/// The contestants in this program.
 fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     let mut all: Vec<Box<dyn Contestant>> = Vec::new();
     for shape in Shape::all(backend) {
@@ -35,7 +35,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     all
 }
 
-/// Is a contestant, if the arguments say so: `--be <name> <backend> <url>`.
+/// Runs as a contestant, if the arguments say so: `--be <name> <backend> <url>`.
 pub(crate) fn be_one_if_asked() -> Result<bool> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [role, name, backend, _url] = &*arguments else { return Ok(false) };
@@ -48,7 +48,7 @@ pub(crate) fn be_one_if_asked() -> Result<bool> {
     Ok(true)
 }
 
-/// Everybody on a database, and the names of those that are not at hand.
+/// The contestants on a database, and the names of those that were not built.
 pub(crate) fn all(backend: Backend, log: &Path) -> Result<(Vec<Entry>, Vec<&'static str>)> {
     let command = env::current_exe()?;
     let mut entries: Vec<Entry> = built_in(backend)
@@ -68,7 +68,7 @@ pub(crate) fn all(backend: Backend, log: &Path) -> Result<(Vec<Entry>, Vec<&'sta
         }
         let asked = Program::start(&command, &[], "nowhere", log).and_then(|mut peer| peer.ask(&Request::Describe));
         let Ok(Reply::Description(description)) = asked else {
-            // Built by another version of the benchmark.
+            // It was built by another version of the benchmark.
             missing.push(peer);
             continue;
         };

@@ -1,4 +1,4 @@
-//! The databases: private servers with durable commits, and a place on one of them for each run.
+//! The databases: private servers with durable commits, and a database on one of them for each run.
 
 use std::fmt::Write;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) mod postgres;
 #[path = "../../tests/db/sqlite.rs"]
 pub(crate) mod sqlite;
 
-/// What the servers are started with besides what the tests give them. The tests do without `fsync`; nothing here may.
+/// Settings of the servers besides those of the tests. The tests turn `fsync` off; the benchmark needs it.
 const POSTGRES: &[&str] = &[
     "fsync=on",
     "synchronous_commit=on",
@@ -36,7 +36,7 @@ const POSTGRES: &[&str] = &[
 const MARIADB: &[&str] =
     &["--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"];
 
-/// The settings that a reader of the numbers has to know.
+/// The settings that a reader of the numbers must know.
 const POSTGRES_SHOWN: &[&str] = &[
     "server_version",
     "fsync",
@@ -60,7 +60,7 @@ const MARIADB_SHOWN: &[&str] = &[
 
 /// A server of the benchmark's own. It ends with this value, or with the process.
 pub(crate) enum Server {
-    /// With the number of its process.
+    /// With its process id.
     Postgres(postgres::PrivateServer, u32),
     Mariadb(mysql::PrivateServer, u32),
     /// SQLite has none.
@@ -73,7 +73,7 @@ impl Server {
             Backend::Postgres => {
                 let server = postgres::PrivateServer::start();
                 server.set_arguments(POSTGRES.iter().flat_map(|set| ["-c".to_owned(), (*set).to_owned()]).collect());
-                // Its files are made by a command of the tests, and settings like these want a new start.
+                // The tests' command makes the server's files and starts it, and these settings need a new start.
                 server.kill();
                 server.restart();
                 let directory = diesel::select(sql::<Text>("current_setting('data_directory')"))
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// Says with which settings it runs, as it says itself.
+    /// The settings of the running server, from the server itself.
     pub(crate) fn settings(&self) -> Result<String> {
         let mut settings = String::new();
         match self {
@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-/// The number of a server's process, as it has written it down.
+/// A server's process id, from the file that it writes.
 fn process_in(directory: String, file: &str) -> Result<u32> {
     let text = fs::read_to_string(PathBuf::from(directory).join(file))?;
     Ok(text.lines().next().context("a server writes down its number")?.trim().parse()?)
@@ -178,7 +178,7 @@ impl Place {
         }
     }
 
-    /// Does after a filling what the server would do by itself some minutes later, in the middle of somebody's run.
+    /// Does, after a filling, the maintenance that the server would otherwise do some minutes later in the middle of a run.
     pub(crate) fn settle_down(&self) -> Result<()> {
         match &self.database {
             Database::Postgres(database) => {

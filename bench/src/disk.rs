@@ -1,11 +1,11 @@
-//! How fast the disk is on which the databases lie: what a commit costs at least.
+//! The speed of the databases' disk, which is the least that a commit costs.
 
 use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Result;
 
-/// Writes 8 KB over and over again, as a log is written, and says how long that takes until it is on the disk.
+/// Appends 8 KB again and again, as a database writes its log, and says how long each takes to reach the disk.
 pub(crate) fn speed() -> Result<String> {
     let mut file = tempfile::tempfile()?;
     let mut times = Vec::new();

@@ -17,7 +17,7 @@ use contestant::{
 
 use crate::table;
 
-/// What every table of results is divided by.
+/// The contestant by which every table of results is divided.
 pub(crate) const REFERENCE: &str = "naive";
 
 /// How many messages a group has.
@@ -26,7 +26,7 @@ const GROUP: usize = 50;
 /// How long a worker that finds nothing waits.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a worker does over and over again.
+/// The loop of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// `BEGIN`, a claim with `FOR UPDATE SKIP LOCKED LIMIT 1`, the handler's insert, the settling `UPDATE`, `COMMIT`.
@@ -39,7 +39,7 @@ pub(crate) enum Shape {
     GroupSavepoint,
     /// The handler's insert and nothing else, committed by itself.
     Commit,
-    /// As naive, but whoever enqueues announces it, and workers with nothing to do wait for that. PostgreSQL only.
+    /// As naive, but each enqueue is announced, and idle workers wait for announcements. PostgreSQL only.
     Listen,
 }
 
@@ -47,7 +47,7 @@ impl Shape {
     const ALL: [Shape; 6] =
         [Shape::Naive, Shape::NaiveSavepoint, Shape::Group, Shape::GroupSavepoint, Shape::Commit, Shape::Listen];
 
-    /// All that are there for a database.
+    /// The limits for a database.
     pub(crate) fn all(backend: Backend) -> impl Iterator<Item = Shape> {
         Shape::ALL.into_iter().filter(move |shape| *shape != Shape::Listen || backend == Backend::Postgres)
     }
@@ -108,7 +108,7 @@ impl Contestant for Limit {
     }
 
     fn fill(&self, url: &str, fill: &Fill) -> Result<()> {
-        // It has no queue.
+        // This one has no queue.
         if self.shape == Shape::Commit { Ok(()) } else { table::fill(self.backend, url, fill) }
     }
 
@@ -138,7 +138,7 @@ impl Contestant for Limit {
     }
 }
 
-/// What a worker's thread knows.
+/// The state of a worker's thread.
 struct Shift {
     shape: Shape,
     handler: Handler,

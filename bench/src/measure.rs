@@ -15,7 +15,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// How long a contestant may take until its first message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How fast messages were handled, and what that took.
+/// How fast messages were handled, and the processor time that they took.
 pub(crate) struct Rate {
     pub(crate) per_second: f64,
     /// Processor time per message, of the programs and the server.
@@ -24,8 +24,8 @@ pub(crate) struct Rate {
 
 /// How many messages the programs handle in a second together.
 ///
-/// The clock starts when a first part of the window is over, counted from the first message, or when a tenth of the rows is
-/// handled: nobody's connections and threads are measured. It ends with the window, or when no rows are left.
+/// The clock starts at the end of the warm-up, which begins with the first message, or when a tenth of the rows is handled:
+/// so it does not measure how connections and threads start. It stops at the end of the window, or when no rows are left.
 pub(crate) fn rate(
     server: &Server,
     programs: &mut [Program],

@@ -17,7 +17,7 @@ use crate::table::{
     self, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Single, Third, each_further, ledger,
 };
 
-/// How queueable works.
+/// A mode of queueable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Transaction,
@@ -94,7 +94,7 @@ impl Contestant for InMode {
     }
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
-        // Workers, scout, heart of the leases.
+        // For the workers, the scout, and the heartbeat of leases.
         let size = u32::try_from(work.workers + 2)?;
         let handle = match self.backend {
             Backend::Postgres => on_postgres::start(self.mode, pool(url, size)?, work, meter)?,

@@ -12,13 +12,13 @@ use crate::limits::REFERENCE;
 /// ratios to the hand-written limit `naive` of the same run.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
-    /// What is measured. Everything, if nothing is named.
+    /// What to measure; by default, everything.
     #[arg(value_enum)]
     pub(crate) workloads: Vec<Workload>,
-    /// Who is measured, by their names in the tables. `naive` always is. Everybody, if nobody is named.
+    /// Which contestants to measure, by their names in the tables; by default, all. `naive` always takes part.
     #[arg(long, value_delimiter = ',')]
     pub(crate) contestants: Vec<String>,
-    /// On which databases. All, if none is named.
+    /// On which databases; by default, on all.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) backend: Vec<Database>,
     /// How many workers `drain` and `no-op` try.
@@ -27,11 +27,11 @@ pub(crate) struct Options {
     /// How often everything is measured, in another order each time.
     #[arg(long)]
     pub(crate) repeats: Option<usize>,
-    /// Measures `naive` right before each other contestant, and divides by that. Takes twice as long, and bears a machine on
-    /// which others work too.
+    /// Measures `naive` right before each other contestant, and divides by that. Takes twice as long, but also gives good ratios
+    /// on a machine that is busy with other work.
     #[arg(long)]
     pub(crate) paired: bool,
-    /// Measures each thing once and shortly: to see that it works, and in which direction a change goes.
+    /// Measures everything once and for a short time, to see that it works, and in which direction a change goes.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Where tables, samples and plots go.
@@ -46,12 +46,12 @@ pub(crate) enum Database {
     Sqlite,
 }
 
-/// What can be measured.
+/// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
     /// Rows already due, each handled by one insert.
     Drain,
-    /// The same with a handler that does nothing.
+    /// Rows already due, with a handler that does nothing.
     NoOp,
     /// How long an idle worker takes to pick a message up.
     Latency,
@@ -59,7 +59,7 @@ pub(crate) enum Workload {
     Enqueue,
     /// A million rows that are due, or finished.
     Backlog,
-    /// Two minutes beside a transaction that keeps everything that is dead.
+    /// Two minutes beside an old transaction, which keeps all dead rows.
     OldSnapshot,
     /// A process with nothing to do.
     Idle,
@@ -82,7 +82,7 @@ impl Options {
         chosen.iter().flat_map(of).collect()
     }
 
-    /// Whether somebody with this name takes part.
+    /// Whether the contestant with this name takes part.
     pub(crate) fn chooses(&self, name: &str) -> bool {
         name == REFERENCE || self.contestants.is_empty() || self.contestants.iter().any(|chosen| chosen == name)
     }
@@ -95,7 +95,7 @@ impl Options {
         self.repeats.unwrap_or(if self.quick { 1 } else { 3 })
     }
 
-    /// How long a rate is measured, after how much of a start.
+    /// The warm-up and the window of a measured rate.
     pub(crate) fn window(&self) -> (Duration, Duration) {
         if self.quick {
             (Duration::from_millis(200), Duration::from_millis(1000))

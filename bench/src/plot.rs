@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(127, 127, 127),
 ];
 
-/// Draws a table into `<title>.svg`: a curve for each contestant where the cases follow each other in time, else bars.
+/// Draws a table into `<title>.svg`: a curve for each contestant if the cases follow each other in time, otherwise bars.
 pub(crate) fn draw(table: &Tabulated, directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)?;
     let name: String = table.title.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
@@ -63,8 +63,8 @@ fn curves(table: &Tabulated) -> Result<String> {
     Ok(picture)
 }
 
-/// Lying bars, a block for each contestant and a bar for each case, with the number behind it. The reference is a block as
-/// the others, and the ratio to it stands behind each number.
+/// Horizontal bars: a block for each contestant, and a bar for each case with its number and its ratio to the reference. The
+/// reference has a block too.
 fn bars(table: &Tabulated) -> Result<String> {
     const BAR: i32 = 14;
     const LEFT: i32 = 190;

@@ -1,4 +1,4 @@
-//! A contestant's process, as the benchmark talks to it.
+//! A contestant's process, and the benchmark's requests to it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +13,10 @@ use contestant::{Backend, Description, Reply, Request, Skill};
 
 use crate::limits::REFERENCE;
 
-/// How long any answer may take: a million rows are filled in meanwhile.
+/// How long an answer may take: long enough to fill in a million rows.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Somebody who can be measured.
+/// A contestant.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) description: Description,
@@ -30,7 +30,7 @@ impl Entry {
         self.description.skills.contains(&skill)
     }
 
-    /// Whether everybody else is divided by it.
+    /// Whether the tables divide by this contestant.
     pub(crate) fn is_reference(&self) -> bool {
         self.description.name == REFERENCE
     }
@@ -44,7 +44,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts a contestant's process on a database. What it says besides goes into a log.
+    /// Starts a contestant's process on a database. Its standard error goes into a log.
     pub(crate) fn start(command: &Path, arguments: &[String], url: &str, log: &Path) -> Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
         let mut child = Command::new(command)
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// How many messages its handlers were called with.
+    /// How many messages its handlers have begun.
     pub(crate) fn count(&mut self) -> Result<u64> {
         match self.ask(&Request::Count)? {
             Reply::Handled(count) => Ok(count),

@@ -1,4 +1,4 @@
-//! What was measured: samples, their medians, and the tables.
+//! The results: samples, their medians, and the tables.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,17 +19,17 @@ pub(crate) struct Sample {
     pub(crate) backend: &'static str,
     pub(crate) contestant: String,
     pub(crate) guarantee: &'static str,
-    /// Under which circumstances, for example with how many workers.
+    /// The circumstances, such as the number of workers.
     pub(crate) case: String,
-    /// What the number counts.
+    /// The unit of the number.
     pub(crate) unit: &'static str,
     pub(crate) repeat: usize,
     pub(crate) value: f64,
-    /// What the reference has made of it right before, where that was asked for.
+    /// The reference's value from right before, if the options ask for it.
     pub(crate) beside: Option<f64>,
 }
 
-/// All that was measured so far.
+/// All results so far.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     samples: Vec<Sample>,
@@ -41,7 +41,7 @@ impl Results {
         self.samples.push(sample);
     }
 
-    /// What could not be measured.
+    /// Notes a measurement that failed.
     pub(crate) fn add_failure(&mut self, failure: String) {
         self.failures.push(failure);
     }
@@ -50,7 +50,7 @@ impl Results {
         &self.failures
     }
 
-    /// Divides each case of a workload by the first case of the same repeat, and adds that as a unit of its own.
+    /// Divides each case of a workload by the first case of the same repeat, and adds the shares under their own unit.
     pub(crate) fn add_shares(&mut self, workload: &str, unit: &'static str) {
         let samples: Vec<&Sample> = self.samples.iter().filter(|sample| sample.workload == workload).collect();
         let Some(base) = samples.first().map(|sample| &sample.case) else { return };
@@ -104,7 +104,7 @@ pub(crate) struct Tabulated {
     pub(crate) lines: Vec<Line>,
 }
 
-/// What is known of one contestant.
+/// One contestant's line of a table.
 pub(crate) struct Line {
     pub(crate) contestant: String,
     pub(crate) guarantee: &'static str,
@@ -112,7 +112,7 @@ pub(crate) struct Line {
     pub(crate) cells: Vec<Option<(f64, Option<f64>)>>,
 }
 
-/// For each repeat a value, and what the reference has made of it right before.
+/// For each repeat its value, and the reference's value from right before.
 type Repeats = BTreeMap<usize, (f64, Option<f64>)>;
 
 impl Tabulated {
@@ -182,7 +182,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
-/// As many digits as mean something.
+/// A number with as many digits as are significant.
 pub(crate) fn legible(value: f64) -> String {
     match value {
         1000.0.. => {

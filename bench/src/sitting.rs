@@ -1,4 +1,4 @@
-//! A sitting: everybody in turn on the same machine, in another order in each repeat.
+//! A sitting: all contestants in turn on the same machine, in another order in each repeat.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::program::{Entry, Program};
 use crate::results::{Results, Sample};
 
-/// What all workloads share.
+/// The state that all workloads share.
 pub(crate) struct Sitting {
     pub(crate) options: Options,
     pub(crate) results: Results,
@@ -34,7 +34,7 @@ pub(crate) struct Site<'a> {
 
 /// A measured value.
 pub(crate) struct Value {
-    /// Under which circumstances, if not those of the whole run.
+    /// The circumstances, if they are not those of the whole run.
     pub(crate) case: Option<String>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
@@ -47,7 +47,7 @@ impl Value {
 }
 
 impl Sitting {
-    /// Starts the servers, prints their settings, and finds out who takes part.
+    /// Starts the servers, prints their settings, and finds the contestants.
     pub(crate) fn open(options: Options) -> Result<Self> {
         fs::create_dir_all(&options.out)?;
         let log = options.out.join("contestants.log");
@@ -81,7 +81,7 @@ impl Sitting {
 
     /// Measures each of the chosen contestants in each case, as often as asked, in random order.
     ///
-    /// What a contestant cannot do is noted, and the others go on.
+    /// If a contestant fails, that is noted and the others go on.
     pub(crate) fn measure<T>(
         &mut self,
         workload: &'static str,
@@ -95,7 +95,7 @@ impl Sitting {
             ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, about {eta} left: {msg}")?,
         );
         bar.set_prefix(workload);
-        // The tables list everybody in this order, whatever the order of the runs.
+        // The tables list the contestants in this order, whatever the order of the runs.
         let mut samples = Vec::new();
         for repeat in 0..repeats {
             let mut turns: Vec<(usize, usize)> =

@@ -12,7 +12,7 @@ use queueable::{Migrations, Queueable};
 diesel::table! {
     payments (id) {
         id -> BigInt,
-        // Counts the messages, so that the benchmark knows them again.
+        // The number of the message, by which the benchmark recognises it.
         number -> BigInt,
         amount_cents -> BigInt,
         note -> Nullable<Text>,
@@ -52,7 +52,7 @@ entities! {
     Optimistic: (group(50, optimistic));
     /// A payment under a lease.
     Leased: (lease = "60s");
-    /// A payment in transaction mode of which the database tells.
+    /// A payment in transaction mode that the database announces.
     Notified: (wake = notify);
 }
 
@@ -94,7 +94,7 @@ further_tables! {
     Fifth fifth_payments;
 }
 
-/// Runs the same code on the connection of whichever database it is.
+/// Runs the same code on a connection of any of the databases.
 macro_rules! on {
     ($backend:expr, $url:expr, |$connection:ident| $body:expr) => {
         match $backend {
@@ -130,7 +130,7 @@ fn auto_key(backend: Backend) -> &'static str {
     }
 }
 
-/// What every handler writes to, whosever it is.
+/// Makes the ledger, which every contestant's handlers write to.
 pub(crate) fn create_ledger(backend: Backend, url: &str) -> Result<()> {
     let key = auto_key(backend);
     let ledger = format!("CREATE TABLE ledger (id {key}, payment_id BIGINT NOT NULL, amount_cents BIGINT NOT NULL)");
@@ -163,7 +163,7 @@ pub(crate) fn create(backend: Backend, url: &str, entities: usize) -> Result<()>
     Ok(())
 }
 
-/// Has the database tell of payments.
+/// Lets the database announce payments.
 pub(crate) fn add_notifications(backend: Backend, url: &str) -> Result<()> {
     on!(backend, url, |connection| {
         connection.run_pending_migrations(Migrations::new().entity::<Notified>()).map_err(Error::from_boxed)?;
@@ -196,7 +196,7 @@ pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
             "strftime('%Y-%m-%d %H:%M:%f', 'now')",
         ),
     };
-    // Nothing that a database can compress.
+    // Random, so that the database cannot compress it.
     let note = match backend {
         _ if *bytes == 0 => "NULL".to_owned(),
         Backend::Postgres => {

@@ -1,4 +1,4 @@
-//! What is measured, a room for each.
+//! The workloads, a file for each.
 
 mod backlog;
 mod drain;

@@ -62,12 +62,12 @@ impl Application {
         Application { threads: threads.collect(), books }
     }
 
-    /// Has it resume what it has stopped, and ends it. Its books are closed then.
+    /// Resumes the payments that it has stopped, and ends. Its books are complete then.
     pub(crate) fn end(mut self) -> Result<Arc<Books>> {
         self.join(ENDING)
     }
 
-    /// Ends it as it is, also when its database is away for good.
+    /// Ends at once, even if its database never comes back.
     pub(crate) fn stop(mut self) -> Result<Arc<Books>> {
         self.join(OVER)
     }
@@ -107,19 +107,19 @@ struct Entries {
     did: BTreeMap<&'static str, u64>,
     met: BTreeMap<String, u64>,
     inserted: i64,
-    /// Payments whose insert was perhaps committed: the note that they carry, and how many there are.
+    /// Payments whose insert may have been committed: their note, and how many they are.
     doubtful_inserts: Vec<(String, i64)>,
-    /// With their notes, for an insert that is in doubt.
+    /// Deleted payments with their notes, which a doubtful insert is compared with.
     deleted: BTreeMap<i64, String>,
     doubtful_deletes: BTreeMap<i64, String>,
 }
 
-/// What is known when the application's work is compared with the database.
+/// The result of comparing the application's books with the database.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Balance {
-    /// How many payments there must be.
+    /// How many payments the table must have.
     pub(crate) payments: i64,
-    /// How many answers were lost.
+    /// How many commits had their answer lost.
     pub(crate) doubtful: usize,
 }
 
@@ -128,12 +128,12 @@ impl Books {
         self.phase.fetch_max(phase, Ordering::Relaxed);
     }
 
-    /// Whether the work is to be ended in good order.
+    /// Whether the threads should leave nothing half done and then end.
     pub(crate) fn is_ending(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= ENDING
     }
 
-    /// Whether nothing more is to be done at all.
+    /// Whether the threads should end at once.
     pub(crate) fn is_over(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= OVER
     }
@@ -157,7 +157,7 @@ impl Books {
         *self.entries().did.entry(what).or_default() += times as u64;
     }
 
-    /// An error that the application has met, and survived.
+    /// Notes an error that the application has survived.
     pub(crate) fn met(&self, error: &anyhow::Error) {
         let text: String = format!("{error:#}").chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
         let cause = ACCEPTED.iter().find(|cause| text.contains(**cause));
@@ -195,8 +195,8 @@ impl Books {
         self.entries().met.keys().filter(|text| !ACCEPTED.contains(&text.as_str())).cloned().collect()
     }
 
-    /// Finds out what became of everything whose answer was lost. When every session of the application is gone: before
-    /// that, a commit may still be on its way.
+    /// Looks up the outcome of every commit whose answer was lost. Call it when all sessions of the application are gone:
+    /// until then a commit may still be on its way.
     pub(crate) fn balance(&self, session: &mut dyn Session) -> Result<Balance> {
         let entries = self.entries();
         let mut deleted = entries.deleted.clone();
@@ -224,7 +224,7 @@ impl Books {
     }
 }
 
-/// What faults, locks and colleagues explain, as PostgreSQL, MariaDB and their clients say it.
+/// The errors that faults, locks and other sessions explain, in the words of PostgreSQL, MariaDB and their clients.
 const ACCEPTED: &[&str] = &[
     "terminating connection due to administrator command",
     "terminating connection due to unexpected postmaster exit",

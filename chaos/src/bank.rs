@@ -1,20 +1,19 @@
-//! The bank that is shaken: payments to book in a ledger and on a company's balance.
+//! The bank under test: payments to book in a ledger and on a company's balance.
 
 use anyhow::Result;
 use diesel::deserialize::{self, FromStaticSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, Queueable};
+use queueable::Queueable;
 
-use crate::db::{mysql, postgres, sqlite};
 use crate::session::{Dialect, connect};
+use crate::tables::{make_queues, types};
 
 /// How many companies there are. Few, so that payments meet on their balances.
 pub(crate) const COMPANIES: i64 = 20;
-/// How many payments were there before the table became a queue. They have the first keys, and nobody may touch them.
+/// How many payments the table has before it becomes a queue. They have the first keys, and no worker may touch them.
 pub(crate) const OLD_PAYMENTS: i64 = 200;
-/// What a handler says when a payment is to fail.
+/// The error of a handler whose payment is meant to fail.
 pub(crate) const PLANNED: &str = "planned failure";
 
 diesel::table! {
@@ -29,7 +28,7 @@ diesel::table! {
         id -> BigInt,
         company_id -> BigInt,
         amount_cents -> BigInt,
-        // What its handler does, see `handler.rs`.
+        // What its handler does: see `handler.rs`.
         kind -> Text,
         // How many tries fail before one succeeds.
         fails -> Integer,
@@ -38,7 +37,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    // A payment's children: inserting one takes a share of the payment's row.
+    // A payment's children: inserting one takes a shared lock on the payment's row.
     remarks (id) {
         id -> BigInt,
         payment_id -> BigInt,
@@ -47,7 +46,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    // Without a key on the payment: that would hide a double booking.
+    // No unique key on the payment, which would hide a double booking.
     ledger (id) {
         id -> BigInt,
         payment_id -> BigInt,
@@ -95,13 +94,13 @@ entities! {
     /// A payment in a group that may take two seconds.
     HastyGrouped: (group = 20, order_in_group = company_id, timeout = "2s", retry = exponential("50ms", max = "1s"),
         max_tries = 20);
-    /// A payment under a lease that soon ends, where the call may take longer.
+    /// A payment under a short lease, which the handler's call may outlast.
     HastyLeased: (lease = "300ms", timeout = "10s", retry = exponential("50ms", max = "1s"), max_tries = 1000);
-    /// A payment in transaction mode that has one try, so that what came of it can be seen.
+    /// A payment in transaction mode with one try, so that its outcome stays visible.
     OnceLocked: (timeout = "10s", max_tries = 1);
-    /// A payment in group mode that has one try.
+    /// A payment in group mode with one try.
     OnceGrouped: (group = 20, order_in_group = company_id, timeout = "10s", max_tries = 1);
-    /// A payment under a lease that has one try.
+    /// A payment under a lease with one try.
     OnceLeased: (lease = "20s", timeout = "10s", max_tries = 1);
 }
 
@@ -140,7 +139,7 @@ pub(crate) struct NewPayment {
 }
 
 impl NewPayment {
-    /// A payment that is booked at the first try. The number decides about company and amount.
+    /// A payment that is booked at the first try. The number decides its company and amount.
     pub(crate) fn plain(number: i64) -> Self {
         NewPayment {
             company_id: number % COMPANIES + 1,
@@ -163,14 +162,14 @@ impl NewPayment {
         NewPayment { note: note.into(), ..self }
     }
 
-    /// The usual mix: nine of ten succeed at once, most others later, one of a hundred never.
+    /// The usual mix: nine in ten succeed at once, most others later, and one in a hundred never.
     pub(crate) fn mixed(number: i64) -> Self {
         let payment = NewPayment::plain(number);
         match number % 100 {
             13 => payment.kind("fatal"),
             50..58 => payment.fails(1),
             58 => payment.fails(3),
-            // After it was booked, so that there is something to undo.
+            // It fails after it was booked, so that there is something to undo.
             59..63 => payment.kind("late").fails(1),
             _ => payment,
         }
@@ -183,14 +182,10 @@ pub(crate) fn found(url: &str) -> Result<()> {
     migrate(url)
 }
 
-/// The tables as an application has them that knows nothing of queues.
+/// Makes the tables of an application that does not know of queues.
 pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     let mut session = connect(url)?;
-    let (key, int, text) = match session.dialect() {
-        Dialect::Postgres => (postgres::AUTO_KEY, postgres::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-        Dialect::Mysql => (mysql::AUTO_KEY, mysql::BIGINT, "VARCHAR(255) NOT NULL DEFAULT ''"),
-        Dialect::Sqlite => (sqlite::AUTO_KEY, sqlite::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-    };
+    let (key, int, text) = types(session.dialect());
     session.run(&format!(
         "CREATE TABLE companies (id {int} PRIMARY KEY NOT NULL, balance_cents {int} NOT NULL DEFAULT 0);
          CREATE TABLE payments (id {key} NOT NULL, company_id {int} NOT NULL, amount_cents {int} NOT NULL, kind {text},
@@ -209,7 +204,7 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     }
     let mut there = 1;
     while there < old_payments {
-        // Twice as many each time, under keys of our own: by itself MySQL would leave gaps.
+        // Twice as many each time, with explicit keys: MySQL's own would have gaps.
         let more = there.min(old_payments - there);
         session.run(&format!(
             "INSERT INTO payments (id, company_id, amount_cents, kind)
@@ -223,28 +218,7 @@ pub(crate) fn create_tables(url: &str, old_payments: i64) -> Result<()> {
     Ok(())
 }
 
-/// A connection that waits for other writers, as an application's has to on SQLite.
-fn patient<C: Connection>(url: &str) -> Result<C> {
-    let mut connection = C::establish(url)?;
-    if Dialect::of(url) == Dialect::Sqlite {
-        connection.batch_execute("PRAGMA busy_timeout = 20000")?;
-    }
-    Ok(connection)
-}
-
-/// Makes the payments a queue. All entities share it.
+/// Makes the payments a queue, which all entities share.
 pub(crate) fn migrate(url: &str) -> Result<()> {
-    macro_rules! migrate_on {
-        ($connection:ty) => {
-            patient::<$connection>(url)?
-                .run_pending_migrations(Migrations::new().entity::<Locked>())
-                .map(drop)
-                .map_err(anyhow::Error::from_boxed)
-        };
-    }
-    match Dialect::of(url) {
-        Dialect::Postgres => migrate_on!(PgConnection),
-        Dialect::Mysql => migrate_on!(MysqlConnection),
-        Dialect::Sqlite => migrate_on!(SqliteConnection),
-    }
+    make_queues!(url, Locked)
 }

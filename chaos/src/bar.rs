@@ -1,4 +1,4 @@
-//! A bar of the promise: what is run, on which databases, in which modes.
+//! A bar of the promise: the check that it runs, the databases, and the modes.
 
 use anyhow::Result;
 
@@ -11,11 +11,11 @@ pub(crate) struct Bar {
     pub(crate) title: &'static str,
     pub(crate) backends: &'static [Backend],
     pub(crate) modes: &'static [Mode],
-    /// Whether it takes its server down, or needs one that is configured for it.
+    /// The server that it needs: its own, if it takes the server down or configures it.
     pub(crate) server: Needs,
-    /// Whether it measures times, so that nothing else may run beside it.
+    /// Whether it measures times, so that nothing else may run at the same time.
     pub(crate) measures: bool,
-    /// How long a smoke run of it takes, roughly: the longest are begun first.
+    /// Roughly how long a smoke run takes. The longest ones start first.
     pub(crate) smoke_seconds: u8,
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
@@ -23,10 +23,10 @@ pub(crate) struct Bar {
 /// Which server a bar runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// One that other runs use too.
+    /// A server that other runs use too.
     Shared,
-    /// One of its own.
+    /// A server of its own.
     Own,
-    /// One that other runs use too, and a database on it without the bank's tables.
+    /// A server that other runs use too, with a database without the bank's tables.
     Empty,
 }

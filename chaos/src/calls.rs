@@ -1,4 +1,4 @@
-//! What the workers have noted in the file of their calls.
+//! The file in which workers note their calls of the outside world.
 
 use std::fmt;
 use std::fs;
@@ -29,17 +29,17 @@ pub(crate) fn calls(file: &Path) -> Result<Vec<Call>> {
 }
 
 impl fmt::Display for Call {
-    /// A line, which begins with an end: who is killed while it writes may leave a piece of one behind, to which the next would
-    /// be added.
+    /// A line, which begins with a line end: a process that is killed while it writes may leave a piece of a line, and the next
+    /// line must not continue it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{} {} {} {} {END}", self.payment, self.key, self.attempt, self.process)
     }
 }
 
-/// Tells a whole line from the beginning of one.
+/// Ends each line, and so tells a whole line from a piece of one.
 const END: &str = ".";
 
-/// Reads a line; a piece of one was never a call: its process did not live to make it.
+/// Reads a line. A piece of a line stands for no call: its process died before it made the call.
 fn parse(line: &str) -> Option<Call> {
     let [payment, key, attempt, process, END] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
     Some(Call {

@@ -1,4 +1,4 @@
-//! What must hold, asked in SQL alone: none of the library's code decides whether the library was right.
+//! The invariants, in plain SQL: none of the library's code decides whether the library was right.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -29,34 +29,34 @@ impl Invariant {
     }
 }
 
-/// What a run may expect besides what always holds.
+/// What a run expects beyond the invariants that always hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     /// The last key of the payments that were there before the queue.
     pub(crate) old: i64,
     /// How many payments were enqueued and not deleted by the application.
     pub(crate) payments: Option<i64>,
-    /// Whether the faults are off and everything was worked.
+    /// Whether the faults are over and all payments were worked.
     pub(crate) drained: bool,
-    /// Whether nothing but the handler's own failures uses tries.
+    /// Whether only the handler's own failures use tries.
     pub(crate) exact_tries: bool,
     /// Whether a row may be set aside because it ended its process, or seemed to.
     pub(crate) may_be_set_aside: bool,
-    /// The payments that may fail for good besides, as a condition on the row `p`.
+    /// A condition on the row `p`: further payments that may fail for good.
     pub(crate) also_fail: &'static str,
 }
 
 impl Expected {
-    /// What holds at any moment.
+    /// The expectations that hold at any moment.
     pub(crate) fn while_faults_go_on(self) -> Self {
         Expected { payments: None, drained: false, may_be_set_aside: true, ..self }
     }
 }
 
-/// The text of a crash that sets its row aside.
+/// The error text of a row that was set aside for its crashes, as a pattern for `LIKE`.
 const SET_ASIDE: &str = "the process ended % times while this message was handled%";
 
-/// What is asked, as queries for the rows that break it. `$row` stands for the row as a text.
+/// The invariants by name, each with a query for the rows that break it. `$row` stands for the row as a text.
 const ALWAYS: &[(&str, &str)] = &[
     (
         "no payment has two ledger rows",
@@ -90,7 +90,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ),
     (
         "what an operator has skipped stays skipped, and nothing else is",
-        // Whoever keeps notes of what was skipped keeps all of them.
+        // Notes of skipped payments are kept completely or not at all.
         "SELECT $row AS line FROM payments AS p WHERE (p.status = 'SKIPPED')
             <> (p.id IN (SELECT payment_id FROM touched WHERE how = 'skipped')) AND EXISTS (SELECT 1 FROM touched)",
     ),
@@ -116,8 +116,8 @@ const EXACT_TRIES: &[(&str, &str)] = &[(
         OR p.kind = 'fatal' AND p.status = 'FAILED' AND p.try_count <> 1)",
 )];
 
-/// Asks everything, in one snapshot: a server may still commit what a killed process has asked for, and while the faults go
-/// on everybody else works.
+/// Checks all invariants in one snapshot: a server may still commit for a killed process, and during the faults the workers
+/// and the application go on.
 pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected) -> Result<Vec<Invariant>> {
     session.run(match session.dialect() {
         Dialect::Postgres => "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -128,7 +128,7 @@ pub(crate) fn check(session: &mut dyn Session, calls: &Path, expected: Expected)
         Dialect::Sqlite => "BEGIN",
     })?;
     let checked = check_snapshot(session, calls, expected);
-    // It has only read; and a session that cannot even end is found out by its next statement.
+    // The transaction has only read. If it cannot end, the session's next statement fails.
     let _ = session.run("ROLLBACK");
     checked
 }

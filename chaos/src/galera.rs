@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 
 use crate::db::mysql::{self, PrivateServer};
 
-/// How many nodes: with one killed, the others are a majority.
+/// The number of nodes: when one is killed, the others are a majority.
 const NODES: usize = 3;
-/// Where packages put Galera's library.
+/// Where packages install Galera's library.
 const LIBRARIES: &[&str] = &[
     "/usr/lib/galera/libgalera_smm.so",
     "/usr/lib/galera-4/libgalera_smm.so",
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Refuses to run where something is not installed, and says what.
+    /// Fails if something is not installed, and names it.
     pub(crate) fn can_start() -> Result<()> {
         let has_rsync = Command::new("rsync").arg("--version").output().is_ok_and(|output| output.status.success());
         ensure!(
@@ -36,7 +36,7 @@ impl Cluster {
 
     /// Starts a first node, has the others join it, and waits until all answer.
     pub(crate) fn start() -> Self {
-        // For each node: what the group talks on, and what it takes missed changes and whole copies on.
+        // For each node three ports: for the group's messages, for changes that it missed, and for a copy of everything.
         let ports: Vec<u16> = mysql::free_ports().take(3 * NODES).collect();
         let ports: Vec<[u16; 3]> = ports.chunks(3).map(|three| [three[0], three[1], three[2]]).collect();
         let group: Vec<_> = ports.iter().map(|[group, ..]| format!("127.0.0.1:{group}")).collect();
@@ -58,7 +58,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// At once, because in good order each node takes its leave of the others, which lasts.
+    /// Kills the nodes: in an orderly shutdown each would take its time to leave the cluster.
     fn drop(&mut self) {
         for node in &self.nodes {
             node.kill();
@@ -70,7 +70,7 @@ fn library() -> Option<&'static str> {
     LIBRARIES.iter().copied().find(|file| Path::new(file).is_file())
 }
 
-/// A node that joins takes all its files from another.
+/// A node that joins copies all its files from another one.
 fn empty(data: &Path) -> Command {
     let mut command = Command::new("mkdir");
     command.arg(data);
@@ -78,8 +78,8 @@ fn empty(data: &Path) -> Command {
 }
 
 fn arguments(number: usize, [group, changes, copies]: [u16; 3], cluster: &str) -> Vec<String> {
-    // A dead node is given up after two seconds instead of five, so that the run has more of the time after. Less, and a busy
-    // machine has living ones give each other up.
+    // The nodes give a dead one up after two seconds instead of five, so that more of the run happens afterwards. With a
+    // shorter limit, living nodes on a busy machine would give each other up.
     let provider = format!(
         "base_host=127.0.0.1;base_port={group};gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{changes};\
          evs.keepalive_period=PT0.2S;evs.inactive_check_period=PT0.2S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT5S;\

@@ -1,4 +1,4 @@
-//! How faults are made: on worker processes, on their server, and on the way between them.
+//! Makes the faults: on worker processes, on their server, and on the connections in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -19,11 +19,11 @@ use crate::worker::{Recipe, Said, Worker};
 /// How long a worker process may take to start, or to end in good order.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes the faults, on the worker processes that it keeps, on their server, and on the way between them.
+/// Makes the faults, and keeps the worker processes running.
 pub(crate) struct Injector {
     url: String,
     server: Arc<Server>,
-    /// What the workers go through, where there is a network.
+    /// The proxy through which the workers reach their server, if it has a network.
     proxy: Option<Proxy>,
     recipe: Recipe,
     posts: Vec<Post>,
@@ -35,7 +35,7 @@ pub(crate) struct Injector {
 /// One worker process, and whether it may end by itself.
 struct Post {
     worker: Worker,
-    /// Whether it was asked to shut down, and could hear it.
+    /// Whether it was asked to shut down, and had its signal handler by then.
     told_to_end: bool,
     armed: Option<&'static str>,
 }
@@ -61,7 +61,7 @@ impl Injector {
     /// Makes the faults of one moment, and returns when they are over.
     pub(crate) fn strike(&mut self, strike: &Strike) -> Result<()> {
         let began = Instant::now();
-        // A server that is dead answers nobody who would end its sessions.
+        // Last, because a dead server could not end its sessions.
         let (last, first): (Vec<_>, Vec<_>) =
             strike.faults.iter().partition(|fault| matches!(fault, Fault::KillServer { .. }));
         for fault in first.into_iter().chain(last) {
@@ -80,7 +80,7 @@ impl Injector {
             Fault::Freeze { worker, .. } => self.posts[*worker].worker.signal(Signal::STOP)?,
             Fault::Restart { worker } => {
                 let post = &mut self.posts[*worker];
-                // One that still waits for its database does not hear it.
+                // A process that still waits for its database has no signal handler yet.
                 post.told_to_end = post.worker.has_started();
                 post.worker.signal(if post.told_to_end { Signal::TERM } else { Signal::KILL })?;
             }
@@ -118,16 +118,16 @@ impl Injector {
                 let status = post.worker.await_end(PATIENCE)?;
                 self.slowest_end = self.slowest_end.max(told.elapsed());
                 let killed = status.signal() == Some(Signal::KILL.as_raw());
-                // One that is armed may come to its fail point on the way.
+                // An armed process may reach its fail point while it shuts down.
                 let may_be_killed = !post.told_to_end || post.armed.is_some();
                 if !(status.success() || killed && may_be_killed) {
                     bail!("a worker that was told to end ended with {status}: {}", post.worker.log());
                 }
                 self.staff(*worker)?;
             }
-            // It ends when it comes to its fail point: see `tend`.
+            // It ends when it reaches its fail point: see `tend`.
             Fault::Break { .. } => {}
-            // What is not cut now is cut when it comes.
+            // The proxy cuts the remaining ones when they come.
             Fault::EndSessions | Fault::CutAll | Fault::CutCommits { .. } => {}
             Fault::Stall { millis } | Fault::HalfOpen { millis } => thread::sleep(after(millis)),
             Fault::KillServer { millis } => {
@@ -147,13 +147,13 @@ impl Injector {
         self.proxy.as_ref().map_or(0, |proxy| proxy.counts().cuts())
     }
 
-    /// Starts the process of a post anew.
+    /// Starts a new process in this post.
     fn staff(&mut self, worker: usize) -> Result<()> {
         self.posts[worker] = Post { worker: self.recipe.start()?, armed: None, told_to_end: false };
         Ok(())
     }
 
-    /// Replaces the processes that have ended at their fail points. None may end otherwise.
+    /// Replaces the processes that have ended at their fail points. No process may end in another way.
     pub(crate) fn tend(&mut self) -> Result<()> {
         for number in 0..self.posts.len() {
             let post = &mut self.posts[number];
@@ -172,7 +172,7 @@ impl Injector {
         Ok(())
     }
 
-    /// The processes, by the numbers by which the system knows them.
+    /// The process ids.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.posts.iter().map(|post| post.worker.id()).collect()
     }
@@ -187,17 +187,17 @@ impl Injector {
         &self.counts
     }
 
-    /// At which fail points a process has ended.
+    /// The fail points at which a process has ended.
     pub(crate) fn reached(&self) -> &BTreeSet<String> {
         &self.reached
     }
 
-    /// The longest time from SIGTERM to the process's end.
+    /// The longest time from a SIGTERM to the end of the process.
     pub(crate) fn slowest_end(&self) -> Duration {
         self.slowest_end
     }
 
-    /// With the faults off: ends every process in good order.
+    /// Shuts every process down in good order, after the faults.
     pub(crate) fn shut_down(mut self) -> Result<()> {
         self.tend()?;
         for post in &mut self.posts {
@@ -212,7 +212,7 @@ impl Injector {
     }
 }
 
-/// Ends every session with the database but the one that does it.
+/// Ends every session with the database except its own.
 fn end_sessions(url: &str) -> Result<()> {
     let session = &mut *connect(url)?;
     match session.dialect() {
@@ -228,7 +228,7 @@ fn end_sessions(url: &str) -> Result<()> {
                  WHERE db = DATABASE() AND id <> CONNECTION_ID()",
             )?;
             for id in ids {
-                // One that has ended meanwhile needs no killing.
+                // A session that has ended meanwhile needs no killing.
                 let _ = session.run(&format!("KILL CONNECTION {id}"));
             }
         }

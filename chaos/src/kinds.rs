@@ -1,17 +1,16 @@
-//! The kinds of work that are shaken: a pipeline whose finished rows move away, documents that change while they are worked,
+//! The kinds of work under test: a pipeline whose finished rows move away, documents that change while they are worked,
 //! turns that are taken one at a time, and jobs on a schedule.
 
 use anyhow::Result;
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, Queueable, Stage};
+use queueable::{Queueable, Stage};
 
-use crate::db::{mysql, postgres, sqlite};
-use crate::session::{Dialect, connect};
+use crate::session::connect;
+use crate::tables::{make_queues, types};
 
 diesel::table! { invoices (id) { id -> BigInt, } }
 diesel::table! {
-    // What was done for an invoice. Without a key on it: that would hide what was done twice.
+    // The steps done for an invoice. No unique key on it, which would hide a step that was done twice.
     steps (id) { id -> BigInt, invoice_id -> BigInt, step -> Text, }
 }
 diesel::table! { documents (id) { id -> BigInt, body -> Text, } }
@@ -23,7 +22,7 @@ diesel::table! {
     runs (id) { id -> BigInt, job_id -> BigInt, scheduled -> BigInt, }
 }
 
-/// Where an invoice is.
+/// The stage of an invoice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
 pub(crate) enum Step {
     Render,
@@ -80,7 +79,7 @@ kinds!(
     (max_tries = 20)
 );
 kinds!(
-    /// In group mode, but for the turns.
+    /// In group mode, except for the turns.
     grouped,
     (group = 20, max_tries = 20),
     (max_tries = 20)
@@ -95,11 +94,7 @@ kinds!(
 /// Makes the tables and their queues.
 pub(crate) fn found(url: &str) -> Result<()> {
     let mut session = connect(url)?;
-    let (key, int, text) = match session.dialect() {
-        Dialect::Postgres => (postgres::AUTO_KEY, postgres::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-        Dialect::Mysql => (mysql::AUTO_KEY, mysql::BIGINT, "VARCHAR(255) NOT NULL DEFAULT ''"),
-        Dialect::Sqlite => (sqlite::AUTO_KEY, sqlite::BIGINT, "TEXT NOT NULL DEFAULT ''"),
-    };
+    let (key, int, text) = types(session.dialect());
     session.run(&format!(
         "CREATE TABLE invoices (id {int} PRIMARY KEY NOT NULL);
          CREATE TABLE steps (id {key} NOT NULL, invoice_id {int} NOT NULL, step {text});
@@ -110,23 +105,5 @@ pub(crate) fn found(url: &str) -> Result<()> {
          CREATE TABLE jobs (id {int} PRIMARY KEY NOT NULL);
          CREATE TABLE runs (id {key} NOT NULL, job_id {int} NOT NULL, scheduled {int} NOT NULL)"
     ))?;
-    macro_rules! migrate_on {
-        ($connection:ty) => {
-            <$connection>::establish(url)?
-                .run_pending_migrations(
-                    Migrations::new()
-                        .entity::<locked::Invoice>()
-                        .entity::<locked::Document>()
-                        .entity::<locked::Turn>()
-                        .entity::<locked::Job>(),
-                )
-                .map(drop)
-                .map_err(anyhow::Error::from_boxed)
-        };
-    }
-    match session.dialect() {
-        Dialect::Postgres => migrate_on!(PgConnection),
-        Dialect::Mysql => migrate_on!(MysqlConnection),
-        Dialect::Sqlite => migrate_on!(SqliteConnection),
-    }
+    make_queues!(url, locked::Invoice, locked::Document, locked::Turn, locked::Job)
 }

@@ -1,29 +1,34 @@
-//! How long things take: measured by the harness's clock, or by the database's, and summed up.
+//! Latencies, measured by the harness's clock or by the database's, and their percentiles.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::session::{Dialect, Session, connect};
 
-/// How long something took, each time.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Latencies(Vec<Duration>);
+/// How long something took each time, in nanoseconds and exact to three digits.
+pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    pub(crate) fn count(&self) -> usize {
+    fn new() -> Self {
+        Latencies(Histogram::new(3).expect("a histogram may have three digits"))
+    }
+
+    fn add(&mut self, latency: Duration) {
+        self.0 += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// What this share of them does not exceed; nothing when there are none.
+    /// The latency that this share of them does not exceed; zero when there are none.
     pub(crate) fn percentile(&self, share: f64) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let place = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(place.max(1) - 1).copied().unwrap_or_default()
+        Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
     pub(crate) fn p99(&self) -> Duration {
@@ -34,7 +39,7 @@ impl Latencies {
         self.percentile(1.0)
     }
 
-    /// As a report shows them.
+    /// The count and the percentiles, as a report shows them.
     pub(crate) fn summary(&self) -> Value {
         json!({
             "count": self.count(),
@@ -47,7 +52,9 @@ impl Latencies {
 
 impl FromIterator<Duration> for Latencies {
     fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
-        Latencies(durations.into_iter().collect())
+        let mut latencies = Latencies::new();
+        durations.into_iter().for_each(|duration| latencies.add(duration));
+        latencies
     }
 }
 
@@ -63,17 +70,17 @@ pub(crate) fn median(numbers: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// Threads that do one thing again and again, each in a session of its own.
+/// Threads that repeat one action, each in a session of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beat {
     pub(crate) threads: usize,
-    /// How long a thread rests after each time.
+    /// How long a thread rests after each action.
     pub(crate) pause: Duration,
 }
 
 impl Beat {
-    /// Has `act` done, with the thread's number and how often it has done so, while `meanwhile` runs; answers what came of
-    /// that, and how long it took each time to act.
+    /// Repeats `act` while `meanwhile` runs. `act` gets the number of its thread and how many times that thread has acted.
+    /// Returns the result of `meanwhile` and the latencies of `act`.
     pub(crate) fn during<T>(
         self,
         url: &str,
@@ -81,13 +88,13 @@ impl Beat {
         meanwhile: impl FnOnce() -> Result<T>,
     ) -> Result<(T, Latencies)> {
         let is_over = AtomicBool::new(false);
-        let beat = |thread: usize| -> Result<Vec<Duration>> {
+        let beat = |thread: usize| -> Result<Latencies> {
             let mut session = connect(url)?;
-            let mut took = Vec::new();
+            let mut took = Latencies::new();
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                act(&mut *session, thread, took.len() as u64)?;
-                took.push(began.elapsed());
+                act(&mut *session, thread, took.count())?;
+                took.add(began.elapsed());
                 thread::sleep(self.pause);
             }
             Ok(took)
@@ -97,11 +104,11 @@ impl Beat {
             let threads: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || beat(thread))).collect();
             let meanwhile = meanwhile();
             is_over.store(true, Ordering::Relaxed);
-            let mut took = Vec::new();
+            let mut took = Latencies::new();
             for thread in threads {
-                took.extend(thread.join().map_err(|_| anyhow!("a thread of the application panicked"))??);
+                took.0 += thread.join().map_err(|_| anyhow!("a thread of the application panicked"))??.0;
             }
-            Ok((meanwhile?, took.into_iter().collect()))
+            Ok((meanwhile?, took))
         })
     }
 }
@@ -115,27 +122,27 @@ pub(crate) struct Stamped {
 }
 
 impl Stamped {
-    /// How long it took from when it was made until it was booked.
+    /// The time from the payment's insert to its booking.
     pub(crate) fn latency(&self) -> Duration {
         Duration::from_secs_f64((self.booked - self.made).max(0.0))
     }
 }
 
-/// Has the database note when payments are made and booked. On PostgreSQL and MariaDB.
+/// Adds columns in which the database notes when payments are made and booked. On PostgreSQL and MariaDB.
 pub(crate) fn stamp(session: &mut dyn Session) -> Result<()> {
     let (kind, now) = match session.dialect() {
         Dialect::Postgres => ("TIMESTAMPTZ", "clock_timestamp()"),
         Dialect::Mysql | Dialect::Sqlite => ("DATETIME(6)", "CURRENT_TIMESTAMP(6)"),
     };
     for (table, column) in [("payments", "made_at"), ("ledger", "booked_at")] {
-        // In two steps: rows that are there already would get one and the same time.
+        // In two steps, because existing rows would all get the same time.
         session.run(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind} NULL"))?;
         session.run(&format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {now}"))?;
     }
     Ok(())
 }
 
-/// The times of the booked payments with greater keys than this one, in the order in which they were booked.
+/// The times of the booked payments with keys greater than `after`, in the order of their booking.
 pub(crate) fn stamps(session: &mut dyn Session, after: i64) -> Result<Vec<Stamped>> {
     let dialect = session.dialect();
     let seconds = |column| dialect.text(&seconds(dialect, column));

@@ -26,6 +26,7 @@ mod schedule;
 mod session;
 mod smoke;
 mod storm;
+mod tables;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

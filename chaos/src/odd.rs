@@ -1,9 +1,9 @@
-//! Errors whose texts are hard to have and hard to store.
+//! Errors whose texts are hard to print or hard to store.
 
 use std::error::Error;
 use std::fmt;
 
-/// What follows `errs ` in the kind of a payment that fails with such an error.
+/// The words that follow `errs ` in the kind of a payment that fails with such an error.
 pub(crate) const ODD: &[&str] =
     &["nul", "emoji", "huge", "lossy", "control", "panics", "silent", "quotes", "bidirectional", "parts"];
 
@@ -30,7 +30,7 @@ impl fmt::Display for Odd {
             "silent" => Err(fmt::Error),
             "quotes" => f.write_str("'; DROP TABLE payments; -- \\' \" ` \\0 $1 ? %s {} \\x00"),
             "bidirectional" => f.write_str("\u{202e}\u{2066}\u{feff}\u{ffff}\u{10ffff}\u{e000}a\u{300}\u{300}"),
-            // Three bytes each, so that a limit falls into the middle of one.
+            // Characters of three bytes, so that a limit falls into the middle of one.
             _ => (0..500_000).try_for_each(|_| f.write_str("€")),
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked for on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 /// Kills, cuts and freezes the queue under load, and checks a money ledger afterwards.
 ///
 /// Starts private servers, worker processes and an application, injects faults by the seed, and prints one JSON line for
-/// each run. The exit code is 1 when an invariant broke, a bound was not kept, or a run could not be made, and 2 when what is
-/// asked for cannot be.
+/// each run. The exit code is 1 when an invariant broke, a bound was exceeded, or a run could not be made, and 2 when the
+/// options ask for something impossible.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
-    /// The database; when none is given, all that the run is for.
+    /// The database; by default, every one that the run is for.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
-    /// How the payments are worked; when nothing is said, in every way that the run is for.
+    /// The mode of the workers; by default, every one that the run is for.
     #[arg(long)]
     pub(crate) mode: Option<Mode>,
-    /// Decides which faults come when; drawn and printed when it is not given.
+    /// Decides which faults come when; by default, a random seed is drawn and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long the random schedule goes on: 60 seconds if nothing is said, ten minutes in a soak. Other bars have counts.
+    /// The length of the random schedule: by default 60 seconds, and ten minutes in a soak. Other bars have counts.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
     /// Runs this bar instead of the random schedule; may be given several times.
@@ -31,28 +31,25 @@ pub(crate) struct Options {
     /// Runs every bar with few repetitions: what CI does.
     #[arg(long, conflicts_with_all = ["bar", "backend", "mode"])]
     pub(crate) smoke: bool,
-    /// Runs every bar with the counts that are wanted before a release, which takes hours.
+    /// Runs every bar with the counts of a release, which takes hours.
     #[arg(long, conflicts_with_all = ["smoke", "bar"])]
     pub(crate) full: bool,
-    /// Builds a copy of the library with bugs planted in it, lets each of them live in turn, and prints which run found it.
+    /// Builds a copy of the library with bugs planted in it, enables one at a time, and prints which run found it.
     #[arg(long, conflicts_with_all = ["smoke", "bar", "full", "backend", "mode", "seconds", "patience"])]
     pub(crate) planted: bool,
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
     pub(crate) bug: Vec<String>,
-    /// Only compiles the library with the planted bugs.
-    #[arg(long, requires = "planted", conflicts_with = "bug")]
-    pub(crate) check: bool,
-    /// SQL that is run before the checker asks, to see that it finds what is wrong.
+    /// Builds a copy of the library with bugs planted in it, enables one at a time, and prints which run found it.
     #[arg(long, hide = true)]
     pub(crate) spoil: Option<String>,
-    /// How many seconds a run waits at most for what has to come; each has its own bounds by default.
+    /// The most seconds that a run waits for anything; by default, each wait has its own limit.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) patience: Option<u64>,
-    /// How much a bar does instead of what a release asks for: repetitions, or rows, or seconds, as it is about.
+    /// How much a bar does, instead of as much as for a release: repetitions, rows or seconds, depending on the bar.
     #[arg(long, requires = "bar", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Where curves are written, as CSV and SVG.
+    /// The directory for curves, which are written as CSV and SVG.
     #[arg(long, default_value = "target/chaos")]
     pub(crate) plots: PathBuf,
     #[command(subcommand)]
@@ -66,7 +63,7 @@ pub(crate) enum Command {
     Worker(WorkerOptions),
 }
 
-/// What a worker process is told.
+/// The options of a worker process.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkerOptions {
     /// The database, as Diesel takes it.
@@ -76,10 +73,10 @@ pub(crate) struct WorkerOptions {
     pub(crate) mode: Mode,
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Which settings the entity has.
+    /// The settings of the entity.
     #[arg(long, default_value = "usual")]
     pub(crate) terms: Terms,
-    /// The file in which the calls of the outside world are noted.
+    /// The file in which the worker notes its calls of the outside world.
     #[arg(long)]
     pub(crate) calls: PathBuf,
     #[arg(long, default_value_t = 200)]
@@ -88,19 +85,19 @@ pub(crate) struct WorkerOptions {
     pub(crate) grace_ms: u64,
     #[arg(long, default_value = "on")]
     pub(crate) accounting: Accounting,
-    /// Whether the poller has connections of its own, and none of the application's pool.
+    /// Whether the poller opens its own connections instead of taking them from the application's pool.
     #[arg(long)]
     pub(crate) own_connections: bool,
-    /// How many sessions of the pool the application keeps for itself, of four more than there are workers.
+    /// How many sessions of the pool the application keeps for itself. The pool has four more than there are workers.
     #[arg(long, default_value_t = 0)]
     pub(crate) held_sessions: usize,
-    /// Where crashes are accounted.
+    /// The directory of the crash accounts.
     #[arg(long)]
     pub(crate) crash_directory: PathBuf,
     /// How many bytes of a failure's text are stored.
     #[arg(long, default_value_t = 8 * 1024)]
     pub(crate) error_text_limit: usize,
-    /// What happens at a fail point: `NAME:PASS:ACTION`, as in `claimed:3:kill`; or at every third pass: `claimed:3+:kill`.
+    /// An action at a fail point: `NAME:PASS:ACTION`, as in `claimed:3:kill`; at every third pass: `claimed:3+:kill`.
     #[arg(long = "break")]
     pub(crate) breaks: Vec<Break>,
 }
@@ -115,9 +112,9 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The three that are one database each.
+    /// The databases without the cluster.
     pub(crate) const SINGLE: &[Backend] = &[Backend::Postgres, Backend::Mariadb, Backend::Sqlite];
-    /// Those that sessions talk to over a network.
+    /// The databases that sessions reach over a network.
     pub(crate) const SERVERS: &[Backend] = &[Backend::Postgres, Backend::Mariadb];
 }
 
@@ -131,7 +128,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     pub(crate) const ALL: &[Mode] = &[Mode::Transaction, Mode::Group, Mode::Lease];
-    /// Those in which the handler runs in the transaction that settles its row.
+    /// The modes in which the handler runs in the transaction that settles its row.
     pub(crate) const IN_TRANSACTION: &[Mode] = &[Mode::Transaction, Mode::Group];
 }
 
@@ -145,23 +142,23 @@ pub(crate) enum Accounting {
 /// The settings with which an entity is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Terms {
-    /// Ten seconds for a handler, two for a lease, tries in plenty.
+    /// Ten seconds for a handler, two for a lease, and plenty of tries.
     Usual,
     /// Two seconds for a handler, 300 milliseconds for a lease.
     Hasty,
-    /// As usual, with one try.
+    /// The usual settings, with one try.
     Once,
-    /// Other entities than the bank's: those of `kinds.rs`.
+    /// The entities of `kinds.rs` instead of the bank's.
     Kinds,
 }
 
-/// What happens at a fail point of a worker process.
+/// An action at a fail point of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Break {
     pub(crate) point: String,
-    /// At which pass, counted from 1.
+    /// The pass at which it happens, counted from 1.
     pub(crate) pass: u64,
-    /// Whether also at every so-manieth pass after that.
+    /// Whether it happens again at every multiple of that pass.
     pub(crate) again: bool,
     pub(crate) action: Action,
 }
@@ -174,22 +171,22 @@ pub(crate) enum Action {
     Stop,
     /// The thread waits a second.
     Wait,
-    /// The thread waits for 400 milliseconds, which is longer than a hasty lease.
+    /// The thread waits for 400 milliseconds, longer than a hasty lease.
     Moment,
 }
 
 impl Break {
-    /// At one pass.
+    /// An action at one pass.
     pub(crate) fn once(point: &str, pass: u64, action: Action) -> Self {
         Break { point: point.to_owned(), pass, again: false, action }
     }
 
-    /// At every so-manieth pass.
+    /// An action at every multiple of a pass.
     pub(crate) fn every(point: &str, pass: u64, action: Action) -> Self {
         Break { again: true, ..Break::once(point, pass, action) }
     }
 
-    /// Whether it happens at this pass.
+    /// Whether the action happens at this pass.
     pub(crate) fn is_at(&self, pass: u64) -> bool {
         if self.again { pass.is_multiple_of(self.pass) } else { pass == self.pass }
     }

@@ -1,4 +1,4 @@
-//! The servers that runs use, and a place on one of them for each run.
+//! The servers that runs use, and a database on one of them for each run.
 
 use std::sync::{Arc, OnceLock};
 
@@ -48,7 +48,7 @@ impl Server {
     }
 }
 
-/// The servers that runs share which leave them as they are, each started by whoever asks first.
+/// The servers for runs that leave them as they are. Each starts when a run first asks for it.
 #[derive(Default)]
 pub(crate) struct Servers {
     postgres: OnceLock<Arc<Server>>,
@@ -70,7 +70,7 @@ impl Servers {
 /// A run's own database. It is removed with this value.
 pub(crate) struct Place {
     database: Database,
-    /// Where the database is found after it has moved.
+    /// The database's address after it has moved.
     moved: Option<String>,
     pub(crate) server: Arc<Server>,
 }
@@ -110,9 +110,16 @@ impl Place {
         self.moved = Some(url);
     }
 
-    /// Goes over to another server, which has the same database. Returns the old one.
+    /// Moves to another server that has the same database. Returns the old one.
     pub(crate) fn move_to(&mut self, server: Server, url: String) -> Arc<Server> {
         self.reach_by(url);
         std::mem::replace(&mut self.server, Arc::new(server))
     }
+}
+
+/// `host:port` of an address that names a server.
+pub(crate) fn host_and_port(url: &str) -> Option<&str> {
+    let rest = url.split_once("://")?.1;
+    let authority = rest.split(['/', '?']).next()?;
+    Some(authority.rsplit_once('@').map_or(authority, |(_, server)| server))
 }

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use plotters::prelude::*;
 
-/// The least that the scale of the latencies shows, in milliseconds.
+/// The lower end of the scale of latencies, in milliseconds.
 const SHORTEST: f64 = 0.1;
 
 /// Throughput and latency, second by second.
 pub(crate) struct Curve {
     pub(crate) title: String,
     pub(crate) points: Vec<Point>,
-    /// A time that is marked, in seconds, and what it is.
+    /// A marked time in seconds, and its label.
     pub(crate) marked: (Range<f64>, &'static str),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub(crate) rows: f64,
     /// The p99 of a claim.
     pub(crate) claim_ms: f64,
-    /// The p99 from when a row was enqueued until it was booked.
+    /// The p99 of the time from a row's insert to its booking.
     pub(crate) booked_ms: f64,
 }
 

@@ -1,7 +1,8 @@
-//! One run: a database of its own, what is done to it, and what came of it.
+//! One run: its own database, the actions that bars share, and the report.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::place::{Place, Server};
 use crate::session::{Dialect, Session, connect};
 use crate::worker::Recipe;
 
-/// What a run is of.
+/// What was asked of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) name: String,
@@ -28,14 +29,14 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     pub(crate) seed: u64,
     pub(crate) seconds: u64,
-    /// The same, for a bar that has a default of its own.
+    /// The seconds as given, for a bar that has its own default.
     pub(crate) given_seconds: Option<u64>,
     pub(crate) scale: Scale,
-    /// How long it waits for anything at most.
+    /// The longest time that it waits for anything.
     pub(crate) patience: Option<Duration>,
-    /// What is done to the rows before the checker asks, to see that it finds it.
+    /// SQL that spoils the rows before the checker looks, to see that it finds the damage.
     pub(crate) spoil: Option<String>,
-    /// Where curves are written.
+    /// The directory for curves.
     pub(crate) plots: PathBuf,
 }
 
@@ -44,13 +45,13 @@ pub(crate) struct Asked {
 pub(crate) enum Scale {
     /// A few times, for CI.
     Smoke,
-    /// As often as RELIABILITY says.
+    /// As often as `docs/reliability.md` says.
     Release,
-    /// So often.
+    /// This many times.
     Count(u64),
 }
 
-/// What a run came to: printed as one line of JSON.
+/// The result of a run, printed as one line of JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) run: String,
@@ -59,14 +60,14 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) passed: bool,
     pub(crate) seconds: f64,
-    /// What the run is about, by name.
+    /// The numbers that the bar measures, by name.
     pub(crate) numbers: BTreeMap<&'static str, Value>,
     pub(crate) invariants: Vec<Invariant>,
-    /// What else was not as it should be.
+    /// Exceeded bounds and other failures besides the invariants.
     pub(crate) faults: Vec<String>,
-    /// What shows that the database has not kept its own promises. The rows that it concerns are not judged.
+    /// Evidence that the database broke its own promises. The checker does not judge the rows concerned.
     pub(crate) database_faults: Vec<String>,
-    /// The longest time from a fault's end to the next payment that was booked.
+    /// The longest time from the end of a fault to the next booking.
     pub(crate) slowest_recovery_ms: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Run {
     pub(crate) asked: Asked,
     pub(crate) random: fastrand::Rng,
     pub(crate) place: Place,
-    /// Where the workers write; removed with the run.
+    /// The directory in which the workers write. It is removed with the run.
     pub(crate) directory: TempDir,
     began: Instant,
     enqueued: i64,
@@ -94,7 +95,7 @@ impl Run {
         Ok(run)
     }
 
-    /// A run in a new database on this server, without any tables: for those that watch how the queue comes into being.
+    /// A run in a new database on this server, without any tables: for bars that watch the migration.
     pub(crate) fn in_an_empty_place(server: Arc<Server>, asked: Asked) -> Result<Self> {
         let place = Place::on(server)?;
         Ok(Run {
@@ -112,7 +113,7 @@ impl Run {
         })
     }
 
-    /// A server that nobody else uses, and this run's database on it: for runs that take the server down.
+    /// A run in a database on a server that no other run uses: for bars that take the server down.
     pub(crate) fn on_a_server_of_its_own(asked: Asked) -> Result<Self> {
         if asked.backend == Backend::Galera {
             Cluster::can_start()?;
@@ -120,7 +121,7 @@ impl Run {
         Run::on(Server::start(asked.backend), asked)
     }
 
-    /// How often to do it: so often in a smoke run, so often for a release.
+    /// How many times to repeat: `smoke` in a smoke run, `release` for a release.
     pub(crate) fn times(&self, smoke: u64, release: u64) -> u64 {
         match self.asked.scale {
             Scale::Smoke => smoke,
@@ -141,7 +142,7 @@ impl Run {
         connect(self.url())
     }
 
-    /// How a worker process of this run is started.
+    /// The settings with which a worker process of this run starts.
     pub(crate) fn recipe(&self) -> Recipe {
         Recipe::new(self.url(), self.asked.mode, self.directory.path())
     }
@@ -151,7 +152,7 @@ impl Run {
         self.directory.path().join("calls")
     }
 
-    /// Enqueues so many payments of the usual mix.
+    /// Enqueues `count` payments of the usual mix.
     pub(crate) fn enqueue_mixed(&mut self, count: i64) -> Result<()> {
         let new: Vec<_> = (self.enqueued..self.enqueued + count).map(NewPayment::mixed).collect();
         self.enqueue(&new)
@@ -168,12 +169,12 @@ impl Run {
         Ok(())
     }
 
-    /// Counts payments that somebody else has enqueued, or deleted if it is negative.
+    /// Counts payments that others have enqueued, or deleted if the number is negative.
     pub(crate) fn count_enqueued(&mut self, payments: i64) {
         self.enqueued += payments;
     }
 
-    /// Waits until so many payments are pending at most.
+    /// Waits until at most this many payments are pending.
     pub(crate) fn await_pending(&self, at_most: i64, patience: Duration) -> Result<()> {
         let mut session = self.session()?;
         self.until(&format!("at most {at_most} payments are pending"), patience, || {
@@ -181,7 +182,7 @@ impl Run {
         })
     }
 
-    /// Asks until it is so.
+    /// Asks again and again until the answer is true.
     pub(crate) fn until(&self, what: &str, patience: Duration, mut ask: impl FnMut() -> Result<bool>) -> Result<()> {
         let patience = self.asked.patience.map_or(patience, |most| most.min(patience));
         let deadline = Instant::now() + patience;
@@ -192,7 +193,7 @@ impl Run {
         Ok(())
     }
 
-    /// With the faults off: has a process work everything that is left, and shuts it down.
+    /// Starts a process that works all remaining payments, and shuts it down. The faults must be over.
     pub(crate) fn drain(&self, recipe: &Recipe, patience: Duration) -> Result<()> {
         let mut worker = recipe.start()?;
         worker.await_start(patience)?;
@@ -201,7 +202,7 @@ impl Run {
         Ok(())
     }
 
-    /// Asks the checker. `adjust` changes what is expected of a drained run.
+    /// Checks all invariants. `adjust` changes the expectations of a drained run.
     pub(crate) fn check(&mut self, adjust: impl FnOnce(Expected) -> Expected) -> Result<()> {
         let expected = adjust(Expected {
             old: bank::OLD_PAYMENTS,
@@ -219,7 +220,19 @@ impl Run {
         Ok(())
     }
 
-    /// After a run that could not be made to its end: asks what always holds, whatever was done.
+    /// Checks a drained run in which processes were killed. A row that runs alone in a killed process and is then killed again,
+    /// and once more, looks like one that ends its process; only a few may be set aside for that.
+    pub(crate) fn check_after_kills(&mut self, at_most: u64) -> Result<()> {
+        let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
+        let set_aside = self.session()?.count(set_aside)?;
+        self.number("set_aside", set_aside);
+        self.expect(set_aside.unsigned_abs() <= at_most, || {
+            format!("{set_aside} rows were set aside, the bound is {at_most}")
+        });
+        self.check(|expected| Expected { may_be_set_aside: true, ..expected })
+    }
+
+    /// Checks the invariants that always hold, after a run that failed before its end.
     pub(crate) fn check_what_always_holds(&mut self) -> Result<()> {
         self.check(|expected| Expected {
             payments: None,
@@ -230,7 +243,7 @@ impl Run {
         })
     }
 
-    /// Adds what was found of an invariant; of several findings the worst is reported.
+    /// Adds a finding. The report has the worst finding of each invariant.
     pub(crate) fn add(&mut self, new: Invariant) {
         match self.invariants.iter_mut().find(|old| old.name == new.name) {
             Some(old) if old.broken >= new.broken => {}
@@ -239,7 +252,7 @@ impl Run {
         }
     }
 
-    /// Whether an invariant broke in a check so far.
+    /// Whether an invariant broke or a fault was reported so far.
     pub(crate) fn is_broken(&self) -> bool {
         self.invariants.iter().any(|invariant| invariant.broken > 0) || !self.faults.is_empty()
     }
@@ -249,35 +262,53 @@ impl Run {
         self.numbers.insert(name, value.into());
     }
 
-    /// Reports what was not as it should be; the run goes on and does not pass.
+    /// Reports a failure. The run goes on but does not pass.
     pub(crate) fn fault(&mut self, fault: impl Into<String>) {
         self.faults.push(fault.into());
     }
 
-    /// Reports what shows that the database has not kept its own promises.
+    /// Reports evidence that the database broke its own promises.
     pub(crate) fn database_fault(&mut self, evidence: impl Into<String>) {
         self.database_faults.push(evidence.into());
     }
 
-    /// Reports it unless it is so.
+    /// Reports a failure unless the condition holds.
     pub(crate) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.faults.push(otherwise());
         }
     }
 
-    /// Reports how long it took from a fault's end to the next payment that was booked.
+    /// Reports the time from the end of a fault to the next booking.
     pub(crate) fn recovered_in(&mut self, time: Duration) {
         self.slowest_recovery = self.slowest_recovery.max(Some(time));
     }
 
-    /// The ends of what the workers have written on their standard errors.
+    /// The last lines that each worker has written to its standard error.
     pub(crate) fn said(&self) -> String {
-        worker_logs(self.directory.path())
+        let ends = self.logs().unwrap_or_default().into_iter().filter_map(|(path, log)| {
+            let lines: Vec<_> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(5)..].join("\n");
+            (!end.is_empty()).then(|| format!("{}: {end}", path.display()))
+        });
+        ends.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The standard error of each worker, with its file.
+    pub(crate) fn logs(&self) -> Result<Vec<(PathBuf, String)>> {
+        let mut logs = Vec::new();
+        for entry in fs::read_dir(self.directory.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+                logs.push((path, log));
+            }
+        }
+        Ok(logs)
     }
 
     pub(crate) fn report(self) -> Report {
-        // A run that has asked for nothing has shown nothing.
+        // A run that has checked nothing has shown nothing.
         let passed = !self.is_broken() && !self.invariants.is_empty();
         let mut numbers = self.numbers;
         numbers.entry("payments").or_insert(json!(self.enqueued));
@@ -307,19 +338,7 @@ pub(crate) fn booked(session: &mut dyn Session) -> Result<i64> {
     Ok(session.count("SELECT COUNT(*) AS n FROM ledger")?)
 }
 
-fn worker_logs(directory: &Path) -> String {
-    let logs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-    let ends = logs.filter_map(|path| {
-        let text = String::from_utf8_lossy(&std::fs::read(&path).ok()?).into_owned();
-        let lines: Vec<_> = text.lines().collect();
-        let end = lines[lines.len().saturating_sub(5)..].join("\n");
-        (!end.is_empty()).then(|| format!("{}: {end}", path.display()))
-    });
-    ends.collect::<Vec<_>>().join("\n")
-}
-
-/// How the fault of a run begins that could not be made.
+/// The beginning of the fault text of a run that could not be made.
 pub(crate) const NOT_MADE: &str = "the run could not be made";
 
 impl Report {

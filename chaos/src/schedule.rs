@@ -11,28 +11,28 @@ use crate::proxy::Cut;
 pub(crate) enum Fault {
     /// `kill -9` of a worker process, and its restart.
     Kill { worker: usize },
-    /// A worker process is stopped for a while, as a debugger or a host that is moved does it.
+    /// A worker process is frozen for a while, as by a debugger or when its host migrates.
     Freeze { worker: usize, millis: u64 },
-    /// A worker process is told to end, and started anew.
+    /// A worker process gets a SIGTERM, and another one starts.
     Restart { worker: usize },
-    /// A worker process that ends as by `kill -9` when it passes a fail point.
+    /// A worker process ends as by `kill -9` when it passes a fail point.
     Break { worker: usize, point: &'static str, pass: u64 },
-    /// Every session with the database is ended, the application's too.
+    /// The server ends every session with the database, the application's too.
     EndSessions,
     /// `kill -9` of the database's server, and its restart after a while.
     KillServer { millis: u64 },
-    /// The next commits are cut by the proxy: before they arrive, after they took place, or while they are on their way.
+    /// The proxy cuts the next commits: before they arrive, after the server has committed, or while they are on their way.
     CutCommits { cuts: Vec<Cut> },
-    /// No byte passes between the workers and their server for a while.
+    /// No bytes pass between the workers and their server for a while.
     Stall { millis: u64 },
-    /// The connections there are swallow everything for a while, and are reset then.
+    /// The open connections swallow all bytes for a while, and are then reset.
     HalfOpen { millis: u64 },
     /// All connections of the workers are reset.
     CutAll,
 }
 
 impl Fault {
-    /// Its kind, as it is counted.
+    /// The kind under which reports count it.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Fault::Kill { .. } => "kill",
@@ -71,7 +71,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What goes wrong at one moment.
+/// The faults of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Strike {
     /// Counted from the beginning of the faults.
@@ -86,7 +86,7 @@ impl fmt::Display for Strike {
     }
 }
 
-/// What a schedule is drawn for.
+/// The setting for which a schedule is drawn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) backend: Backend,
@@ -111,7 +111,7 @@ const POINTS: &[&str] = &[
     "mid-handler",
     "effects",
 ];
-/// Those of lease mode.
+/// The fail points of lease mode.
 const LEASE_POINTS: &[&str] = &[
     "lease-claimed",
     "lease-called",
@@ -130,7 +130,7 @@ const LEASE_POINTS: &[&str] = &[
     "recorded",
 ];
 
-/// Draws a schedule. It depends on the seed and the terms alone, and a longer one begins as a shorter one does.
+/// Draws a schedule. It depends only on the seed and the terms, and a longer schedule begins with the shorter one.
 pub(crate) fn schedule(seed: u64, terms: Terms, length: Duration) -> Vec<Strike> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut strikes = Vec::new();
@@ -138,7 +138,7 @@ pub(crate) fn schedule(seed: u64, terms: Terms, length: Duration) -> Vec<Strike>
     while at < length {
         let mut faults = vec![draw(&mut random, terms)];
         if random.u8(..100) < 20 {
-            // Two at once are more than one after the other: a server dies while a worker shuts down.
+            // Two faults at once find more than one after the other: a server dies while a worker shuts down.
             let second = draw(&mut random, terms);
             if second.kind() != faults[0].kind() && (second.worker().is_none() || second.worker() != faults[0].worker())
             {
@@ -158,12 +158,12 @@ fn draw(random: &mut fastrand::Rng, terms: Terms) -> Fault {
     let points = if mode == Mode::Lease { LEASE_POINTS } else { POINTS };
     match random.u8(..100) {
         0..18 => Fault::Kill { worker },
-        // Shorter than the timeout in the modes with a transaction: beyond it the server ends the session of a handler that
-        // does not return, and that uses a try, as promised. Longer than the lease where there is one.
+        // In the modes with a transaction, shorter than the timeout: after it the server ends the session of the frozen
+        // handler, which uses a try, as promised. In lease mode, longer than the lease.
         18..26 if mode == Mode::Lease => Fault::Freeze { worker: any, millis: random.u64(100..4000) },
         18..26 => Fault::Freeze { worker: any, millis: random.u64(100..2500) },
         26..36 => Fault::Restart { worker },
-        // Not at the first passes: a row that stands first after every restart would be taken for its process's end.
+        // Not at the first passes: the row that comes first after every restart would be blamed for the crashes.
         36..54 => Fault::Break { worker, point: points[random.usize(..points.len())], pass: random.u64(3..40) },
         _ if backend == Backend::Sqlite => Fault::Kill { worker },
         54..64 => Fault::EndSessions,

@@ -1,11 +1,11 @@
-//! A session that runs plain SQL, on whichever database: what the checker and the injector speak.
+//! A session for plain SQL on any of the databases, as the checker and the injector use it.
 
 use anyhow::{Context, Result};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-/// The SQL in which two of the databases differ.
+/// The SQL dialect of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Postgres,
@@ -31,7 +31,16 @@ impl Dialect {
         }
     }
 
-    /// The type to which a sum is cast that is to be counted.
+    /// The query that counts a database's sessions. SQLite has none.
+    pub(crate) fn sessions(self) -> Option<&'static str> {
+        match self {
+            Dialect::Postgres => Some("SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()"),
+            Dialect::Mysql => Some("SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()"),
+            Dialect::Sqlite => None,
+        }
+    }
+
+    /// The type to which a sum must be cast for [`Session::count`].
     pub(crate) fn integer(self) -> &'static str {
         match self {
             Dialect::Mysql => "SIGNED",
@@ -39,7 +48,7 @@ impl Dialect {
         }
     }
 
-    /// A time by the database's clock, so many seconds from now, to be compared with the queue's columns.
+    /// The database's time in this many seconds, for comparison with the queue's columns.
     pub(crate) fn now_plus(self, seconds: i64) -> String {
         match self {
             Dialect::Postgres => format!("clock_timestamp() + interval '{seconds} seconds'"),
@@ -66,16 +75,16 @@ struct Count {
 pub(crate) trait Session: Send {
     fn dialect(&self) -> Dialect;
 
-    /// Runs statements that answer nothing.
+    /// Runs statements without results.
     fn run(&mut self, sql: &str) -> QueryResult<()>;
 
     /// Runs one statement and says how many rows it changed.
     fn change(&mut self, sql: &str) -> QueryResult<usize>;
 
-    /// The value of a query whose one column is called `n`.
+    /// The value of a query whose only column is called `n`.
     fn count(&mut self, sql: &str) -> QueryResult<i64>;
 
-    /// The rows of a query whose one column is a text and is called `line`.
+    /// The rows of a query whose only column is a text called `line`.
     fn lines(&mut self, sql: &str) -> QueryResult<Vec<String>>;
 }
 

@@ -12,13 +12,13 @@ use crate::place::Servers;
 use crate::run::{Report, Scale};
 use crate::{ask, make};
 
-/// How many runs are made at once: the machine that this is measured for has two cores.
+/// How many runs go on at once. The smoke seconds of the bars were measured on two cores.
 const AT_ONCE: usize = 2;
 
-/// How many seconds a smoke run of a bar takes that is not made in every mode.
+/// A bar whose smoke run takes longer than this many seconds is not run in every mode.
 const LONG: u8 = 9;
 
-/// Makes all runs, and says whether all passed. Those that measure come last, and one by one.
+/// Makes all runs, and says whether all passed. Runs that measure times come last, one by one.
 pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
     let began = Instant::now();
     let servers = Servers::default();
@@ -27,7 +27,7 @@ pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
     };
     let runs = BARS.iter().flat_map(|bar| runs_of(bar, scale)).filter(is_asked);
     let (mut quiet, mut all): (Vec<_>, Vec<_>) = runs.partition(|(bar, ..)| bar.measures);
-    // The longest first, so that none is left over at the end.
+    // The longest first, so that none of them runs alone at the end.
     all.sort_by_key(|(bar, ..)| std::cmp::Reverse(bar.smoke_seconds));
     let work = |runs: Vec<(&'static Bar, _, _)>, at_once| {
         let runs = Mutex::new(VecDeque::from(runs));
@@ -51,7 +51,7 @@ pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
     conclude(&reports, began)
 }
 
-/// Where it is made in passing, a bar that takes long is made in one mode on each database, another on each.
+/// The runs of a bar. In a smoke run, a long bar runs in only one mode on each database, a different one on each.
 fn runs_of(bar: &'static Bar, scale: Scale) -> Vec<(&'static Bar, Backend, Mode)> {
     let in_passing = scale == Scale::Smoke && bar.smoke_seconds > LONG;
     let modes_on = |number: usize| if in_passing { &bar.modes[number % bar.modes.len()..][..1] } else { bar.modes };

@@ -1,4 +1,4 @@
-//! Worker processes, as the harness starts, kills, freezes and hears them.
+//! Worker processes, which the harness starts, kills, freezes and reads from.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,19 +10,20 @@ use std::{env, io};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use procfs::process::Process;
 use queueable::Tally;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::options::{Accounting, Break, Mode, Terms, WorkerOptions};
 
-/// What a worker process says, a line each.
+/// What a worker process prints, one per line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Said {
     /// It claims payments now.
     Started,
-    /// It comes to a fail point, and what was set there happens next.
+    /// It has reached a fail point, and its action happens next.
     Reached { point: String },
     /// It has shut down in good order.
     Ended { tally: Tally, rolled_back: usize },
@@ -32,9 +33,9 @@ pub(crate) enum Said {
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
     pub(crate) options: WorkerOptions,
-    /// Set in its environment besides.
+    /// Further environment variables.
     pub(crate) environment: Vec<(String, String)>,
-    /// Where it writes what it says.
+    /// The directory for its output.
     pub(crate) directory: PathBuf,
 }
 
@@ -63,37 +64,37 @@ impl Recipe {
         self
     }
 
-    /// Other settings of the entity than the usual ones.
+    /// Gives the entity other settings than the usual ones.
     pub(crate) fn terms(mut self, terms: Terms) -> Self {
         self.options.terms = terms;
         self
     }
 
-    /// How long running handlers may go on when it is told to stop.
+    /// Limits how long running handlers may go on when the process is told to stop.
     pub(crate) fn grace(mut self, grace: Duration) -> Self {
         self.options.grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self
     }
 
-    /// How many bytes of a failure's text are stored.
+    /// Limits how many bytes of a failure's text are stored.
     pub(crate) fn error_text_limit(mut self, bytes: usize) -> Self {
         self.options.error_text_limit = bytes;
         self
     }
 
-    /// Another way to the database, as through a proxy.
+    /// Reaches the database by another address, for example through a proxy.
     pub(crate) fn url(mut self, url: impl Into<String>) -> Self {
         self.options.url = url.into();
         self
     }
 
-    /// With connections of its own, and none of a pool.
+    /// Lets the poller open its own connections instead of taking them from a pool.
     pub(crate) fn own_connections(mut self) -> Self {
         self.options.own_connections = true;
         self
     }
 
-    /// With a pool of which the application keeps so many sessions for itself.
+    /// Lets the application keep this many sessions of the pool for itself.
     pub(crate) fn held_sessions(mut self, sessions: usize) -> Self {
         self.options.held_sessions = sessions;
         self
@@ -171,30 +172,35 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The number by which the system knows it.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said so far. A line that is not whole yet is left out.
+    /// The process, as /proc shows it.
+    pub(crate) fn process(&self) -> Result<Process> {
+        process(self.id())
+    }
+
+    /// The lines that it has printed so far, without an unfinished one.
     pub(crate) fn said(&self) -> Result<Vec<Said>> {
         let text = fs::read_to_string(&self.said)?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// What it has written on its standard error.
+    /// Everything that it has written to its standard error.
     pub(crate) fn log(&self) -> String {
         fs::read(self.said.with_extension("log"))
             .map_or_else(|error| error.to_string(), |log| String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// Whether it has said that it claims payments.
+    /// Whether it has printed that it claims payments.
     pub(crate) fn has_started(&self) -> bool {
         fs::metadata(&self.said).is_ok_and(|file| file.len() > 0)
     }
 
-    /// The status with which it has ended, if it has.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -229,14 +235,14 @@ impl Worker {
         send(self.child.id(), signal)
     }
 
-    /// Ends it as `kill -9` does, and returns when it is gone.
+    /// Kills it as `kill -9` does, and returns when it is gone.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Shuts it down in good order, and returns what it has done in its life.
+    /// Shuts it down in good order, and returns its tally.
     pub(crate) fn shut_down(&mut self, patience: Duration) -> Result<Tally> {
         self.signal(Signal::TERM)?;
         let status = self.await_end(patience)?;
@@ -248,7 +254,12 @@ impl Worker {
     }
 }
 
-/// Ends the worker with this number as `kill -9` does; it must not be waited for yet.
+/// The process with this id, as /proc shows it.
+pub(crate) fn process(id: u32) -> Result<Process> {
+    Ok(Process::new(i32::try_from(id)?)?)
+}
+
+/// Kills the worker with this id as `kill -9` does. It must be one that nobody has waited for yet.
 pub(crate) fn kill(id: u32) -> Result<()> {
     send(id, Signal::KILL)
 }

@@ -1,11 +1,11 @@
-//! The [Chinook](https://github.com/lerocha/chinook-database) sample: tables that know nothing of queues.
+//! The [Chinook](https://github.com/lerocha/chinook-database) sample: tables of an application without queues.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Reads a backend's script without the lines that make and enter a database of its own, so that it fills the test's
-/// database through `batch_execute`. `None` where the data does not lie beside the repository.
+/// Reads a backend's script without the lines that create and enter another database, so that `batch_execute` fills the
+/// test's database. `None` if the data is not beside the repository.
 pub(super) fn script(backend: &str) -> Option<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/chinook");
     let file = directory.join(backend).with_extension("sql");

@@ -11,7 +11,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use super::Conn;
 use super::server::{PrivateServer, shared_url};
 
-/// A database that only this value's owner uses; dropped with the value, also while sessions are still in it.
+/// A database that only this value's owner uses. It is dropped with the value, even if sessions are still open.
 pub(crate) struct Database {
     name: String,
     url: String,
@@ -55,7 +55,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // A server that the test has killed has nothing to tidy up.
+        // On a server that the test has killed there is nothing to drop.
         let Ok(mut connection) = Conn::establish(&self.server) else { return };
         if let Err(error) = super::drop_database(&mut connection, &self.name) {
             eprintln!("the database {} stays behind: {error}", self.name);
@@ -67,14 +67,14 @@ fn connect(url: &str) -> Conn {
     Conn::establish(url).unwrap_or_else(|error| panic!("no connection to {url}: {error}"))
 }
 
-/// A name that no other test has, on whichever machine: several may use one server.
+/// A name that no other test has, on any machine, because several machines may use one server.
 fn unique_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_nanos();
     format!("queueable_{started:x}_{}_{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Puts a database's name in the place of the one that a server's URL may bear.
+/// Replaces the database's name in a server's URL, or adds it.
 fn with_database(server: &str, name: &str) -> String {
     let (address, options) = server.split_once('?').map_or((server, None), |(address, rest)| (address, Some(rest)));
     let (scheme, rest) = address.split_once("://").unwrap_or_else(|| panic!("not a URL: {server}"));

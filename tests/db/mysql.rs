@@ -22,21 +22,21 @@ pub(crate) type Conn = MysqlConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "mysql";
 
-/// Whether a COMMIT of a handler's is refused in a group.
+/// Whether the database refuses a handler's COMMIT in a group.
 pub(crate) const REFUSES_COMMITS: bool = false;
 
-/// A key that the database counts up.
+/// The type of a key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
-/// A column of 64-bit integers.
+/// The type of 64-bit integers.
 pub(crate) const BIGINT: &str = "BIGINT";
-/// A column of text that may be a key.
+/// The type of text that may be a key.
 pub(crate) const TEXT: &str = "VARCHAR(255)";
-/// A column of bytes that may be a key.
+/// The type of bytes that may be a key.
 pub(crate) const BYTES: &str = "VARBINARY(255)";
 
-/// A column of the queue's times.
+/// The type of the queue's times.
 pub(crate) const TIME: &str = "DATETIME(6)";
-/// A column of long text.
+/// The type of long text.
 pub(crate) const LONG_TEXT: &str = "MEDIUMTEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
@@ -47,26 +47,26 @@ pub(crate) const AT_MOST_TEN_SECONDS: &str =
 /// Counts the DDL that waits for a lock in the test's database.
 pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() \
      AND state LIKE 'Waiting for table metadata lock%' AND info LIKE 'ALTER TABLE%'";
-/// What a session says of how long it waits for locks.
+/// The expressions that tell how long a session waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] =
     &["CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)", "CAST(@@SESSION.lock_wait_timeout AS CHAR)"];
 
 /// Counts the statements that wait for a row in the test's database.
 pub(crate) const WAITS: &str = "SELECT count(*) FROM information_schema.innodb_trx \
      JOIN information_schema.processlist ON id = trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()";
-/// Makes every transaction of a session as isolated as can be, unless it says otherwise.
+/// Makes a session's transactions serializable by default.
 pub(crate) const SERIALIZABLE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE";
 
-/// Makes a trigger that lets nobody change a payment of 7 cents.
+/// Makes a trigger that lets no session change a payment of 7 cents.
 pub(crate) const KEEP_SEVEN: &str = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF";
 
-/// What the database says when the disk is full.
+/// The database's error text when the disk is full.
 pub(crate) const DISK_IS_FULL: &str = "The table 'payments' is full";
 
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = KEEP_SEVEN;
-/// Makes a trigger that puts the old values of a payment of 7 cents back, so that an update counts it as changed.
+/// Makes a trigger that restores the old values of a payment of 7 cents, while the update counts the row as changed.
 pub(crate) const PUT_SEVEN_BACK: &str = "CREATE TRIGGER put_back BEFORE UPDATE ON payments FOR EACH ROW \
      IF OLD.amount_cents = 7 THEN SET NEW.status = OLD.status, NEW.next_attempt_time = OLD.next_attempt_time, \
      NEW.try_count = OLD.try_count, NEW.last_attempt_time = OLD.last_attempt_time, \
@@ -92,13 +92,13 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
     )
 }
 
-/// Fails as a statement does for which the disk has no room.
+/// Fails like a statement for which the disk has no room.
 pub(crate) const FILL_THE_DISK: &str = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, \
     MESSAGE_TEXT = 'Disk full (/tmp/x); waiting for someone to free some space... (errno: 28 \"No space left on device\")'";
-/// What makes room again.
+/// Makes room again.
 pub(crate) const MAKE_ROOM: &str = "DO 1";
 
-/// A statement that fails with an error in which this text is quoted.
+/// A statement that fails with an error that quotes this text.
 pub(crate) fn fail_quoting(text: &str) -> String {
     format!("INSERT INTO ledger (payment_id, amount_cents) VALUES ('{text}', 1)")
 }
@@ -145,12 +145,12 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("type range") && !plan.contains("filesort") && !plan.contains("temporary")
 }
 
-/// The Chinook sample's script for this backend, where the data is at hand.
+/// The Chinook sample's script for this backend, if the data is there.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
 }
 
-/// Copies a database by MariaDB's own tools.
+/// Copies a database with MariaDB's own tools.
 pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     let copy = Database::new();
     let dump = pipe::said(tool("mariadb-dump", database).arg("--single-transaction").arg(name_of(database)), &[]);
@@ -158,7 +158,7 @@ pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     copy
 }
 
-/// A client's program, with the way to a database's server.
+/// A client program with the arguments to reach a database's server.
 fn tool(name: &str, database: &Database) -> Command {
     let mut command = Command::new(server::program(name, PLACES));
     let (account, address) =
@@ -181,7 +181,7 @@ const PACKAGE: &str = "mariadb-server";
 const VARIABLE: &str = "QUEUEABLE_MYSQL_URL";
 const ACCOUNT: &str = "mysql";
 const DATA_DIRECTORY: &str = "@@datadir";
-/// Where its ports begin: a program that starts both kinds of servers gives no port to both.
+/// The first port of its servers. The other database's ports begin elsewhere, so that a program can start both.
 const FIRST_PORT: u16 = 22_500;
 const PLACES: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
@@ -227,7 +227,7 @@ fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
         .bind::<Text, _>(name)
         .load(connection)?;
     for session in sessions {
-        // One that has ended meanwhile needs no killing.
+        // A session that has ended meanwhile needs no killing.
         let _ = connection.batch_execute(&format!("KILL {session}"));
     }
     connection.batch_execute(&format!("SET SESSION lock_wait_timeout = 10; DROP DATABASE {}", quote(name)))
@@ -238,7 +238,7 @@ pub(crate) const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'),
      @@time_zone, @@tx_isolation, @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@lock_wait_timeout, \
      @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results)";
 
-/// What makes the payments a second time, where a handler can lead who does not say where a table is.
+/// Makes a second table of payments, which an unqualified name can mean after a handler has changed its session.
 pub(crate) fn twin(elsewhere: &Database) -> String {
     let twin = twin_table(elsewhere);
     format!("CREATE TABLE {twin} LIKE payments; INSERT INTO {twin} SELECT * FROM payments")
@@ -248,12 +248,12 @@ pub(crate) fn twin_table(elsewhere: &Database) -> String {
     format!("{}.payments", quote(name_of(elsewhere)))
 }
 
-/// What a handler may set for its transaction: there is nothing of that kind but the database that it uses.
+/// Settings that a handler may change inside its transaction: MySQL has none for a transaction, except the current database.
 pub(crate) fn set_locally(elsewhere: &Database) -> Vec<String> {
     vec![format!("USE {}", quote(name_of(elsewhere)))]
 }
 
-/// What a handler may set for its session.
+/// Settings that a handler may change for its session.
 pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
     let settings = [
         "SET SESSION sql_mode = 'ANSI_QUOTES'",
@@ -268,7 +268,7 @@ pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
     settings.into_iter().map(str::to_owned).chain(set_locally(elsewhere)).collect()
 }
 
-/// What a poller of payments needs.
+/// The rights that a poller of payments needs.
 pub(crate) const SMALLEST_RIGHTS: &[&str] = &[
     "SELECT ON payments",
     "UPDATE (status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message) ON payments",

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Runs a program to its end with this input, and returns what it has written.
+/// Runs a program to its end with this input, and returns its output.
 pub(crate) fn said(command: &mut Command, input: &[u8]) -> Vec<u8> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -14,7 +14,7 @@ pub(crate) fn said(command: &mut Command, input: &[u8]) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));
     let mut stdin = child.stdin.take().expect("it is piped");
     let output = thread::scope(|scope| {
-        // Beside the reading of its output: both may be more than a pipe holds. One that ends early has said why.
+        // While this thread reads the output, because both may be more than a pipe holds. A program that ends early says why.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().expect("the program is a child of this process")
     });

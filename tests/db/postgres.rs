@@ -20,21 +20,21 @@ pub(crate) type Conn = PgConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "postgres";
 
-/// Whether a COMMIT of a handler's is refused in a group.
+/// Whether the database refuses a handler's COMMIT in a group.
 pub(crate) const REFUSES_COMMITS: bool = true;
 
-/// A key that the database counts up.
+/// The type of a key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "BIGSERIAL PRIMARY KEY";
-/// A column of 64-bit integers.
+/// The type of 64-bit integers.
 pub(crate) const BIGINT: &str = "BIGINT";
-/// A column of text that may be a key.
+/// The type of text that may be a key.
 pub(crate) const TEXT: &str = "TEXT";
-/// A column of bytes that may be a key.
+/// The type of bytes that may be a key.
 pub(crate) const BYTES: &str = "BYTEA";
 
-/// A column of the queue's times.
+/// The type of the queue's times.
 pub(crate) const TIME: &str = "TIMESTAMPTZ";
-/// A column of long text.
+/// The type of long text.
 pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 6;
@@ -44,20 +44,20 @@ pub(crate) const AT_MOST_TEN_SECONDS: &str = "SET lock_timeout = '10s'";
 /// Counts the DDL that waits for a lock in the test's database.
 pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND wait_event_type = 'Lock' AND query LIKE '%ALTER TABLE%' AND pid <> pg_backend_pid()";
-/// What a session says of how long it waits for locks.
+/// The expressions that tell how long a session waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 
 /// Counts the statements that wait for a lock in the test's database.
 pub(crate) const WAITS: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-/// Makes every transaction of a session as isolated as can be, unless it says otherwise.
+/// Makes a session's transactions serializable by default.
 pub(crate) const SERIALIZABLE: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
 
-/// Makes a trigger that lets nobody change a payment of 7 cents.
+/// Makes a trigger that lets no session change a payment of 7 cents.
 pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
      CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep()";
 
-/// What the database says when the disk is full.
+/// The database's error text when the disk is full.
 pub(crate) const DISK_IS_FULL: &str = "could not extend file \"base/1/2\": No space left on device";
 
 /// Makes a trigger that refuses every change of a payment of 7 cents.
@@ -65,7 +65,7 @@ pub(crate) const REFUSE_SEVEN: &str = "CREATE FUNCTION refuse_seven() RETURNS tr
      $$ BEGIN RAISE EXCEPTION 'no change of sevens'; END $$; \
      CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) \
      EXECUTE FUNCTION refuse_seven()";
-/// Makes a trigger that puts the old values of a payment of 7 cents back, so that an update counts it as changed.
+/// Makes a trigger that restores the old values of a payment of 7 cents, while the update counts the row as changed.
 pub(crate) const PUT_SEVEN_BACK: &str = "CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS \
      $$ BEGIN RETURN OLD; END $$; \
      CREATE TRIGGER put_back BEFORE UPDATE ON payments FOR EACH ROW WHEN (OLD.amount_cents = 7) \
@@ -95,13 +95,13 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
     )
 }
 
-/// Fails as a statement does for which the disk has no room.
+/// Fails like a statement for which the disk has no room.
 pub(crate) const FILL_THE_DISK: &str = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', \
     MESSAGE = 'could not extend file \"base/1/2\": No space left on device', HINT = 'Check free disk space.'; END $$";
-/// What makes room again.
+/// Makes room again.
 pub(crate) const MAKE_ROOM: &str = "SELECT 1";
 
-/// A statement that fails with an error in which this text is quoted.
+/// A statement that fails with an error that quotes this text.
 pub(crate) fn fail_quoting(text: &str) -> String {
     format!("SELECT CAST('{text}' AS integer)")
 }
@@ -119,7 +119,7 @@ pub(crate) const SHAPE: &str = "
     WHERE attrelid = to_regclass('$table') AND attnum > 0 AND NOT attisdropped
     UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename = '$table' ORDER BY 1";
 
-/// Lists a table's triggers and the functions of ours; `$table` stands for the table's name.
+/// Lists a table's triggers and the library's functions; `$table` stands for the table's name.
 pub(crate) const TRIGGERS: &str = "
     SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass('$table') AND NOT tgisinternal
     UNION ALL SELECT proname || '()' FROM pg_proc WHERE proname LIKE 'zz\\_queueable%' ORDER BY 1";
@@ -140,12 +140,12 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("Index Cond") && !plan.contains("Seq Scan") && !plan.contains("Sort") && !plan.contains("Bitmap")
 }
 
-/// The Chinook sample's script for this backend, where the data is at hand.
+/// The Chinook sample's script for this backend, if the data is there.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
 }
 
-/// Copies a database by PostgreSQL's own tools.
+/// Copies a database with PostgreSQL's own tools.
 pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     let copy = Database::new();
     let dump = pipe::said(Command::new(server::program("pg_dump", PLACES)).arg("--dbname").arg(database.url()), &[]);
@@ -160,7 +160,7 @@ const PACKAGE: &str = "postgresql";
 const VARIABLE: &str = "QUEUEABLE_PG_URL";
 const ACCOUNT: &str = "postgres";
 const DATA_DIRECTORY: &str = "current_setting('data_directory')";
-/// Where its ports begin: a program that starts both kinds of servers gives no port to both.
+/// The first port of its servers. The other database's ports begin elsewhere, so that a program can start both.
 const FIRST_PORT: u16 = 15_000;
 const PLACES: &[&str] = &["/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin"];
 
@@ -175,8 +175,8 @@ fn initialize(data: &Path) -> Command {
     command
 }
 
-/// `fsync` protects against the machine's end, which no test stages. `synchronous_commit` and `full_page_writes` stay on:
-/// tests do kill the server, and what it has committed must be there afterwards.
+/// `fsync` only protects against a crash of the machine, which no test stages. `synchronous_commit` and `full_page_writes`
+/// stay on, because tests do kill the server, and its commits must survive that.
 fn serve(data: &Path, port: u16) -> Command {
     let mut command = Command::new(server::program("postgres", PLACES));
     command.arg("-D").arg(data).arg("-p").arg(port.to_string());
@@ -185,7 +185,7 @@ fn serve(data: &Path, port: u16) -> Command {
         "unix_socket_directories=",
         "max_connections=200",
         "fsync=off",
-        // In the data directory, with which it is removed: what a killed server leaves in the system's memory stays.
+        // Shared memory in the data directory, and removed with it. The system's would stay after a kill.
         "dynamic_shared_memory_type=mmap",
         "lc_messages=C",
         "timezone=UTC",
@@ -201,14 +201,14 @@ pub(crate) fn start_standby(port: u16) -> PrivateServer {
         let mut command = Command::new(server::program("pg_basebackup", PLACES));
         command.arg("--pgdata").arg(data).arg(format!("--port={port}"));
         command.args(["--host=127.0.0.1", "--username=postgres", "--checkpoint=fast", "--no-sync"]);
-        // Which makes it a standby, with this way to its primary.
+        // This makes the copy a standby of that server.
         command.arg("--write-recovery-conf");
         command
     };
     PrivateServer::start_with(copy, Vec::new())
 }
 
-/// From `template0`, because nobody can be connected to it: a session in the template would stop the copy.
+/// From `template0`, which accepts no connections: a session in the template would prevent the copy.
 fn create_database(name: &str) -> String {
     format!("CREATE DATABASE {} TEMPLATE template0", quote(name))
 }
@@ -224,7 +224,7 @@ pub(crate) const SETTINGS: &str = "concat_ws('|', current_user, session_user, cu
      current_setting('default_transaction_read_only'), current_setting('session_replication_role'), \
      current_setting('row_security'), current_setting('synchronous_commit'))";
 
-/// What makes the payments a second time, where a handler can lead who does not say where a table is.
+/// Makes a second table of payments, which an unqualified name can mean after a handler has changed its session.
 pub(crate) fn twin(_elsewhere: &Database) -> String {
     "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.payments (LIKE payments INCLUDING ALL); \
      INSERT INTO elsewhere.payments SELECT * FROM payments"
@@ -245,22 +245,22 @@ const SET: [&str; 10] = [
     "session_replication_role = 'replica'",
     "synchronous_commit = 'off'",
     "row_security = 'off'",
-    // The last: it may not do what is above.
+    // The last one, because the role may not change the settings above.
     "ROLE pg_monitor",
 ];
 
-/// What a handler may set for its transaction.
+/// Settings that a handler may change for its transaction.
 pub(crate) fn set_locally(_elsewhere: &Database) -> Vec<String> {
     SET.iter().map(|setting| format!("SET LOCAL {setting}")).collect()
 }
 
-/// What a handler may set for its session.
+/// Settings that a handler may change for its session.
 pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
     let more = ["SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY".to_owned()];
     more.into_iter().chain(SET.iter().map(|setting| format!("SET {setting}"))).collect()
 }
 
-/// What a poller of payments needs.
+/// The rights that a poller of payments needs.
 pub(crate) const SMALLEST_RIGHTS: &[&str] = &[
     "SELECT ON payments",
     "UPDATE (status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message) ON payments",

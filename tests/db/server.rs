@@ -1,8 +1,8 @@
 //! Private, throw-away servers: each belongs to one test process and does not outlive it.
 //!
-//! `postgres.rs` and `mysql.rs` mount this file, so `super` is the database it works for. What it asks of them: the
-//! names (`PRODUCT`, `PACKAGE`, `VARIABLE`, `ACCOUNT`), the two commands (`initialize`, `serve`), `root_url`, and
-//! `DATA_DIRECTORY`, the SQL expression by which a server says whose it is.
+//! `postgres.rs` and `mysql.rs` mount this file, so `super` is the database it works for. They provide the names
+//! (`PRODUCT`, `PACKAGE`, `VARIABLE`, `ACCOUNT`), the two commands (`initialize`, `serve`), `root_url`, and
+//! `DATA_DIRECTORY`, the SQL expression that identifies a server by its directory.
 
 mod installed;
 mod watcher;
@@ -31,7 +31,7 @@ use super::Conn;
 /// How long a server may take to create its files, to answer, or to come back after a kill.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server that this process's tests share: the one the variable names, or a private one, started by whoever asks first.
+/// The server that this process's tests share: the one that the variable names, or a private one, which the first test starts.
 pub(super) fn shared_url() -> &'static str {
     static URL: OnceLock<String> = OnceLock::new();
     static SERVER: OnceLock<PrivateServer> = OnceLock::new();
@@ -43,8 +43,8 @@ pub(super) fn shared_url() -> &'static str {
 
 /// A server that only its owner uses, for tests that take it down.
 ///
-/// It listens on one loopback port for all its life. Dropping it ends the server and removes its files; so does the end
-/// of the test process, however it comes.
+/// It listens on one loopback port for all its life. Dropping the value ends the server and removes its files; so does any
+/// end of the test process.
 pub(crate) struct PrivateServer {
     site: Site,
     port: u16,
@@ -58,7 +58,7 @@ impl PrivateServer {
         Self::start_with(super::initialize, Vec::new())
     }
 
-    /// The same for a server whose files this command creates, and which is started with these arguments besides.
+    /// The same with another command to create the files, and with further arguments for the server.
     pub(crate) fn start_with(initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
         let site = Site::prepare(initialize, arguments);
         let mut refusals = Vec::new();
@@ -66,7 +66,7 @@ impl PrivateServer {
             let url = super::root_url(port);
             match site.launch(port, &url) {
                 Ok(process) => return Self { site, port, url, process: Mutex::new(process) },
-                // Whoever else looked for a port at this moment may have taken it: try the next.
+                // Another process may have taken the port at this moment: try the next one.
                 Err(status) => refusals.push(format!("port {port}: {status}")),
             }
         }
@@ -78,7 +78,7 @@ impl PrivateServer {
         &self.url
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -88,12 +88,12 @@ impl PrivateServer {
         *self.site.arguments.lock().expect("nobody panics while holding the arguments") = arguments;
     }
 
-    /// The end of what it has said.
+    /// The end of its log.
     pub(crate) fn log(&self) -> String {
         self.site.log()
     }
 
-    /// Kills the server and its sessions as `kill -9` does and returns when it is gone. One that has ended stays so.
+    /// Kills the server and its sessions as `kill -9` does, and returns when it is gone. Does nothing to a server that has ended.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().expect("nobody panics while holding the server");
         if process.try_wait().expect("the server is a child of this process").is_some() {
@@ -101,7 +101,7 @@ impl PrivateServer {
         }
         let killed = Command::new("sh").args(["-c", KILL, "kill"]).arg(process.id().to_string()).status();
         assert!(killed.is_ok_and(|status| status.success()), "the server belongs to this process");
-        // In this order: until it is waited for, the process id cannot come to mean another process.
+        // In this order, because until the wait the system cannot give the process id to another process.
         self.site.watcher.forget();
         process.wait().expect("the server is a child of this process");
     }
@@ -113,7 +113,7 @@ impl PrivateServer {
         assert!(ended.is_some(), "restart() is for a server that was killed");
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // PostgreSQL refuses to start for as long as a process of the killed server still winds up.
+            // PostgreSQL refuses to start while a process of the killed server still runs.
             match self.site.launch(self.port, &self.url) {
                 Ok(started) => break *process = started,
                 Err(status) if Instant::now() > deadline => panic!("no restart: {status}\n{}", self.site.log()),
@@ -140,7 +140,7 @@ kill -s KILL "$1" $(cat "/proc/$1/task/$1/children" || pgrep -P "$1")
 /// Where a server lives: a directory, the account that owns it, and the watcher that removes it.
 struct Site {
     directory: PathBuf,
-    /// What it is started with besides the usual.
+    /// Further arguments for its start.
     arguments: Mutex<Vec<String>>,
     account: Option<Account>,
     watcher: Watcher,
@@ -170,7 +170,7 @@ impl Site {
         self.directory.join("data")
     }
 
-    /// Starts the server and waits until it answers; `Err` when it ended instead.
+    /// Starts the server and waits until it answers; `Err` if it ended instead.
     fn launch(&self, port: u16, url: &str) -> Result<Child, ExitStatus> {
         let mut command = super::serve(&self.data(), port);
         command.args(&*self.arguments.lock().expect("nobody panics while holding the arguments"));
@@ -179,7 +179,7 @@ impl Site {
             if let Some(status) = server.try_wait().expect("the server is a child of this process") {
                 return Some(Some(status));
             }
-            // Another server may have won the port; ours is about to end then.
+            // Another server may have taken the port. This one is about to end then.
             (data_directory(url)? == self.data().canonicalize().ok()?).then_some(None)
         });
         match status {
@@ -200,12 +200,12 @@ impl Site {
             .current_dir(&self.directory)
             .env("LC_ALL", "C")
             .env("TZ", "UTC")
-            // MariaDB's servers remove each other's temporary tables where they share a directory for them.
+            // MariaDB servers that share a directory for temporary tables remove each other's.
             .env("TMPDIR", &self.directory)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file handle can be copied"))
             .stderr(log)
-            // A group of its own: Ctrl-C in the terminal is for the tests, and the watcher can end it as a whole.
+            // Its own process group, so that Ctrl-C reaches only the tests, and the watcher can end the group.
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));
@@ -217,7 +217,7 @@ impl Site {
         self.directory.join("log")
     }
 
-    /// The end of what the server said, for a panic's message.
+    /// The end of the server's log, for a panic's message.
     fn log(&self) -> String {
         let log = fs::read(self.log_file()).unwrap_or_default();
         let lines: Vec<_> = log.split(|&byte| byte == b'\n').collect();
@@ -226,10 +226,10 @@ impl Site {
     }
 }
 
-/// Ports nobody listens on, none twice in this process.
+/// Ports that are free, none twice in this process.
 ///
 /// They lie below the range from which systems choose the client's end of a connection. Within it, a client that keeps
-/// knocking at the port of a killed server will one day be given that very port and be connected to itself.
+/// trying the port of a killed server may get that very port as its own, and connect to itself.
 pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
     const COUNT: u16 = 7_500;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -241,14 +241,14 @@ pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
     .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
 }
 
-/// Whose server answers there, if one does.
+/// The data directory of the server that answers there, if one does.
 fn data_directory(url: &str) -> Option<PathBuf> {
     let mut connection = Conn::establish(url).ok()?;
     let directory: String = diesel::select(sql::<Text>(super::DATA_DIRECTORY)).get_result(&mut connection).ok()?;
     PathBuf::from(directory).canonicalize().ok()
 }
 
-/// Asks until there is an answer. Other processes send no signal to wait for; a channel on which nothing comes is the pace.
+/// Asks again and again until there is an answer. Other processes send no signal to wait for, so an empty channel paces it.
 fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     let (_nobody, pace) = mpsc::channel::<()>();

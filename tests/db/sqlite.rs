@@ -17,36 +17,36 @@ pub(crate) type Conn = SqliteConnection;
 /// Names the backend, as its feature does.
 pub(crate) const NAME: &str = "sqlite";
 
-/// Whether a COMMIT of a handler's is refused in a group.
+/// Whether the database refuses a handler's COMMIT in a group.
 pub(crate) const REFUSES_COMMITS: bool = false;
 
-/// A key that the database counts up.
+/// The type of a key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "INTEGER PRIMARY KEY AUTOINCREMENT";
-/// A column of 64-bit integers.
+/// The type of 64-bit integers.
 pub(crate) const BIGINT: &str = "BIGINT";
-/// A column of text that may be a key.
+/// The type of text that may be a key.
 pub(crate) const TEXT: &str = "TEXT";
-/// A column of bytes that may be a key.
+/// The type of bytes that may be a key.
 pub(crate) const BYTES: &str = "BLOB";
 
-/// A column of the queue's times.
+/// The type of the queue's times.
 pub(crate) const TIME: &str = "TEXT";
-/// A column of long text.
+/// The type of long text.
 pub(crate) const LONG_TEXT: &str = "TEXT";
 /// How many digits of a second the queue's time columns keep.
 pub(crate) const TIME_DIGITS: u16 = 3;
 
-/// Makes a trigger that lets nobody change a payment of 7 cents.
+/// Makes a trigger that lets no session change a payment of 7 cents.
 pub(crate) const KEEP_SEVEN: &str =
     "CREATE TRIGGER keep BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN SELECT RAISE(IGNORE); END";
 
-/// What the database says when the disk is full.
+/// The database's error text when the disk is full.
 pub(crate) const DISK_IS_FULL: &str = "database or disk is full";
 
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 \
      BEGIN SELECT RAISE(ABORT, 'no change of sevens'); END";
-/// Makes a trigger that puts the old values of the queue's columns back of a payment of 7 cents.
+/// Makes a trigger that restores the old values of the queue's columns of a payment of 7 cents.
 pub(crate) const PUT_SEVEN_BACK: &str = "CREATE TRIGGER put_back AFTER UPDATE ON payments WHEN OLD.amount_cents = 7 BEGIN \
      UPDATE payments SET status = OLD.status, next_attempt_time = OLD.next_attempt_time, try_count = OLD.try_count, \
      last_attempt_time = OLD.last_attempt_time, last_attempt_error_message = OLD.last_attempt_error_message \
@@ -70,13 +70,13 @@ pub(crate) fn refuse_removal_of(id: i64) -> String {
     )
 }
 
-/// Has the file grow beyond what it may have: SQLite says what it says of a full disk.
+/// Makes the file grow beyond its limit, for which SQLite reports a full disk.
 pub(crate) const FILL_THE_DISK: &str = "PRAGMA max_page_count = 1; CREATE TABLE large (x); \
     INSERT INTO large SELECT randomblob(1000000)";
-/// What makes room again.
+/// Makes room again.
 pub(crate) const MAKE_ROOM: &str = "PRAGMA max_page_count = 1000000";
 
-/// A statement that fails with an error in which this text is quoted.
+/// A statement that fails with an error that quotes this text.
 pub(crate) fn fail_quoting(text: &str) -> String {
     format!("SELECT [{text}]")
 }
@@ -113,12 +113,12 @@ pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("SEARCH") && !plan.contains("SCAN") && !plan.contains("TEMP B-TREE")
 }
 
-/// The Chinook sample's script for this backend, where the data is at hand.
+/// The Chinook sample's script for this backend, if the data is there.
 pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
 }
 
-/// Copies a database by SQLite's own shell.
+/// Copies a database with SQLite's own shell.
 pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     let in_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
     let shell = in_path.map(|directory| directory.join("sqlite3")).find(|file| file.is_file());
@@ -129,7 +129,7 @@ pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     copy
 }
 
-/// A database file that only this value's owner uses; removed with the value, also while connections are still open.
+/// A database file that only this value's owner uses. It is removed with the value, even if connections are still open.
 pub(crate) struct Database {
     url: String,
     _directory: TempDir,
@@ -185,7 +185,7 @@ pub(crate) const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) ||
      || (SELECT ignore_check_constraints FROM pragma_ignore_check_constraints) \
      || (SELECT recursive_triggers FROM pragma_recursive_triggers) || (SELECT foreign_keys FROM pragma_foreign_keys)";
 
-/// What makes the payments a second time: a handler cannot attach another file inside a transaction.
+/// Makes a second table of payments, in the same file: a handler cannot attach another one inside a transaction.
 pub(crate) fn twin(_elsewhere: &Database) -> String {
     "CREATE TABLE twins AS SELECT * FROM payments".to_owned()
 }
@@ -194,12 +194,12 @@ pub(crate) fn twin_table(_elsewhere: &Database) -> String {
     "twins".to_owned()
 }
 
-/// What a handler may set for its transaction.
+/// Settings that a handler may change for its transaction.
 pub(crate) fn set_locally(_elsewhere: &Database) -> Vec<String> {
     vec!["PRAGMA defer_foreign_keys = 1".to_owned()]
 }
 
-/// What a handler may set for its connection.
+/// Settings that a handler may change for its connection.
 pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
     let pragmas = [
         "foreign_keys = 1",

@@ -56,7 +56,7 @@ struct Payment {
     amount_cents: i64,
 }
 
-/// Lints that careful users turn on are not disturbed by the derived code.
+/// The derived code passes lints that careful users turn on.
 pub mod strict {
     #![deny(missing_docs, unreachable_pub, unused, clippy::pedantic, nonstandard_style)]
     #![deny(rust_2018_idioms, missing_debug_implementations, missing_copy_implementations)]

@@ -1,4 +1,4 @@
-//! The kinds of work: what each key asks for.
+//! The kinds of work: the requirements of each key.
 
 use std::time::Duration;
 

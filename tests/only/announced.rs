@@ -1,4 +1,4 @@
-//! An announced row while another is held, where the database locks rows and not the whole file.
+//! A row is announced while another one is locked. Not on SQLite, which locks the whole file.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,7 +14,7 @@ use crate::suite::bank::{Bank, NewPayment, Payment, payments};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A database that takes its time to begin a worker's transaction.
+/// A connection that begins a worker's transaction slowly.
 #[derive(Debug)]
 struct Slow;
 
@@ -61,7 +61,7 @@ fn a_row_enqueued_while_another_is_handled_is_noticed_long_before_the_poll_inter
     .unwrap();
     bank.enqueue([1]);
     assert_eq!(wait.recv_timeout(PATIENCE), Ok(1));
-    // The scout learns that the row it sees due is held.
+    // Meanwhile the scout finds that the due row is locked.
     assert_eq!(wait.recv_timeout(Duration::from_millis(500)), Err(RecvTimeoutError::Timeout));
     let mut application = bank.connect();
     let announced = Instant::now();
@@ -69,13 +69,13 @@ fn a_row_enqueued_while_another_is_handled_is_noticed_long_before_the_poll_inter
         .transaction(|connection| {
             let row = (NewPayment { company_id: 1, amount_cents: 2 }, Payment::due_now());
             diesel::insert_into(payments::table).values(row).execute(connection)?;
-            // The announcement is some looks old when the row can be seen.
+            // The scout has probed several times since the announcement when the row becomes visible.
             assert_eq!(wait.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
             QueryResult::Ok(())
         })
         .unwrap();
     if announced.elapsed() > Duration::from_secs(1) {
-        // The machine has paused, and an enqueue is not awaited for so long: it is announced again.
+        // The machine has paused for longer than the scout waits for an announced row, so the test announces it again.
         let row = diesel::update(payments::table.filter(payments::amount_cents.eq(2)));
         row.set(Payment::due_now()).execute(&mut application).unwrap();
     }

@@ -16,8 +16,8 @@ use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, payment_que
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes a deadlock with another session and lets the handler's lose: it locks company 1 and wants company 2, the other,
-/// which has changed more rows and is therefore spared, the reverse.
+/// Makes a deadlock with another session, which the handler's session loses: it locks company 1 and then wants company 2.
+/// The other does the reverse, and has changed more rows, so the server spares it.
 fn lose_a_deadlock(message: &mut Message<'_, Conn>, url: &str) -> QueryResult<usize> {
     diesel::update(companies::table.find(1)).set(companies::balance_cents.eq(1)).execute(message.connection())?;
     let (ready, is_ready) = mpsc::channel();
@@ -33,7 +33,7 @@ fn lose_a_deadlock(message: &mut Message<'_, Conn>, url: &str) -> QueryResult<us
             let _ = other.batch_execute("ROLLBACK");
         });
         is_ready.recv_timeout(PATIENCE).unwrap();
-        // Until one of the two is told of the deadlock, both may wait.
+        // Both may wait until the server reports the deadlock to one of them.
         diesel::update(companies::table.find(2)).set(companies::balance_cents.eq(1)).execute(message.connection())
     })
 }
@@ -48,7 +48,7 @@ fn a_swallowed_deadlock_persists_nothing_of_the_handler() {
         assert!(first.swap(false, Ordering::Relaxed), "the failure waits for its backoff");
         let lost = lose_a_deadlock(message, &url);
         assert!(matches!(&lost, Err(error) if error.to_string().contains("Deadlock")), "{lost:?}");
-        // With autocommit on, this would be committed by itself.
+        // With autocommit on, this statement would commit by itself.
         book(payment, message)
     });
     assert!(bank.booked().is_empty());
@@ -81,7 +81,7 @@ fn the_application_inserts_while_rows_are_claimed() {
     let application = Mutex::new(bank.connect());
     application.lock().unwrap().batch_execute("SET innodb_lock_wait_timeout = 2").unwrap();
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        // At REPEATABLE READ the claim would hold a gap that this insert falls into.
+        // At REPEATABLE READ the claim would lock the gap into which this insert falls.
         diesel::insert_into(payments::table)
             .values(NewPayment { company_id: 2, amount_cents: 0 })
             .execute(&mut *application.lock().unwrap())?;
@@ -98,7 +98,7 @@ fn a_second_worker_gets_the_next_row_and_not_nothing() {
     let (first, second) = (ids[0], ids[1]);
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         if payment.id == first {
-            // While this row is locked, a worker of another process finds the other one.
+            // While this row is locked, another process's worker finds the other one.
             let inner = queueable::Poller::new(pool.clone())
                 .serve::<Payment>(move |other: &Payment, _: &mut Message<'_, Conn>| {
                     if other.id == second { Ok(Outcome::Skip) } else { Err(Failure::fatal("the wrong row")) }
@@ -142,7 +142,7 @@ fn a_statement_that_commits_is_found_out() {
 fn a_status_that_only_looks_like_one_of_ours_is_never_claimed_and_stops_nothing() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);
-    // In the eyes of a collation that pads with blanks it equals ours.
+    // A collation that pads with blanks takes it for equal to ours.
     diesel::update(payments::table.find(ids[0]))
         .set(payment_queue::status.eq("ERROR "))
         .execute(&mut bank.connect())
@@ -170,7 +170,7 @@ fn a_statement_over_the_servers_limit_is_the_handlers_failure() {
     assert!(state.last_attempt_error_message.unwrap().contains("max_statement_time"));
 }
 
-/// A server whose administrator prefers German.
+/// A server with German error messages.
 #[derive(Debug)]
 struct German;
 
@@ -252,7 +252,7 @@ fn rows_that_the_application_locks_for_a_while_hold_up_no_other_and_run_afterwar
     let mut holder = bank.connect();
     holder.batch_execute("BEGIN").unwrap();
     let (held, free): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| id % 3 == 0);
-    // By its key each: an update of several would lock every row that it looks at.
+    // One by one, by their keys: an update of several rows would lock every row that it reads.
     for id in &held {
         diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(1)).execute(&mut holder).unwrap();
     }

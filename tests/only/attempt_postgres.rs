@@ -23,7 +23,7 @@ fn a_child_row_can_be_inserted_while_its_parent_is_handled() {
     let application = Mutex::new(bank.connect());
     let tally = bank.run(move |payment: &Payment, _: &mut Message<'_, Conn>| {
         let mut application = application.lock().unwrap();
-        // With FOR UPDATE on the payment this would wait for the handler, and the handler for this.
+        // If the worker locked the payment with FOR UPDATE, this insert and the handler would wait for each other.
         application.batch_execute("SET lock_timeout = '5s'")?;
         diesel::sql_query("INSERT INTO notes VALUES ($1)")
             .bind::<diesel::sql_types::BigInt, _>(payment.id)
@@ -44,11 +44,11 @@ fn a_row_with_a_child_insert_in_flight_is_claimed_all_the_same() {
     application.batch_execute("COMMIT").unwrap();
 }
 
-/// What may happen to a session in its COMMIT: it is ended, or an operator cancels what it does.
+/// What may happen to a session in its COMMIT: the server ends it, or an operator cancels its statement.
 const MISHAPS: [&str; 2] =
     ["pg_terminate_backend(pg_backend_pid())", "pg_cancel_backend(pg_backend_pid()), pg_sleep(60)"];
 
-/// Lets this happen to the session that commits the booking of this amount first.
+/// Makes this happen to the session that first commits a booking of this amount.
 fn mishap_in_commit(bank: &Bank, mishap: &str, amount: i64) {
     bank.connect()
         .batch_execute(&format!(
@@ -94,7 +94,7 @@ fn a_session_that_is_ended_or_cancelled_in_the_commit_of_a_group_is_found_out_an
 #[test]
 fn a_text_that_the_servers_encoding_cannot_take_is_stored_as_ascii() {
     let bank = Bank::new();
-    // The client may send what the column's check refuses: the same as an encoding that has no such character.
+    // The column's check refuses the text, as an encoding without this character would.
     bank.connect().batch_execute("ALTER TABLE payments ADD CHECK (last_attempt_error_message ~ '^[ -~]*$')").unwrap();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
@@ -113,7 +113,7 @@ fn a_table_altered_while_workers_run_costs_no_try() {
     let (ids, application) = (bank.enqueue([1, 2]), Mutex::new(bank.connect()));
     let altered = Mutex::new(false);
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
-        // The prepared insert of the first message has a plan for the old table.
+        // The first message's prepared insert has a plan for the old table.
         diesel::insert_into(ledger::table)
             .values((ledger::payment_id.eq(payment.id), ledger::amount_cents.eq(1)))
             .returning(ledger::all_columns)

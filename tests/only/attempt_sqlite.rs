@@ -22,7 +22,7 @@ fn a_second_writer_waits_its_turn_and_nobody_sees_a_locked_database() {
     let (handled, signals) = mpsc::channel();
     let writer = std::thread::spawn(move || {
         let mut written = 0_i64;
-        // Each begins while a message's transaction has the database, and in a hurry it would leave the workers no gap.
+        // Each write begins while a message's transaction has the database. Without pauses the workers would never get it.
         for () in signals {
             diesel::insert_into(payments::table)
                 .values(NewPayment { company_id: 2, amount_cents: 0 })
@@ -49,7 +49,7 @@ fn a_second_writer_waits_its_turn_and_nobody_sees_a_locked_database() {
 
 #[test]
 fn a_poller_that_starts_while_another_writes_waits_for_it_and_says_so_when_that_is_too_long() {
-    // Not in WAL yet: the poller has to switch the file, for which it needs it alone.
+    // Not in WAL mode yet: the poller must switch the file, and needs it alone for that.
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     let mut holder = bank.connect();
@@ -74,7 +74,7 @@ fn a_writer_that_holds_the_database_delays_the_claim_and_costs_no_try() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     let mut holder = bank.connect();
-    // The poller switches to WAL when it starts, for which nobody may hold the file.
+    // The poller switches to WAL mode when it starts, while no other connection may use the file.
     holder.batch_execute("PRAGMA journal_mode = WAL").unwrap();
     holder.batch_execute("BEGIN IMMEDIATE").unwrap();
     let (handled, wait) = mpsc::channel();
@@ -87,7 +87,7 @@ fn a_writer_that_holds_the_database_delays_the_claim_and_costs_no_try() {
         .lock_timeout(Duration::from_millis(50))
         .start()
         .unwrap();
-    // Several claims give up within this time.
+    // Several claims give up in this time.
     assert!(wait.recv_timeout(Duration::from_millis(500)).is_err());
     holder.batch_execute("COMMIT").unwrap();
     assert_eq!(wait.recv_timeout(PATIENCE), Ok(1));

@@ -13,8 +13,8 @@ use queueable::{Migrations, Queueable};
 use crate::db::{AT_MOST_TEN_SECONDS, DDL_WAITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 
-/// A reader's open transaction keeps the DDL from its lock. Behind a DDL that waits, everybody would wait: so it must
-/// give its place in the queue up and ask again. Writers with a lock timeout show that it does.
+/// A reader's open transaction keeps the DDL from its lock. Later statements would wait behind the waiting DDL, so it must
+/// give up its place in the lock queue and try again. Writers with a lock timeout show that it does.
 #[test]
 fn the_application_goes_on_while_a_migration_waits_for_the_table() {
     let bank = Bank::before_the_queue();

@@ -7,7 +7,7 @@ fn workers_a_day_behind_and_a_day_ahead_keep_the_databases_schedule() {
     const PAYMENTS: i64 = 2000;
     let job = Job::new(PAYMENTS);
     let mut session = job.database.connect();
-    // The one a day behind enqueues: by its own clock nothing it writes would be late, by the other's everything would.
+    // The process whose clock is a day behind enqueues. By its own clock its rows would never be overdue; by the other's, all.
     let mut behind = job.start_at("-1d");
     behind.await_answer("the payments are enqueued", || {
         (count(&mut session, "SELECT COUNT(*) FROM imports") == Ok(1)).then_some(())
@@ -16,7 +16,7 @@ fn workers_a_day_behind_and_a_day_ahead_keep_the_databases_schedule() {
     let reports = [behind, ahead].map(|program| report(&program.end().well()));
     assert_eq!(faults(&mut session), [0; 6]);
     assert_done(&mut session, &reports[0], PAYMENTS);
-    // Those that failed once waited for their second try, and nobody's time was written.
+    // The rows that failed once waited for their second try, and no process wrote its own time.
     let off = "SELECT COUNT(*) FROM payments WHERE id > 1000 \
         AND (last_attempt_time < CURRENT_TIMESTAMP - INTERVAL '1' HOUR OR last_attempt_time > CURRENT_TIMESTAMP + INTERVAL '1' HOUR)";
     assert_eq!(count(&mut session, off), Ok(0));

@@ -1,4 +1,4 @@
-//! A handler that commits by itself, and what the other workers of its process do meanwhile. On SQLite they wait for it.
+//! A handler that commits by itself, and the other workers of its process meanwhile. On SQLite they wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,7 +10,7 @@ use queueable::{Message, Outcome, Queueable, Status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};
 
-/// How long a test waits for what must happen before it says that it did not.
+/// How long a test waits before it reports that something did not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -23,7 +23,7 @@ fn while_a_handler_that_has_committed_goes_on_no_other_worker_of_the_process_tak
     let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
         if payment.amount_cents == 13 {
             message.connection().batch_execute("COMMIT")?;
-            // The first run alone: another one would be what must not be.
+            // Only the first run waits. A second one must not happen.
             if counted.fetch_add(1, Ordering::SeqCst) == 0 {
                 tell.send(())?;
                 let _ = gate.lock().unwrap().recv();
@@ -33,7 +33,7 @@ fn while_a_handler_that_has_committed_goes_on_no_other_worker_of_the_process_tak
     };
     let handle = Payment::poller(bank.pool(3), handler).workers(3).start().unwrap();
     told.recv_timeout(PATIENCE).unwrap();
-    // Whoever claims one of these has found the first row before it, which is due longer and locked by nobody.
+    // A worker that claims one of these has seen the first row, which is due longer and not locked.
     let more = bank.enqueue([1; 20]);
     handle.wake();
     while bank.state(*more.last().unwrap()).status != Status::Success {

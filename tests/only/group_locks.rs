@@ -29,7 +29,7 @@ fn a_group_that_meets_a_held_row_uses_no_try_and_its_messages_go_on_alone() {
                 let mut calls = counted.lock().unwrap();
                 *calls += 1;
                 if *calls == 2 {
-                    // It is alone now, and would wait for longer.
+                    // Now it runs alone, and would wait longer.
                     AnsiTransactionManager::rollback_transaction(&mut *holder.lock().unwrap())?;
                 }
                 let held = diesel::update(companies::table.find(3345)).set(companies::balance_cents.eq(*calls));

@@ -18,13 +18,13 @@ fn await_wait(bank: &Bank) {
     let mut connection = bank.connect();
     let (_nobody, pace) = mpsc::channel::<()>();
     while sql::<BigInt>(WAITS).get_result::<i64>(&mut connection).unwrap() == 0 {
-        // InnoDB tells nothing new to those who ask more often than every 100 milliseconds.
+        // InnoDB refreshes its list of waits only every 100 milliseconds.
         let _ = pace.recv_timeout(Duration::from_millis(200));
     }
 }
 
-/// Runs an operation in a session that isolates its transactions, while another transaction has changed a row, and then does
-/// `meanwhile` before it commits.
+/// Runs an operation in a serializable session, while another transaction has changed a row. That one does `meanwhile`
+/// before it commits.
 fn beside(bank: &Bank, meanwhile: &str, operation: fn(&mut Conn) -> Result<usize, Error>) -> Result<usize, Error> {
     let mut other = bank.connect();
     other.batch_execute("BEGIN; UPDATE payments SET amount_cents = 7 WHERE id = 2").unwrap();
@@ -35,7 +35,7 @@ fn beside(bank: &Bank, meanwhile: &str, operation: fn(&mut Conn) -> Result<usize
             operation(&mut connection)
         });
         await_wait(bank);
-        // Of two that wait for each other the server chooses one.
+        // The server ends one of two sessions that wait for each other.
         let _ = other.batch_execute(meanwhile);
         other.batch_execute("COMMIT").unwrap();
         running.join().unwrap()

@@ -1,4 +1,4 @@
-//! Statements whose numbers are bound are planned for those numbers, also after the server has seen them often.
+//! The server plans statements for their bound numbers, even after it has run them often.
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;

@@ -1,4 +1,4 @@
-//! Rows are leased by one statement, which is its own transaction.
+//! The worker leases rows with one statement, which is its own transaction.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const LEASE: Duration = Duration::from_secs(60);
 
 diesel::table! { by_both (company, number) { company -> Text, number -> BigInt, status -> Text, amount -> BigInt, } }
 
-/// With a status of its own beside the queue's.
+/// An entity with its own status beside the queue's.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_both, primary_key(company, number))]
 #[queue(prefix = "work_", lease = "60s", retry = fixed("1h"))]

@@ -1,4 +1,4 @@
-//! The low-water mark on the servers: rows that somebody else lets go of.
+//! The low-water mark on the servers, when another session releases rows.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
@@ -34,7 +34,7 @@ fn a_row_before_the_mark_is_worked_when_its_holder_lets_it_go() {
     assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 3);
 }
 
-/// What the two workers of a backlog without an end know of each other.
+/// The state that two workers on an endless backlog share.
 #[derive(Default)]
 struct Relay {
     begun: u32,
@@ -62,7 +62,7 @@ fn a_row_before_the_mark_is_worked_beside_a_backlog_without_an_end_although_rows
                 say.lock().unwrap().send(())?;
             }
             changed.notify_all();
-            // A message ends while another is at work: its worker reads ahead what the other locks with its end.
+            // A message ends while another is at work: its worker reads ahead the row that the other will lock when it ends.
             let waits = |relay: &mut Relay| relay.begun == mine && !relay.has_met_the_early_one;
             let patience = given_up.saturating_duration_since(Instant::now());
             let goes_on = {

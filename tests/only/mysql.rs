@@ -117,7 +117,7 @@ fn an_engine_without_transactions_is_named_and_mended() {
     assert_eq!(bank.run(book).succeeded, 1);
 }
 
-/// A database beside the test's own, dropped with the value.
+/// A second database beside the test's own, dropped with the value.
 struct Elsewhere<'a>(&'a Database);
 
 impl Drop for Elsewhere<'_> {
@@ -140,7 +140,7 @@ fn columns_are_added_at_once_and_the_index_without_a_lock() {
     let bank = Bank::before_the_queue();
     let steps = Conn::steps(&<Payment as ProbeOn<Conn>>::target().unwrap());
     let mut connection = bank.connect();
-    // The server refuses an algorithm that a statement cannot be run with.
+    // The server refuses an algorithm with which it cannot run the statement.
     connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].up[0])).unwrap();
     connection.batch_execute(&format!("{} LOCK=NONE", steps[1].up[0])).unwrap();
     connection.batch_execute(&steps[1].down[0]).unwrap();

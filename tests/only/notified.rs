@@ -1,4 +1,4 @@
-//! Rows of which the database tells, whoever makes them due: nothing here goes through the library's own expressions.
+//! The database announces rows, however they become due: nothing here uses the library's own expressions.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
@@ -54,7 +54,7 @@ fn insert(ids: &str, due: &str) -> String {
     )
 }
 
-/// A poller that tells which rows it handles, and polls once in ten minutes.
+/// A poller that reports which rows it handles, and polls once in ten minutes.
 fn telling(database: &Database) -> (PollerHandle, Receiver<i64>) {
     let (handled, wait) = mpsc::channel();
     let handled = Mutex::new(handled);
@@ -74,9 +74,9 @@ fn a_row_that_somebody_else_makes_due_is_worked_long_before_the_poll_interval() 
     for (change, id) in [
         (insert("1, 1", "now()"), 1),
         ("UPDATE orders SET next_attempt_time = now() - interval '1 day' WHERE id = 1".to_owned(), 1),
-        // The scout sleeps, and has to learn the time.
+        // The scout sleeps, and must learn of the new due time.
         (insert("2, 2", "clock_timestamp() + interval '200 milliseconds'"), 2),
-        // Only a trigger writes the time here.
+        // Here only a trigger writes the time.
         ("UPDATE orders SET title = 'another' WHERE id = 2".to_owned(), 2),
     ] {
         connection.batch_execute(&change).unwrap();
@@ -102,7 +102,7 @@ fn a_listener_whose_session_is_killed_listens_again() {
         let killed = killed.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
         let kill = format!("SELECT pg_terminate_backend(pid) FROM unnest(ARRAY[{killed}]) AS pid");
         connection.batch_execute(&kill).unwrap();
-        // A new session has looked and has nothing more to do. Only a notification makes it look again before the test ends.
+        // The listener's new session has looked and found nothing. Only a notification makes it look again before the test ends.
         let rests = format!(
             "SELECT count(*) FROM ({others} AND pid NOT IN ({killed}) AND state = 'idle' AND query LIKE '%orders%' \
              AND state_change < clock_timestamp() - interval '200 milliseconds') AS resting"
@@ -110,7 +110,7 @@ fn a_listener_whose_session_is_killed_listens_again() {
         until("looks again", || sql::<BigInt>(&rests).get_result::<i64>(&mut connection).unwrap() > 0);
         connection.batch_execute(&insert(&format!("{id}, {id}"), "now()")).unwrap();
         assert_eq!(wait.recv_timeout(PATIENCE), Ok(id));
-        // A session that is killed before its commit works the row again.
+        // If the session is killed before its commit, the row is handled again.
         until_settled(&mut connection);
     }
     handle.shutdown(PATIENCE);
@@ -130,7 +130,7 @@ fn enqueues_are_told_of_and_what_attempts_write_is_not() {
     listener.batch_execute(&format!("LISTEN \"{channel}\"")).unwrap();
     let mut told = |what: &str, change: &mut dyn FnMut()| {
         change();
-        // The server tells a session what was committed before its statement.
+        // The server delivers the notifications of earlier commits before the result of a statement.
         listener.batch_execute("SELECT 1").unwrap();
         let count = listener.notifications_iter().map(|told| assert_eq!(told.unwrap().channel, channel)).count();
         println!("{what}: {count}");

@@ -1,4 +1,4 @@
-//! An old snapshot, while which PostgreSQL keeps the index entries of every row that was settled.
+//! An old snapshot, during which PostgreSQL keeps the index entries of all settled rows.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
@@ -13,11 +13,11 @@ use crate::suite::bank::{Bank, Payment};
 
 type Backend = <Conn as Connection>::Backend;
 
-/// How many rows are settled; one is left after them. They lie in the table in another order than they are due, so that each
-/// is a page to be read.
+/// How many rows are settled; one more remains due after them. Their order in the table differs from their order by due
+/// time, so that each costs a page.
 const SETTLED: i64 = 5_000;
 
-/// How many pages a statement reads. Its binds are the time from which on it claims, and how many rows, which are 50.
+/// How many pages a statement reads. Its binds are the time at which its claim begins, and the number of rows, 50.
 fn pages(connection: &mut Conn, statement: &impl Statement<Backend>, from: DateTime<Utc>) -> u64 {
     let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (sql, _) = sql.split_once(" -- binds: ").unwrap();
@@ -25,7 +25,7 @@ fn pages(connection: &mut Conn, statement: &impl Statement<Backend>, from: DateT
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {sql}");
     let plan: Vec<String> = diesel::dsl::sql::<Text>(&explain).load(connection).unwrap();
     let plan = plan.join("\n");
-    // From PostgreSQL 18 on the number has decimals.
+    // Since PostgreSQL 18 the number has decimals.
     let found = plan.contains("actual rows=1 ") || plan.contains("actual rows=1.00 ");
     assert!(found, "one row is found:\n{plan}");
     let (_, read) = plan.split_once("Buffers: shared ").unwrap();

@@ -46,7 +46,7 @@ fn survive_the_servers_kill(poller: fn(&Bank) -> Poller<Conn>) {
     let deadline = Instant::now() + PATIENCE;
     while pending(&mut connection) > 0 {
         assert!(Instant::now() < deadline, "the workers did not come back");
-        // A message is handled a moment before it is committed, so the last of them is not the end.
+        // A handler runs a moment before its message is committed, so the last handler is not the end.
         let _ = wait.recv_timeout(Duration::from_millis(100));
     }
     let shutdown = handle.shutdown(PATIENCE);
@@ -94,7 +94,7 @@ fn a_server_that_is_away_after_its_kill_in_a_group_costs_no_try_and_nobody_is_in
     (settings.workers, settings.pool_timeout) = (1, Duration::from_millis(100));
     let handle = Together::poller(bank.pool(1), handler).settings(settings).start().unwrap();
     killed.recv_timeout(PATIENCE).unwrap();
-    // Long enough for the worker to give up what it wants to know.
+    // Long enough for the worker to stop asking for the outcome.
     let (_nobody, pace) = mpsc::channel::<()>();
     let _ = pace.recv_timeout(Duration::from_secs(1));
     server.restart();

@@ -182,14 +182,14 @@ fn a_copy_of_the_table_with_indexes_of_other_names_is_worked() {
         .batch_execute("INSERT INTO payments (id, company_id, amount_cents, next_attempt_time) VALUES (7, 1, 1, now())")
         .unwrap();
     assert_eq!(bank.run(book).succeeded, 1);
-    // And a migration adds no second one.
+    // A migration adds no second one.
     connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
     connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
     let all = "SELECT count(*) FROM pg_indexes WHERE tablename = 'payments'";
     assert_eq!(sql::<BigInt>(all).get_result(&mut connection), Ok(2_i64));
 }
 
-/// As the versions before compared the columns.
+/// The trigger is one of an earlier version, which compared the columns in this way.
 #[test]
 fn a_trigger_that_no_dump_gives_back_is_named_at_start_with_its_mend() {
     let library = Library::new();

@@ -1,4 +1,4 @@
-//! Prefetched rows and locked by the text that ends the message before: nothing that was read counts before its lock.
+//! Prefetched rows that the end of the message before locks: a worker uses nothing that it read before the lock.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -37,7 +37,7 @@ struct Word {
     place: i32,
 }
 
-/// The same with a value that is not the row's own.
+/// The same entity with a value that is not the row's own.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = words, primary_key(word))]
 #[queue(module = counted_queue)]
@@ -79,7 +79,7 @@ fn what_is_not_the_rows_own_is_not_read_ahead() {
     assert_eq!(prefetches_rows, (true, false));
 }
 
-/// Waits until somebody who tries to lock all rows gets so many: the server lets go of a lock after its client has gone.
+/// Waits until a session can lock this many rows: the server releases a lock some time after its client has gone.
 fn await_free_rows(bank: &Bank, rows: i64) {
     let free = "SELECT count(*) FROM (SELECT 1 FROM payments FOR UPDATE SKIP LOCKED) AS free";
     let free = || sql::<BigInt>(free).get_result::<i64>(&mut bank.connect()).unwrap();
@@ -118,7 +118,7 @@ fn the_texts_that_end_messages_are_few_where_a_server_keeps_statistics_of_each()
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         let mark = sql::<Nullable<Text>>("SELECT current_setting('queueable.committed', true)");
         say.lock().unwrap().send(mark.get_result::<Option<String>>(message.connection())?)?;
-        // Some fail, with an error of the database or without.
+        // Some fail, with or without an error of the database.
         match payment.amount_cents % 5 {
             0 => Err(Failure::fatal("planned")),
             1 => {
@@ -146,7 +146,7 @@ fn a_row_that_was_changed_after_it_was_read_is_handled_as_it_is_now() {
             return Err(Failure::fatal(format!("{} was read, and it is {now}", payment.amount_cents)));
         }
         if handled.fetch_add(1, Ordering::Relaxed) == 2 {
-            // Once, and twice in one transaction: the second version has the writer of the first.
+            // Once, and twice in one transaction, where both new versions have the same writer.
             let later = diesel::update(payments::table.filter(payments::id.gt(payment.id)));
             later.set(payments::amount_cents.eq(payments::amount_cents + 1000)).execute(connection)?;
             let later = diesel::update(payments::table.find(last));
@@ -170,7 +170,7 @@ fn a_row_that_somebody_holds_is_passed_over_and_worked_when_it_is_free() {
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         let (holder, done) = &mut *holder.lock().unwrap();
         match handled.fetch_add(1, Ordering::Relaxed) {
-            // The rows are read by now.
+            // By now the rows are read.
             1 => holder.batch_execute(&format!("BEGIN; SELECT 1 FROM payments WHERE id = {held} FOR UPDATE"))?,
             6 => holder.batch_execute("COMMIT")?,
             _ => {}
@@ -209,10 +209,10 @@ fn a_message_is_a_success_although_the_lock_of_the_next_row_runs_into_a_timeout(
         if payment.amount_cents == 2 {
             let (mut locker, mut watcher) = lockers.lock().unwrap().take().unwrap();
             std::thread::spawn(move || {
-                // It gets the table when this message is committed, before the same text asks for it again.
+                // It gets the lock when this message is committed, before the same round trip asks for the table again.
                 locker.batch_execute("BEGIN; LOCK TABLE payments IN EXCLUSIVE MODE").unwrap();
                 until(&mut locker, "query LIKE 'RELEASE%'");
-                // The text has failed, and whether the message is committed is being found out.
+                // The round trip has failed, and the worker asks whether the message is committed.
                 until(&mut locker, "query NOT LIKE 'RELEASE%'");
                 locker.batch_execute("COMMIT").unwrap();
             });
@@ -225,7 +225,7 @@ fn a_message_is_a_success_although_the_lock_of_the_next_row_runs_into_a_timeout(
     assert_eq!(bank.booked(), ids);
 }
 
-/// Waits until a session of this kind waits for a lock.
+/// Waits until a session that meets the condition waits for a lock.
 fn until(connection: &mut Conn, session: &str) {
     let waits = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND {session}"
@@ -233,7 +233,7 @@ fn until(connection: &mut Conn, session: &str) {
     let deadline = Instant::now() + PATIENCE;
     let (_nobody, pace) = mpsc::channel::<()>();
     while sql::<BigInt>(&waits).get_result::<i64>(connection) == Ok(0) {
-        // Within a transaction the statistics are those of its first look.
+        // Within a transaction, PostgreSQL would show the statistics of its first query again.
         connection.batch_execute("SELECT pg_stat_clear_snapshot()").unwrap();
         assert!(Instant::now() < deadline, "nobody waits: {session}");
         let _ = pace.recv_timeout(Duration::from_millis(5));
@@ -264,7 +264,7 @@ fn what_was_read_and_locked_ahead_is_free_and_due_after_a_shutdown() {
     let handle = poller.workers(1).prefetch_at_once().start().unwrap();
     wait.recv_timeout(PATIENCE).unwrap();
     let stopper = std::thread::spawn(move || handle.shutdown(PATIENCE).tally);
-    // The scout leaves when it sees that the poller stops.
+    // The scout ends when it sees that the poller stops.
     scout_left.recv_timeout(PATIENCE).unwrap();
     go_on.send(()).unwrap();
     let tally = stopper.join().unwrap();

@@ -1,4 +1,4 @@
-//! How many prepared statements a session keeps: a few, whatever the numbers of its rows.
+//! A session keeps only a few prepared statements, whatever the numbers of rows in its statements.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,10 +15,10 @@ use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
 
-/// How many a session keeps at most: about as many as there are kinds of statements and powers of two.
+/// The most that a session keeps: about as many as there are kinds of statements and powers of two.
 const FEW: i64 = 60;
 
-/// How many a worker keeps at most.
+/// The most that a worker keeps.
 const FEW_OF_A_WORKER: i64 = 40;
 
 #[derive(QueryableByName)]
@@ -35,7 +35,7 @@ struct Counter {
     value: String,
 }
 
-/// How many statements this session keeps prepared. The question itself is not kept.
+/// How many prepared statements this session keeps. The query itself is not kept.
 fn kept(connection: &mut Conn) -> i64 {
     if NAME == "postgres" {
         let query = diesel::sql_query("SELECT count(*) AS kept FROM pg_prepared_statements");
@@ -50,7 +50,7 @@ fn kept(connection: &mut Conn) -> i64 {
     of("Com_stmt_prepare") - of("Com_stmt_close")
 }
 
-/// The most that handlers have seen.
+/// The most prepared statements that handlers have seen.
 #[derive(Clone, Default)]
 struct Most(Arc<AtomicI64>);
 
@@ -97,7 +97,7 @@ fn operations_of_all_sizes_keep_few_statements() {
     assert!((1..=FEW).contains(&kept), "{kept} prepared statements");
 }
 
-/// Whether a message fails: by and by, so that groups have all sizes.
+/// Whether a message fails. The failures are spread so that groups of all sizes occur.
 fn fails(amount: i64) -> bool {
     (amount * amount) % 37 == 1
 }

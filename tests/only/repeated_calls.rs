@@ -1,4 +1,4 @@
-//! What is called again after a crash. SQLite has no session that could be ended in its stead.
+//! The calls that are repeated after a crash, for which the server ends a session. SQLite has no sessions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use queueable::internals::backend::SessionSetup;
 
 type Call = Box<dyn Fn(i64, &mut Message<'_, Conn>) -> HandlerResult + Send + Sync>;
 
-/// Runs 40 messages, the 30th of which loses its session when it is called for the first time, and returns how many were
-/// called how often.
+/// Runs 40 messages, the 30th of which loses its session in its first call, and returns the number of messages for each
+/// number of calls.
 fn calls_with_a_crash(run: impl FnOnce(&Bank, Call)) -> BTreeMap<u32, usize> {
     let bank = Bank::new();
     let crashing = bank.enqueue(1..=40)[29];

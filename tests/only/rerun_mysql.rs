@@ -1,4 +1,4 @@
-//! What the trigger makes of MySQL's and MariaDB's own: values that read alike, and rights.
+//! The trigger on MySQL and MariaDB: values that look or compare alike, and rights.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -67,7 +67,7 @@ fn whoever_may_not_create_triggers_is_told_what_is_missing() {
     let refused = limited.run_pending_migrations(Migrations::new().entity::<Reading>()).unwrap_err().to_string();
     connection.batch_execute(&format!("DROP USER '{user}'@'%'")).unwrap();
     assert!(refused.contains("GRANT TRIGGER ON `readings`"), "{refused}");
-    // What is there already stays, and whoever may creates the rest.
+    // The refused migration has kept its first steps, and an account with the right adds the rest.
     connection.run_pending_migrations(Migrations::new().entity::<Reading>()).unwrap();
     connection.batch_execute("UPDATE readings SET name = 'two'").unwrap();
     assert_eq!(change_count(&mut connection), 1);

@@ -1,4 +1,4 @@
-//! What the trigger makes of PostgreSQL's own: types without an equality, schemas, and triggers that are switched off.
+//! The trigger on PostgreSQL: types without equality, schemas, and disabled triggers.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

@@ -1,4 +1,4 @@
-//! What SQLite's trigger cannot see.
+//! Changes that SQLite's trigger cannot see.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

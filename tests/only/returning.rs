@@ -1,4 +1,4 @@
-//! What PostgreSQL and SQLite can do through Diesel and MySQL cannot: `RETURNING`, and a conflict on a named column.
+//! Diesel's features for PostgreSQL and SQLite only: `RETURNING`, and a conflict on a named column.
 
 use chrono::DateTime;
 use diesel::prelude::*;

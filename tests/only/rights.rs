@@ -1,4 +1,4 @@
-//! Each right that a poller needs, taken away: it refuses to start, and says by which GRANT it would.
+//! A poller that lacks one of its rights refuses to start, and names the GRANT that it needs.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -45,7 +45,7 @@ fn found_of_kept(account: &Account) -> Vec<Finding> {
     findings(Kept::poller(pool(account), handler).workers(1).run_until_idle())
 }
 
-/// Grants what the findings ask for, until there are none.
+/// Grants the rights that the findings name, until there are no more findings.
 fn mend(bank: &Bank, found: impl Fn() -> Vec<Finding>) {
     for _ in 0..3 {
         for Finding { mend, .. } in found() {

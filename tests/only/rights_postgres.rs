@@ -1,4 +1,4 @@
-//! What PostgreSQL alone has between a role and its rows: row security, and functions and operators of others.
+//! Obstacles between a role and its rows that only PostgreSQL has: row security, and other roles' functions and operators.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -32,7 +32,7 @@ fn row_security_without_a_policy_is_refused_with_one_that_mends_it() {
         findings[0].mend,
         format!("CREATE POLICY queueable ON \"payments\" TO {} USING (true) WITH CHECK (true)", account.name)
     );
-    // To read is not enough.
+    // The right to read is not enough.
     owner.batch_execute("CREATE POLICY reading ON payments FOR SELECT USING (true)").unwrap();
     assert_eq!(found(&account), findings);
     owner.batch_execute(&findings[0].mend).unwrap();

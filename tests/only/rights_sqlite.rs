@@ -1,4 +1,4 @@
-//! What keeps a process from writing a file.
+//! A database file that the process may not write.
 
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::{Error, Message, Outcome, Queueable};
@@ -10,7 +10,7 @@ use crate::suite::bank::{Bank, Payment};
 fn a_file_that_may_only_be_read_is_refused() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
-    // It is in WAL mode, as a poller leaves it.
+    // In WAL mode, as a poller leaves the file.
     bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
     let again = bank.enqueue([2])[0];
     let manager = ConnectionManager::<Conn>::new(format!("file:{}?mode=ro", bank.database.url()));

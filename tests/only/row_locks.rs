@@ -1,4 +1,4 @@
-//! What the databases with row locks do: PostgreSQL and MySQL. SQLite has one lock for all.
+//! Promises on the databases with row locks, PostgreSQL and MySQL. SQLite has one lock for the whole file.
 
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ fn work_in_batches_passes_over_rows_that_others_hold() {
     diesel::insert_into(payments::table).values(values.to_vec()).execute(&mut connection).unwrap();
     let mut holder = bank.connect();
     AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
-    // By its key each: MySQL would lock every row that it looks at.
+    // One by one, by their keys: MySQL would lock every row that it reads.
     for held in [2, 5] {
         let id = payments::table.filter(payments::amount_cents.eq(held)).select(payments::id);
         let id: i64 = id.get_result(&mut connection).unwrap();
@@ -173,7 +173,7 @@ fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
     assert_eq!(tally.retried, 0);
 }
 
-/// A poller for payments with one worker, in a transaction for each or in groups.
+/// A poller for payments with one worker, in transaction mode or in group mode.
 type InMode = fn(&Bank, Handle) -> Poller<Conn>;
 type Handle = Box<dyn Fn(i64) -> HandlerResult + Send + Sync>;
 
@@ -200,7 +200,7 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         let (say, may_go) = (Mutex::new(say), Mutex::new(may_go));
         let handle: Handle = Box::new(move |amount| {
             say.lock().unwrap().send(amount).unwrap();
-            // It is dropped when all may go.
+            // The test drops it to let all of them go on.
             let _ = may_go.lock().unwrap().recv();
             Ok(Outcome::Done)
         });

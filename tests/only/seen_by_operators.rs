@@ -1,4 +1,4 @@
-//! What operators see of a poller on PostgreSQL.
+//! A poller's sessions on PostgreSQL, as an operator sees them.
 
 use std::sync::mpsc;
 use std::time::Duration;

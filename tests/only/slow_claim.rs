@@ -1,4 +1,4 @@
-//! A claim and a probe that take longer than a handler may: the handler's timeout is not theirs.
+//! A claim and a probe that take longer than the handler's timeout, which does not apply to them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use queueable::{Message, Migrations, Outcome, Queueable};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 
-/// A payment that is looked at for a quarter of a second before it is claimed, as beside an old snapshot.
+/// A payment whose claim takes a quarter of a second, as beside an old snapshot.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = slow_queue, timeout = "100ms", claim_if = "slowly()")]
@@ -35,7 +35,7 @@ fn a_claim_may_take_longer_than_a_handler() {
     assert_eq!((tally.succeeded, tally.interrupted), (2, 0));
 }
 
-/// The server ends what the handler runs, or its session: nothing of it stays.
+/// The server ends the handler's statement or its session, and so undoes the attempt.
 #[test]
 fn a_handler_is_held_to_its_timeout_all_the_same() {
     #[derive(Debug, Queryable, Selectable, Queueable)]

@@ -19,7 +19,7 @@ use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 use crate::suite::names::a_table_elsewhere_works;
 
-/// How long a poller may take for what it is to notice.
+/// How long a poller may take to notice a change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -38,7 +38,7 @@ fn a_time_that_is_none_is_an_error_value() {
 fn a_row_whose_time_is_none_fails_alone() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2, 3]);
-    // Each stands before every honest time in the index.
+    // In the index, each of these stands before every valid time.
     bank.connect()
         .batch_execute(
             "UPDATE payments SET next_attempt_time = '' WHERE id = 1;
@@ -87,7 +87,7 @@ fn a_poller_goes_on_in_the_file_that_is_put_in_the_place_of_its_own() {
     let handle = poller.start().unwrap();
     bank.enqueue([1]);
     assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
-    // The handler tells before its message is committed.
+    // The handler reports before its message is committed.
     let (_nobody, pace) = mpsc::channel::<()>();
     while handle.tally().succeeded < 1 {
         let _ = pace.recv_timeout(Duration::from_millis(10));

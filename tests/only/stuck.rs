@@ -27,12 +27,12 @@ struct Impatient {
 
 entity!(Together, together_queue, timeout = "3s", group = 20);
 
-/// A poller with one worker, and what is seen of its handlers.
+/// A poller with one worker, whose handlers the test observes.
 struct Stage {
     poller: Poller<Conn>,
-    /// The rows that a handler has begun, each with the name of its thread.
+    /// The rows whose handlers have begun, each with the name of its thread.
     begun: Receiver<(i64, String)>,
-    /// Lets the endless handler return, when it is dropped.
+    /// Lets the endless handler return when it is dropped.
     release: Sender<()>,
 }
 
@@ -86,7 +86,7 @@ fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_pla
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
     await_status(&bank, other, Status::Success);
-    // The handler is still there.
+    // The handler still runs.
     let shutdown = handle.shutdown(PATIENCE);
     assert_eq!((shutdown.tally.retried, shutdown.tally.succeeded, shutdown.rolled_back), (1, 1, 0));
     drop(release);
@@ -121,7 +121,7 @@ fn a_worker_that_may_not_be_replaced_goes_on_when_its_handler_has_returned() {
 fn a_substitute_that_gets_no_connection_asks_again() {
     let bank = Bank::new();
     let (endless, other) = enqueue(&bank);
-    // One for the worker, one for the poller.
+    // One session for the worker, one for the poller.
     let Stage { poller, begun, release } = Stage::new(&bank, 2);
     let handle = poller.start().unwrap();
     begun.recv_timeout(PATIENCE).unwrap();
@@ -135,7 +135,7 @@ fn a_substitute_that_gets_no_connection_asks_again() {
 fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on() {
     let bank = Bank::new();
     let mut ids = bank.enqueue(2..=200);
-    // Its amount has another meaning in the ledger, so the culprit books nothing.
+    // The stuck handler books nothing, because its amount has another meaning in the ledger.
     ids.extend(bank.enqueue([ENDLESS]));
     let endless = ids[199];
     ids.extend(bank.enqueue(201..=300));

@@ -1,4 +1,4 @@
-//! A session of somebody else's that has the lock with which an exclusive queue takes turns. SQLite has no such lock.
+//! A foreign session that holds the lock with which an exclusive queue takes turns. SQLite has no such lock.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     let explanation = explained(&bank, ids[0]);
     assert!(matches!(explanation, Explanation::TurnHeld { .. }), "{explanation:?}");
     assert!(explanation.to_string().contains(&session), "{explanation}, {session}");
-    // Whose turn it is not waits for that.
+    // The second row does not wait for the lock but for its turn.
     assert_eq!(explained(&bank, ids[1]), Explanation::BehindHead);
     AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
     <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();

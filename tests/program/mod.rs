@@ -1,5 +1,7 @@
 //! The examples as programs that a test starts, watches, kills and reads.
 
+mod faketime;
+
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,15 +11,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// How long a program, or what it is to bring about, may take.
+/// How long a program, or an effect that a test expects of it, may take.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running example. It is killed when it is dropped.
 pub(crate) struct Program {
     child: Child,
-    // Files and not pipes: nobody reads while the program runs, and a full pipe would stop it.
+    // Files instead of pipes: nothing reads while the program runs, and a full pipe would block it.
     output: TempDir,
 }
 
@@ -35,7 +38,7 @@ impl Program {
         Self::spawn(Command::new(built(example)).args(arguments))
     }
 
-    /// Starts an example that takes `directory` for the package, and keeps its own files there.
+    /// Starts an example in `directory`, which it takes for the package's directory, and where it keeps its files.
     pub(crate) fn start_in<A: AsRef<OsStr>>(
         directory: &Path,
         example: &str,
@@ -45,18 +48,19 @@ impl Program {
         Self::spawn(command.args(arguments).current_dir(directory).env("CARGO_MANIFEST_DIR", directory))
     }
 
-    /// Starts an example whose process believes that the time is another one, given as an offset like `-1d`.
+    /// Starts an example with a wrong clock, given as an offset like `-1d`.
     pub(crate) fn start_at<A: AsRef<OsStr>>(
         offset: &str,
         example: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
         let mut command = Command::new(built(example));
-        command.env("LD_PRELOAD", faketime()).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
+        let library = faketime::library().expect(faketime::MISSING);
+        command.env("LD_PRELOAD", library).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
         Self::spawn(command.args(arguments))
     }
 
-    /// Starts one test of this test's own program: a process that does by itself what no test survives.
+    /// Starts one test of this test's own program in another process, for actions that no process survives.
     pub(crate) fn of_this_test<V: AsRef<OsStr>>(
         test: &str,
         variables: impl IntoIterator<Item = (&'static str, V)>,
@@ -88,7 +92,7 @@ impl Program {
         self.ended()
     }
 
-    /// Waits until there is an answer, unless the program ends before.
+    /// Waits until there is an answer. Panics if the program ends first.
     pub(crate) fn await_answer<T>(&mut self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         self.until(what, |program| {
             let ended = program.child.try_wait().expect("it is a child of this process").is_some();
@@ -114,7 +118,7 @@ impl Program {
     /// Asks the program to end twice at the same moment, once it has said `text`.
     pub(crate) fn terminate_twice_after(&mut self, text: &str) {
         self.await_text(text);
-        // Both wait for it until it goes on. Two of one kind would be one.
+        // Both signals wait until it goes on. Two of the same kind would become one.
         ["STOP", "TERM", "INT", "CONT"].iter().for_each(|name| self.signal(name));
     }
 
@@ -128,28 +132,21 @@ impl Program {
         assert!(sent.is_ok_and(|status| status.success()), "the program runs, and it is ours");
     }
 
-    /// Freezes the program, and returns when every thread of it has stopped: one that is inside a call of the system still
-    /// gets what it has asked for, a lock for instance. `CONT` thaws it.
+    /// Freezes the program and returns when all its threads have stopped, which is when the system tells the parent. A thread
+    /// inside a system call still gets what it has asked for, such as a lock. `CONT` thaws the program.
     pub(crate) fn freeze(&mut self) {
         self.signal("STOP");
-        let threads = PathBuf::from(format!("/proc/{}/task", self.child.id()));
-        let has_stopped = |thread: PathBuf| {
-            // The state follows the name, which stands in parentheses.
-            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        };
-        self.until("every thread has stopped", |_| {
-            // A system without such a list is taken at its word.
-            let Ok(threads) = fs::read_dir(&threads) else { return Some(()) };
-            threads.flatten().all(|thread| has_stopped(thread.path())).then_some(())
+        self.until("every thread has stopped", |program| {
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            waitid(WaitId::Pid(Pid::from_child(&program.child)), stopped).expect("it is a child of this process")
         });
     }
 
-    /// Waits for a line that begins with `text` and returns what follows there.
+    /// Waits for a line that begins with `text`, and returns the rest of the line.
     pub(crate) fn line_after(&mut self, text: &str) -> String {
         self.until(text, |program| {
             let said = program.said();
-            // Only a whole line is told from its beginning.
+            // Only whole lines: of an unfinished one, the rest would be missing.
             let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
             lines.find_map(|line| line.strip_prefix(text)).map(str::to_owned)
         })
@@ -168,7 +165,7 @@ impl Program {
         fs::read_to_string(self.output.path().join("stderr")).expect("the program writes text")
     }
 
-    /// Asks until there is an answer. A channel on which nothing comes is the pace.
+    /// Asks again and again until there is an answer. An empty channel paces it.
     fn until<T>(&mut self, what: &str, mut ask: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let (_nobody, pace) = mpsc::channel::<()>();
@@ -193,7 +190,7 @@ impl Drop for Program {
 }
 
 impl Ended {
-    /// What the program said, if it ended well.
+    /// The program's output, if it ended well.
     pub(crate) fn well(self) -> String {
         assert!(self.status.success(), "{}\n{}{}", self.status, self.stdout, self.stderr);
         self.stdout
@@ -211,22 +208,6 @@ pub(crate) fn payments(lines: i64) -> String {
         format!("{company},{}\n", if i % 41 == 0 { refused } else { amount })
     };
     "company_id,amount_cents\n".to_owned() + &(1..=lines).map(line).collect::<String>()
-}
-
-/// The library that lies to a process about the time.
-fn faketime() -> PathBuf {
-    let places = ["/usr/lib", "/usr/local/lib", "/lib"];
-    let multiarch =
-        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
-    places
-        .iter()
-        .map(PathBuf::from)
-        .chain(multiarch)
-        .map(|place| place.join("faketime/libfaketimeMT.so.1"))
-        .find(|library| library.exists())
-        .unwrap_or_else(|| {
-            panic!("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
-        })
 }
 
 fn built(example: &str) -> PathBuf {

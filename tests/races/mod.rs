@@ -1,7 +1,7 @@
-//! Leases raced at fail points: expiry, takeover and a heart that does not get through, some thousand times.
+//! Races of leases at fail points: expiry, takeover and heartbeats that fail, some thousand times.
 //!
-//! Fail points are the whole process's, so these tests have roots of their own and run one after the other. The ledger has
-//! no key on the payment: a write of a stale owner would show as a payment that is booked twice.
+//! Fail points apply to the whole process, so these tests have their own roots and run one after the other. The ledger has no
+//! unique key on the payment: a stale owner's write would show as a payment that is booked twice.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -38,11 +38,11 @@ struct Hasty {
 thread_local! {
     /// The row whose call this thread has just ended, and the number of the attempt.
     static CALLED: Cell<Option<(i64, u32)>> = const { Cell::new(None) };
-    /// A session for what the fail point does.
+    /// A session for the fail point's own statements.
     static SESSION: RefCell<Option<Conn>> = const { RefCell::new(None) };
 }
 
-/// How often each row was called, by its idempotency key.
+/// How many times the handler was called with each idempotency key.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<HashMap<String, u32>>>);
 
@@ -51,7 +51,7 @@ impl Calls {
         *self.0.lock().unwrap().entry(key.to_owned()).or_default() += 1;
     }
 
-    /// How many keys were called how often.
+    /// The number of keys for each number of calls.
     fn histogram(&self) -> Vec<(u32, usize)> {
         let mut histogram = std::collections::BTreeMap::new();
         for calls in self.0.lock().unwrap().values() {
@@ -99,12 +99,12 @@ fn assert_each_booked_once(bank: &Bank, ids: &[i64], tallies: &[Tally; 2]) {
     assert_eq!(usize::try_from(counted), Ok(ids.len()), "{tallies:?}");
 }
 
-/// A time that is due before every other, so that the row is the next to be claimed.
+/// A due time before all others, so that the row is the next to be claimed.
 fn long_ago() -> queueable::Instant {
     chrono::DateTime::UNIX_EPOCH.into()
 }
 
-/// One of those who wait.
+/// One of the waiting workers.
 struct Waiting;
 
 static WAITING: AtomicU64 = AtomicU64::new(0);
@@ -123,8 +123,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Ends the lease of the row whose call has just returned, and lets another worker have it: every second time it waits
-/// until one has, every other time both run for it.
+/// Ends the lease of the row whose call has just returned, so that another worker can take it over. Every second time it
+/// waits until one has; the other times, both race.
 fn end_the_lease(bank: &Bank, taken_over: &Mutex<Vec<(i64, i64)>>) {
     let Some((id, attempt)) = CALLED.take() else { return };
     if attempt > 2 {
@@ -137,7 +137,7 @@ fn end_the_lease(bank: &Bank, taken_over: &Mutex<Vec<(i64, i64)>>) {
             .filter(payment_queue::status.eq(Status::InProgress))
             .filter(payment_queue::try_count.eq(i32::try_from(attempt).unwrap()));
         let ended = diesel::update(ours).set(payment_queue::next_attempt_time.eq(long_ago())).execute(session).unwrap();
-        // Three of the eight workers wait, so that there is always one to take over.
+        // At most three of the eight workers wait, so that others are free to take over.
         let Some(_waiting) = Waiting::one_of(3) else { return };
         if ended == 0 {
             return;
@@ -164,7 +164,7 @@ fn no_stale_owner_writes_however_a_lease_ends_while_its_answer_is_on_the_way() {
         let taken_over = Arc::new(Mutex::new(Vec::new()));
         let (thief, counted) = (bank.clone(), taken_over.clone());
         fail::cfg_callback("lease-called", move || end_the_lease(&thief, &counted)).unwrap();
-        // Whoever is about to write lets others pass, now and then.
+        // Now and then, a thread that is about to write lets others pass.
         fail::cfg("lease-locked", "10%yield").unwrap();
         fail::cfg("lease-claimed", "10%yield").unwrap();
         let calls = Calls::default();
@@ -176,7 +176,7 @@ fn no_stale_owner_writes_however_a_lease_ends_while_its_answer_is_on_the_way() {
                     CALLED.set(Some((payment.id, lease.try_number())));
                     Ok(lease.try_number().into())
                 },
-                // The ledger tells which attempt has written.
+                // The ledger has the attempt that has written.
                 |payment: &Patient, attempt: &i64, message: &mut Message<'_, Conn>| book(payment.id, *attempt, message),
             )
         });

@@ -54,6 +54,7 @@ mod states;
 mod takeover;
 mod timestamps;
 mod undecodable_key;
+pub(crate) mod upsert;
 pub(crate) mod warnings;
 mod webhooks;
 mod window;

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// A session.
 pub(crate) struct Connection(NonNull<PGconn>);
 
-/// What a statement has answered.
+/// The result of a statement.
 pub(crate) struct Rows(NonNull<PGresult>);
 
 impl Connection {
@@ -62,7 +62,7 @@ impl Connection {
         self.rows(answer)
     }
 
-    /// Waits until something was announced on a channel that this session listens to, or the time is over.
+    /// Waits for an announcement on a channel that this session listens to, or until the time is over.
     pub(crate) fn wait_for_notice(&mut self, time: Duration) -> Result<()> {
         // SAFETY: the pointer is not finished yet, and neither is the socket while this function has it.
         let socket = unsafe { BorrowedFd::borrow_raw(PQsocket(self.0.as_ptr())) };

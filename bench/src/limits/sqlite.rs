@@ -10,8 +10,8 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::{PAUSE, Shape, Shift};
 
-/// SQLite has one writer at a time. Whoever writes in a process takes this first: it is fairer and faster than to wait for the
-/// file's lock, which SQLite asks for again and again, with pauses.
+/// SQLite has one writer at a time. A thread that writes takes this lock first, which is fairer and faster than to wait for
+/// the file's lock: SQLite asks for that again and again, with pauses.
 static TURN: Mutex<()> = Mutex::new(());
 
 const CLAIM: &str = "SELECT id, number, amount_cents, note, status, try_count FROM payments \

@@ -10,7 +10,7 @@ use crate::sitting::{Sitting, Value};
 
 const WORKERS: usize = 4;
 
-/// What the table has in it besides the rows that are about to be worked off.
+/// The rows in the table besides those that the workers are about to handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ballast {
     Nothing,

@@ -1,4 +1,4 @@
-//! Rows already due, worked off by 1, 4 and 16 workers.
+//! Rows already due, handled by 1, 4 and 16 workers.
 
 use anyhow::{Result, ensure};
 use contestant::{Fill, Handler, Pace, Request, Skill, Work};
@@ -13,7 +13,7 @@ pub(crate) fn with_a_ledger(sitting: &mut Sitting) -> Result<&'static str> {
     drain(sitting, "drain", Handler::Ledger, |entry| entry.can(Skill::Drain))
 }
 
-/// No handler does anything: what remains is the framework's.
+/// The handlers do nothing, so all the cost is the framework's.
 pub(crate) fn with_nothing(sitting: &mut Sitting) -> Result<&'static str> {
     drain(sitting, "no-op", Handler::Nothing, |entry| entry.can(Skill::Nothing))
 }
@@ -56,7 +56,7 @@ pub(crate) fn rows(options: &Options, entry: &Entry) -> i64 {
     ((warm_up + window).as_secs_f64() * per_second) as i64
 }
 
-/// The share of the handled messages that are booked in the end. Less than 1 where attempts were rolled back and repeated.
+/// The share of the handled messages that are booked in the end. It is less than 1 if attempts were rolled back and repeated.
 pub(crate) fn honest(site: &Site<'_>, handled: u64, handler: Handler) -> Result<f64> {
     if handler != Handler::Ledger {
         return Ok(1.0);

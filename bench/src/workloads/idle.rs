@@ -1,4 +1,4 @@
-//! What a process costs that has nothing to do: 16 workers that serve 5 kinds of jobs, with empty queues.
+//! The cost of an idle process: 16 workers that serve 5 kinds of jobs, with empty queues.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
 fn measure(site: &Site<'_>, time: Duration) -> Result<Vec<Value>> {
     let mut program = site.prepared(ENTITIES)?;
     site.start(&mut program, &Work { workers: WORKERS, handler: Handler::Ledger, entities: ENTITIES })?;
-    // Until they have connected and fallen asleep, and the server has counted that.
+    // By then the workers have connected and fallen asleep, and the server has counted that.
     thread::sleep(Duration::from_secs(4));
     let (begin, processor, queries) = (Instant::now(), process::processor_time(program.id())?, queries(site)?);
     thread::sleep(time);
@@ -42,7 +42,7 @@ fn measure(site: &Site<'_>, time: Duration) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// How many statements (on PostgreSQL: transactions, of which an idle program's have one each) were run so far.
+/// How many statements have run so far. PostgreSQL counts transactions; those of an idle program have one statement each.
 fn queries(site: &Site<'_>) -> Result<Option<i64>> {
     match site.server {
         Server::Postgres(server, _) => {
@@ -50,7 +50,7 @@ fn queries(site: &Site<'_>) -> Result<Option<i64>> {
             let count = sql::<BigInt>("(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = ")
                 .bind::<Text, _>(name)
                 .sql(")");
-            // From another database, so that the question does not count.
+            // From another database, so that the query does not count itself.
             Ok(Some(diesel::select(count).get_result(&mut PgConnection::establish(server.url())?)?))
         }
         Server::Mariadb(server, _) => {

@@ -1,4 +1,4 @@
-//! How long a message waits for its handler when nothing else is to be done: from the return of the enqueueing commit to the
+//! How long a message waits for its handler in an idle queue: from the return of the enqueueing commit to the
 //! handler's first line, with 4 idle workers and random gaps between the messages.
 
 use std::collections::HashMap;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use contestant::{Enqueue, Handler, Reply, Request, Skill, Work};
+use hdrhistogram::Histogram;
 
 use crate::program::Entry;
 use crate::sitting::{Site, Sitting, Value};
@@ -41,13 +42,14 @@ fn measure(site: &Site<'_>, count: i64, apart: bool) -> Result<Vec<Value>> {
     let Reply::Begun(begun) = program.ask(&Request::Begun)? else { bail!("it does not say when handlers began") };
     program.tell(&Request::Stop)?;
     let begun: HashMap<i64, u64> = begun.into_iter().collect();
-    let mut waits: Vec<f64> = commits
-        .iter()
-        // A handler may begin before the enqueuer hears of its commit.
-        .filter_map(|(number, committed)| Some(begun.get(number)?.saturating_sub(*committed) as f64 / 1e6))
-        .collect();
+    let mut waits = Histogram::<u64>::new(3)?;
+    for (number, committed) in &commits {
+        if let Some(begun) = begun.get(number) {
+            // A handler may begin before the enqueuer hears of its commit.
+            waits.record(begun.saturating_sub(*committed))?;
+        }
+    }
     ensure!(!waits.is_empty(), "nothing was noted");
-    waits.sort_by(f64::total_cmp);
-    let at = |share: f64| waits[((waits.len() - 1) as f64 * share).round() as usize];
+    let at = |share| waits.value_at_quantile(share) as f64 / 1e6;
     Ok(vec![Value::new("ms, p50", at(0.5)), Value::new("ms, p99", at(0.99))])
 }

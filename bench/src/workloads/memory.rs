@@ -14,10 +14,10 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let many = if sitting.options.quick { 100_000 } else { 1_000_000 };
     let cases = [1_000, many].map(|rows| (format!("{rows} due"), rows));
     let chosen = |entry: &Entry| entry.can(Skill::Endures);
-    // Memory is the same in every repeat, and a million rows take their time.
+    // Once, because every repeat needs the same memory, and a million rows take long.
     let repeats = sitting.options.repeats.unwrap_or(1);
     sitting.measure("memory", repeats, chosen, &cases, |options, site, &rows| {
-        // By another process, whose memory does not count.
+        // Another process fills the table, because its memory does not count.
         site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?;
         let mut program = site.program()?;
         site.start(&mut program, &Work { workers: 4, handler: Handler::Ledger, entities: 1 })?;

@@ -1,5 +1,5 @@
-//! Somebody holds an old snapshot, as a backup or a report does, so that nothing that was settled can be cleaned up. Meanwhile
-//! rows are enqueued and worked off. A queue that reads its dead rows again and again gets slower and slower.
+//! An old snapshot, as of a backup or a report, keeps the server from removing dead rows, while rows are enqueued and
+//! handled. A queue that reads its dead rows again and again gets slower and slower.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const PARTS: u32 = 12;
 pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let chosen = |entry: &Entry| entry.can(Skill::Endures);
     let cases = [(String::new(), ())];
-    // Two minutes each: once is enough, if nothing else is said.
+    // By default once, because each takes two minutes.
     let repeats = sitting.options.repeats.unwrap_or(1);
     sitting.measure("old-snapshot", repeats, chosen, &cases, |options, site, ()| measure(options, site))?;
     Ok("old-snapshot")
@@ -28,7 +28,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
 
 fn measure(options: &Options, site: &Site<'_>) -> Result<Vec<Value>> {
     let part = Duration::from_secs(if options.quick { 2 } else { 10 });
-    // Always more than can be worked off until the next filling.
+    // Always more rows than the workers can handle until the next filling.
     let batch = match site.entry.description.pace {
         Pace::Slow => 2_000,
         Pace::Single => 5_000,
@@ -70,7 +70,7 @@ fn measure(options: &Options, site: &Site<'_>) -> Result<Vec<Value>> {
     Ok(parts.chain([end]).collect())
 }
 
-/// Whoever holds the snapshot, until this value is dropped.
+/// A session that holds the snapshot until this value is dropped.
 enum Holder {
     Postgres(#[expect(dead_code, reason = "it is kept open")] PgConnection),
     Mariadb(#[expect(dead_code, reason = "it is kept open")] MysqlConnection),
@@ -83,7 +83,7 @@ impl Holder {
         Ok(match site.place.backend {
             Backend::Postgres => {
                 let mut connection = PgConnection::establish(url)?;
-                // The snapshot is taken by the first statement.
+                // The first statement takes the snapshot.
                 connection.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM ledger")?;
                 Holder::Postgres(connection)
             }

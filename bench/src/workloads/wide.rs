@@ -1,4 +1,4 @@
-//! What a message costs in the server's log, with and without a payload of 4 KB.
+//! How many bytes of the server's log a message costs, with and without a payload of 4 KB.
 
 use std::thread;
 use std::time::{Duration, Instant};

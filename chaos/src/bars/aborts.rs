@@ -26,7 +26,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many crashes a row has before it is set aside.
+/// How many crashes a row may cause before it is set aside.
 const CRASHES: u64 = 3;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -34,7 +34,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut restarts = 0;
     for accounting in [Accounting::On, Accounting::Strict] {
         enqueue(run, aborting)?;
-        // After a crash, strict accounts let a row wait for its timeout: a short one.
+        // With strict accounts, a row waits for its timeout after a crash, so the timeout is short.
         let recipe = run.recipe().terms(Terms::Hasty).accounting(accounting);
         let crashes = work_on(run, &recipe, aborting)?;
         restarts += crashes;
@@ -58,7 +58,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { also_fail: "p.kind = 'aborts'", ..expected })
 }
 
-/// Many good payments, and some deadly ones among them.
+/// Enqueues many good payments, with some among them that abort the process.
 fn enqueue(run: &mut Run, aborting: u64) -> Result<()> {
     let good = 200 * i64::try_from(aborting)?;
     let mut new: Vec<_> = (0..good).map(NewPayment::mixed).collect();
@@ -69,7 +69,7 @@ fn enqueue(run: &mut Run, aborting: u64) -> Result<()> {
     run.enqueue(&new)
 }
 
-/// Starts a process in place of every one that ends, until everything is worked. Returns how many crashed.
+/// Replaces every process that ends, until all payments are worked. Returns how many crashed.
 fn work_on(run: &mut Run, recipe: &Recipe, aborting: u64) -> Result<u64> {
     let mut crashes = 0;
     let mut session = run.session()?;

@@ -27,24 +27,24 @@ pub(super) const BAR: Bar = Bar {
 /// How the delay grows with the tries, as the entities of `typed/backoffs.rs` say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// From ten seconds, twice as long each time, up to what the databases can add.
+    /// From ten seconds, twice as long each time, up to the longest delay that the databases can add.
     Doubling,
-    /// The same, up to an hour.
+    /// From ten seconds, twice as long each time, up to an hour.
     Capped,
     /// Five minutes more each time.
     Linear,
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest delay that is written: a hundred years.
+/// The longest delay that the library writes: a hundred years.
 const LONGEST: f64 = 36_500.0 * 86_400.0;
-/// What an exponential delay may be longer by.
+/// The share by which jitter may lengthen an exponential delay.
 const JITTER: f64 = 0.1;
-/// The greatest number of tries, at which a row fails for good whatever its entity says.
+/// The greatest number of tries. A row that reaches it fails for good, whatever its entity says.
 const MOST: i64 = i32::MAX as i64;
 
 impl Growth {
-    /// The seconds after so many tries, without jitter: reckoned here once more, in another way than the library does.
+    /// The seconds to wait after this many tries, without jitter. The library computes them in another way.
     fn delay(self, tries: i64) -> f64 {
         let doubled = 10.0 * 2f64.powf((tries - 1) as f64);
         match self {
@@ -54,9 +54,9 @@ impl Growth {
         }
     }
 
-    /// The shortest and the longest delay that may be found, in seconds.
+    /// The shortest and the longest delay that a row may have, in seconds.
     fn bounds(self, tries: i64) -> (f64, f64) {
-        // The row's two times are those of one statement; SQLite keeps milliseconds, and reckons in fractions of days.
+        // One statement writes both times of the row, but SQLite keeps milliseconds and computes in fractions of days.
         const GRAIN: f64 = 0.05;
         let delay = self.delay(tries);
         let jitter = if self == Growth::Linear { 0.0 } else { JITTER };
@@ -67,7 +67,7 @@ impl Growth {
 fn run(run: &mut Run) -> Result<()> {
     let growths: &[_] = match run.asked.mode {
         Mode::Transaction => &[Growth::Doubling, Growth::Capped, Growth::Linear],
-        // What a failure makes of a row is reckoned in one place for all modes; how it is written differs.
+        // All modes compute the delay in one place. They differ in how they write it.
         Mode::Group | Mode::Lease => &[Growth::Doubling],
     };
     let counts = try_counts();
@@ -80,7 +80,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.count_enqueued(counts.len() as i64);
     run.number("try_counts", counts.len());
     for &growth in growths {
-        // The counts are put back in the order of the keys in which they were inserted.
+        // The rows get their counts again, in the order of their keys.
         for (place, tries) in counts.iter().enumerate() {
             session.run(&format!(
                 "UPDATE payments SET status = 'ERROR', try_count = {tries}, next_attempt_time = {} WHERE id = {}",
@@ -91,13 +91,13 @@ fn run(run: &mut Run) -> Result<()> {
         fail_all(run, growth)?;
         look(run, growth, &counts)?;
     }
-    // They wait for years now, and were never to succeed.
+    // The rows now wait for years, and were never meant to succeed.
     session
         .run(&format!("UPDATE payments SET status = 'SKIPPED', next_attempt_time = NULL WHERE id > {OLD_PAYMENTS}"))?;
     run.check(|expected| expected)
 }
 
-/// 0, the powers of two, their neighbours, and the end of the column's range.
+/// The counts of tries: 0, the powers of two and their neighbours, and the end of the column's range.
 fn try_counts() -> Vec<i64> {
     let powers = (0..=31).map(|power| 1i64 << power);
     let around = powers.flat_map(|power| [power - 1, power, power + 1]).chain([0, MOST - 2, MOST - 1, MOST]);
@@ -117,14 +117,14 @@ fn fail_all(run: &mut Run, growth: Growth) -> Result<()> {
         run.dialect().now_plus(0)
     );
     let mut session = run.session()?;
-    // A row that cannot be written stays due: what is wrong with it is told by what it looks like.
+    // A row that cannot be written stays due. The comparison below reports it.
     let failed = run.until("no row is due", PATIENCE, || Ok(session.count(&due)? == 0));
     let tally = poller.shutdown(PATIENCE).tally;
     run.expect(failed.is_ok(), || format!("{growth:?}: rows are still due: {tally:?}"));
     Ok(())
 }
 
-/// Compares each row with what its number of tries makes of it.
+/// Compares each row with the delay for its number of tries.
 fn look(run: &mut Run, growth: Growth, counts: &[i64]) -> Result<()> {
     let dialect = run.dialect();
     let delay = dialect.text(match dialect {
@@ -151,7 +151,7 @@ fn look(run: &mut Run, growth: Growth, counts: &[i64]) -> Result<()> {
             wrong("the number of tries");
         }
         if now == MOST {
-            // No entity may be tried more often than the column can count.
+            // No row may be tried more often than the column can count.
             if (status, delay) != ("FAILED", None) {
                 wrong("a row without a try left");
             }
@@ -165,7 +165,7 @@ fn look(run: &mut Run, growth: Growth, counts: &[i64]) -> Result<()> {
         if delay < least || delay > most {
             wrong(&format!("the delay is not from {least} to {most} seconds"));
         }
-        // The jitter of the one before may be greater, up to the cap; more than that is no growth.
+        // A delay may be shorter than the one before by jitter alone.
         if let Some((other, shorter)) = before.filter(|(_, shorter)| delay < shorter / (1.0 + JITTER)) {
             wrong(&format!("a shorter delay than the {shorter} seconds of try_count {other}"));
         }

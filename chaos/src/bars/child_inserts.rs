@@ -26,11 +26,11 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BOUND: Duration = Duration::from_millis(20);
-/// As many as a process has workers, so that all are handled at the same time.
+/// As many payments as a process has workers, so that all are handled at the same time.
 const PAYMENTS: i64 = 4;
 
 fn run(run: &mut Run) -> Result<()> {
-    // The bank's timeout is ten seconds, and a handler that is past it loses its locks.
+    // The bank's timeout is ten seconds. A handler that exceeds it loses its locks.
     let handler = Duration::from_secs(run.times(2, 9).min(9));
     let slow = |number| NewPayment::plain(number).kind(format!("slow {}", handler.as_millis()));
     run.enqueue(&(0..PAYMENTS).map(slow).collect::<Vec<_>>())?;
@@ -57,7 +57,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("handler_ms", handler.as_millis() as u64);
     run.number("before", before.summary());
     run.number("during", during.summary());
-    // A machine that is busy with other things is no fault of the locks.
+    // On a busy machine inserts are slow without locks too.
     let bound = BOUND.max(3 * before.p99());
     run.expect(during.p99() < bound, || {
         format!("the p99 of a child's insert is {} ms, the bound {} ms", millis(during.p99()), millis(bound))

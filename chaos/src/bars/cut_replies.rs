@@ -28,23 +28,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn run(run: &mut Run) -> Result<()> {
     let cuts = run.times(24, 500);
     let proxy = Proxy::start(run.url())?;
-    // At first only commits that take place: whoever lost the answer finds out.
+    // At first the server gets every commit: the worker that lost the answer finds out.
     let two = run.recipe().url(proxy.url_for(run.url()));
     let told = cut(run, &proxy, &[two.clone(), two.clone()], cuts / 2, |random| match random.u8(0..2) {
         0 => Cut::After,
-        // While the worker finds out what became of it, it is still on its way.
+        // The commit is still on its way while the worker looks for its outcome.
         _ => Cut::Late(Duration::from_millis(random.u64(1..40))),
     })?;
     let unknown = succeeded(run)? - told;
     run.number("successes_never_found_out", unknown);
-    // To find out takes a commit, which may be cut too; three times, and the worker leaves the row as it is.
+    // To find out takes a commit, which may be cut too. After three cuts, the worker leaves the row as it is.
     let bound = 1 + i64::try_from(cuts / 20)?;
     if run.asked.mode != Mode::Lease {
         let said = run.said();
         run.expect(unknown <= bound, || format!("workers do not know of {unknown} successes; {said}"));
     }
-    // Then one worker alone, because a row whose commit never arrived could otherwise be another worker's success by the
-    // time it is looked at, and be told by both.
+    // Then one worker alone. With two, a row whose commit never arrived could be the other worker's success by the time
+    // the first one looks, and both would count it.
     let before = succeeded(run)?;
     let told = cut(run, &proxy, &[two.clone().workers(1)], cuts / 4, |_| Cut::Before)?;
     let booked = succeeded(run)? - before;
@@ -76,7 +76,7 @@ fn succeeded(run: &Run) -> Result<i64> {
     Ok(run.session()?.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS'")?)
 }
 
-/// Has processes work through the proxy while it cuts, until nothing is pending. Returns how many successes they tell.
+/// Lets processes work through the proxy while it cuts, until nothing is pending. Returns how many successes they count.
 fn cut(run: &mut Run, proxy: &Proxy, recipes: &[Recipe], cuts: u64, how: impl Fn(&mut Rng) -> Cut) -> Result<i64> {
     let mut session = run.session()?;
     let mut workers = recipes.iter().map(Recipe::start).collect::<Result<Vec<_>>>()?;
@@ -88,7 +88,7 @@ fn cut(run: &mut Run, proxy: &Proxy, recipes: &[Recipe], cuts: u64, how: impl Fn
         if pending(&mut *session)? < 250 {
             run.enqueue_mixed(400)?;
         }
-        // Some pass between the cuts: a worker none of whose commits comes through rests longer and longer.
+        // Some commits pass between the cuts: a worker whose commits all fail rests longer and longer.
         let enough = proxy.counts().commits + run.random.u64(0..10);
         run.until("commits pass", PATIENCE, || Ok(proxy.counts().commits >= enough))?;
         proxy.cut_commits([how(&mut run.random)]);

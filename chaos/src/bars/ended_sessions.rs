@@ -26,7 +26,7 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_millis(100);
-/// Workers of each process.
+/// How many workers each process has.
 const WORKERS: usize = 4;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -36,7 +36,7 @@ fn run(run: &mut Run) -> Result<()> {
     for worker in &mut pair {
         worker.await_start(PATIENCE)?;
     }
-    // The only session of the harness while it ends sessions: all others are the workers'.
+    // The harness has no other session while it ends sessions: all others are the workers'.
     let mut session = run.session()?;
     let begun = Instant::now();
     let (mut rounds, mut ended) = (0_u64, 0);
@@ -69,7 +69,7 @@ fn run(run: &mut Run) -> Result<()> {
          WHERE id > {OLD_PAYMENTS} AND status = 'SUCCESS'",
         if run.dialect() == Dialect::Mysql { "SIGNED" } else { "BIGINT" }
     );
-    // The checker expects none in transaction and group mode. In lease mode a lost lease uses one.
+    // In transaction and group mode, the checker expects no additional tries. In lease mode, a lost lease uses one.
     run.number("tries_used", session.count(&used)?);
     run.drain(&recipe, PATIENCE)?;
     run.check(|expected| expected)
@@ -86,17 +86,17 @@ fn end_all_others(session: &mut dyn Session) -> Result<u64> {
         WHERE db = DATABASE() AND id <> CONNECTION_ID()";
     let mut ended = 0;
     for id in session.lines(others)? {
-        // One that has ended by itself meanwhile cannot be killed.
+        // A session that has ended by itself cannot be killed.
         ended += u64::from(session.run(&format!("KILL {id}")).is_ok());
     }
     Ok(ended)
 }
 
-/// Sees each worker of each process at work: as many slow payments as there are workers are handled at the same time.
+/// Checks that every worker still works: they handle as many slow payments at the same time as there are workers.
 fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     let workers = WORKERS * pair.len();
     let mut most = 0;
-    // A busy machine may have the last worker begin when the first is ready. A dead worker misses every time.
+    // On a busy machine, the last worker may begin after the first has ended. A dead worker misses every time.
     for slow in ["slow 2500", "slow 5000", "slow 9000", "slow 9000", "slow 9000", "slow 9000"] {
         for worker in &mut *pair {
             ensure!(worker.ended()?.is_none(), "a process has ended: {}", worker.log());
@@ -104,7 +104,7 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
         let mut session = run.session()?;
         let (booked_before, calls_before) = (booked(&mut *session)?, calls(run)?);
         let mut at_once = 0;
-        // One after the other: a process takes several leases at once, and would keep rows from the other's idle workers.
+        // One process at a time: a process takes several leases at once, and could keep rows from the other's idle workers.
         while at_once < workers && booked(&mut *session)? == booked_before {
             run.enqueue(&[NewPayment::plain(i64::try_from(at_once)?).kind(slow)])?;
             let deadline = Instant::now() + PATIENCE;
@@ -129,7 +129,7 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     Ok(())
 }
 
-/// How many calls of the outside world were made.
+/// How many calls of the outside world the handlers made.
 fn calls(run: &Run) -> Result<usize> {
     Ok(calls::calls(&run.calls())?.len())
 }

@@ -1,4 +1,4 @@
-//! Bar 15: failures whose texts are hard to have and hard to store. Each is recorded, once.
+//! Bar 15: failures whose texts are hard to print or hard to store. Each is recorded once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a row fails until it fails for good.
+/// How many tries a row has before it fails for good.
 const FAILURES: u64 = 3;
-/// More than MariaDB's `TEXT` takes, and in the middle of a character.
+/// A limit above the size of MariaDB's `TEXT`, and in the middle of a character.
 const LIMIT: usize = 100_000;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -37,7 +37,7 @@ fn run(run: &mut Run) -> Result<()> {
         let kind = ODD[usize::try_from(number).unwrap_or(0) % ODD.len()];
         NewPayment::plain(number).kind(format!("errs {kind}")).fails(2)
     };
-    // Among them some that are booked: nobody is held up.
+    // Among them are payments that succeed: the failing ones hold none of them up.
     let rows = i64::try_from(rows)?;
     let mut new: Vec<_> = (0..rows).map(odd).chain((0..rows / 5).map(NewPayment::plain)).collect();
     run.random.shuffle(&mut new);
@@ -67,13 +67,13 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { also_fail: "p.kind LIKE 'errs%'", exact_tries: true, ..expected })
 }
 
-/// The payments with other attempts than one, two, three.
+/// The payments whose attempts are not one, two, three.
 fn unexpected_attempts(run: &Run) -> Result<Vec<String>> {
     let mut attempts: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
     for call in calls(&run.calls())? {
         attempts.entry(call.payment).or_default().push(call.attempt);
     }
-    // A group that is undone runs again message by message, each with the same number; once, because it is not a loop.
+    // A group that is undone runs again message by message, once, and each message keeps its try number.
     let most = if run.asked.mode == Mode::Group { 2 } else { 1 };
     let unexpected = attempts.into_iter().filter_map(|(payment, mut attempts)| {
         let calls = attempts.clone();

@@ -1,9 +1,9 @@
 //! Bar 17: a process is frozen in the middle of a handler. Its row runs elsewhere within a bound; thawed, it commits nothing.
 //!
-//! The bound is set by the server, which ends the session of a frozen transaction: after the timeout on PostgreSQL, a second
-//! later on MariaDB. Under a lease, where the call is outside of any transaction, it is the lease. On SQLite nobody can end a
-//! transaction of another process: while its writer is frozen nobody writes, and there is no bound; but what it would have
-//! written after its timeout it does not commit.
+//! The server ends the session of a frozen transaction, and so sets the bound: the timeout on PostgreSQL, a second more on
+//! MariaDB. Under a lease the call is outside of any transaction, and the bound is the lease. On SQLite no process can end
+//! another one's transaction: while the writer is frozen no other process writes, and there is no bound. But the thawed
+//! process does not commit an attempt that has exceeded its timeout.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,10 +32,10 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a hasty payment may take.
+/// The timeout of a hasty payment.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_millis(300);
-/// For a look at the queue, an attempt, and a machine with other things to do.
+/// Allows for a poll of the queue, an attempt, and a busy machine.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 
 fn run(run: &mut Run) -> Result<()> {
@@ -46,7 +46,7 @@ fn run(run: &mut Run) -> Result<()> {
         (_, Dialect::Mysql) => Some(TIMEOUT + Duration::from_secs(1)),
         (_, Dialect::Sqlite) => None,
     };
-    // A smoke run is made beside others, on a machine that may pause: it only asks whether the row runs elsewhere.
+    // A smoke run shares the machine with others, so it only checks that the row runs elsewhere, and not how soon.
     let is_smoke = run.asked.scale == Scale::Smoke;
     let mut slowest = Duration::ZERO;
     let mut elsewhere = 0;
@@ -56,7 +56,7 @@ fn run(run: &mut Run) -> Result<()> {
         let since = Instant::now();
         let mut other = recipe.start()?;
         if let Some(bound) = bound {
-            // Others have work besides.
+            // The other process gets more work than the frozen row.
             run.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>())?;
             await_success(run, row)?;
             let time = since.elapsed();
@@ -74,7 +74,7 @@ fn run(run: &mut Run) -> Result<()> {
         }
         other.await_start(PATIENCE)?;
         run.await_pending(0, PATIENCE)?;
-        // It lives, and works on as if nothing had been.
+        // The thawed process goes on working.
         other.shut_down(PATIENCE)?;
         run.enqueue(&(0..20).map(NewPayment::plain).collect::<Vec<_>>())?;
         run.await_pending(0, PATIENCE)?;
@@ -83,7 +83,7 @@ fn run(run: &mut Run) -> Result<()> {
         if bound.is_some() {
             run.expect(before == 1 && after == 1, || format!("payment {row} is booked {before} times, then {after}"));
         } else {
-            // The first attempt was past its timeout and wrote nothing but that; the second booked.
+            // The first attempt had exceeded its timeout, and only recorded that. The second attempt booked.
             let attempts = calls(&run.calls())?.iter().filter(|call| call.payment == row).count();
             run.expect(attempts > 1 && before == 0 && after == 1, || {
                 format!("payment {row} was attempted {attempts} times and booked {before}, then {after} times")
@@ -99,11 +99,11 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { exact_tries: false, ..expected })
 }
 
-/// Has a process freeze in the middle of an attempt, and returns it with the row.
+/// Starts a process that freezes in the middle of an attempt. Returns it with the attempt's row.
 fn freeze(run: &mut Run, recipe: &Recipe) -> Result<(Worker, i64)> {
     run.enqueue(&(0..8).map(NewPayment::plain).collect::<Vec<_>>())?;
     let point = match run.asked.mode {
-        // Between the call and what it comes to.
+        // After the call and before the transaction.
         Mode::Lease => "lease-called",
         _ => *run.random.choice(&["mid-handler", "effects", "sentinel", "released"]).context("there are some")?,
     };
@@ -114,7 +114,7 @@ fn freeze(run: &mut Run, recipe: &Recipe) -> Result<(Worker, i64)> {
         ensure!(Instant::now() < deadline, "{point} was not reached: {}", worker.log());
         thread::sleep(Duration::from_millis(2));
     }
-    // At `sentinel` its handler has not begun: another row's call may be the last.
+    // At `sentinel` the handler has not begun, so the last call may be another row's.
     let row = if point == "sentinel" { oldest_open(run)? } else { last_called(run, &worker)? };
     Ok((worker, row))
 }

@@ -20,7 +20,7 @@ pub(super) const BAR: Bar = Bar {
     backends: &[Backend::Galera],
     modes: &[Mode::Lease],
     server: Needs::Own,
-    // Its nodes give each other up when they get no processor.
+    // The nodes give each other up when they get no processor time.
     measures: true,
     smoke_seconds: 25,
     run,
@@ -28,10 +28,10 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const EVERY: Duration = Duration::from_secs(10);
-/// How long the nodes that are left may need to agree that they are the cluster.
+/// How long the remaining nodes may need to agree that they are the cluster.
 const QUORUM: Duration = Duration::from_secs(15);
 
-/// What the nodes must agree on, a line for each row.
+/// The state that all nodes must have, as a line for each row.
 const STATE: &[&str] = &[
     "SELECT CONCAT_WS(' ', 'payment', id, status, try_count, COALESCE(next_attempt_time, '-')) AS line
         FROM payments ORDER BY id",
@@ -69,7 +69,7 @@ fn run(run: &mut Run) -> Result<()> {
         cluster.nodes[victim].kill();
         let killed = Instant::now();
         let before = booked(&mut *session)?;
-        // A node may be asked to wait for the rest of the cluster, or refuse, until the dead one is given up.
+        // Until the cluster gives up the dead node, the others may wait, or refuse statements.
         run.until("a payment is booked on the other nodes", PATIENCE, || {
             if killed.elapsed() > QUORUM && !urls.iter().any(|url| is_primary(url)) {
                 restore_quorum(&urls[survivor])?;
@@ -78,7 +78,7 @@ fn run(run: &mut Run) -> Result<()> {
             Ok(booked(&mut *session).is_ok_and(|booked| booked > before))
         })?;
         run.recovered_in(killed.elapsed());
-        // Before the victim comes back: it takes all from one of the others.
+        // Before the victim comes back, because it copies everything from one of the others.
         run.await_pending(0, PATIENCE)?;
         let survivors: Vec<_> = (0..nodes).filter(|node| *node != victim).map(|node| urls[node].clone()).collect();
         differing.find(run, &survivors)?;
@@ -105,27 +105,28 @@ fn run(run: &mut Run) -> Result<()> {
     let (written_off, balances) = if nothing { (0, 0) } else { differing.write_off(&mut *run.session()?)? };
     run.number("payments_written_off", written_off);
     run.number("balances_computed_anew", balances);
-    // As many as a kill may leave between two nodes. More would be something else.
+    // A kill may leave this many differences. More would have another cause.
     let most = i64::try_from(3 * kills)?;
     run.expect(written_off <= most, || format!("nodes differ in {written_off} payments after {kills} kills"));
     run.check(|expected| Expected { payments: expected.payments.map(|payments| payments - written_off), ..expected })
 }
 
-/// Whether a node takes part in a cluster that goes on.
+/// Whether a node belongs to a cluster with a quorum.
 fn is_primary(url: &str) -> bool {
     let state = "SELECT VARIABLE_VALUE AS line FROM information_schema.GLOBAL_STATUS
         WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS'";
     connect(url).ok().and_then(|mut session| session.lines(state).ok()).is_some_and(|lines| lines == ["Primary"])
 }
 
-/// Does what an operator has to do when the nodes that are left have given each other up too: the database's fault, that
-/// is, and counted.
+/// Makes a node the cluster's new beginning, as an operator must if the remaining nodes have given each other up too. That
+/// is the database's failure, and the report counts it.
 fn restore_quorum(url: &str) -> Result<()> {
     connect(url)?.run("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'")?;
     Ok(())
 }
 
-/// Enqueues until so many are pending. A statement that loses against another node's was not done, and is sent again.
+/// Enqueues until `wanted` payments are pending. A statement that loses against another node's had no effect, and is sent
+/// again.
 fn enqueue_until_pending(run: &mut Run, session: &mut dyn Session, wanted: i64) -> Result<()> {
     let missing = (wanted - pending(session)?).max(1);
     let mut refused = 0;
@@ -138,7 +139,7 @@ fn enqueue_until_pending(run: &mut Run, session: &mut dyn Session, wanted: i64) 
     Ok(())
 }
 
-/// Waits until every node says that all are there and that it has all changes.
+/// Waits until every node reports that it has all changes, and that all nodes are there.
 fn await_whole(run: &Run, cluster: &Cluster, urls: &[String]) -> Result<()> {
     let whole = format!("Synced {}", cluster.nodes.len());
     let state = "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME DESC SEPARATOR ' ') AS line
@@ -152,8 +153,8 @@ fn await_whole(run: &Run, cluster: &Cluster, urls: &[String]) -> Result<()> {
     })
 }
 
-/// What nodes were seen to hold differently, although nothing was left to do: the database's fault. One of them has committed
-/// what the others have not.
+/// The rows in which nodes differ, although no work was left: one node has committed what the others have not. That is the
+/// database's failure.
 #[derive(Default)]
 struct Differing {
     lines: BTreeSet<String>,
@@ -162,7 +163,7 @@ struct Differing {
 }
 
 impl Differing {
-    /// Compares what the nodes hold. What differs once only is on its way from one to the other.
+    /// Compares the nodes' rows. A difference that disappears was only a change on its way to another node.
     fn find(&mut self, run: &mut Run, urls: &[String]) -> Result<()> {
         let mut alone = differences(run, urls)?;
         if !alone.is_empty() {
@@ -179,7 +180,7 @@ impl Differing {
         Ok(())
     }
 
-    /// Adds the row of a line.
+    /// Adds the row that a line describes.
     fn add(&mut self, line: &str) -> Option<()> {
         let mut words = line.split(' ');
         let kind = words.next()?;
@@ -192,15 +193,15 @@ impl Differing {
         Some(())
     }
 
-    /// Takes the payments in which they differ out of the books of this node, so that all others can be judged. Returns how many
-    /// those are, and of how many companies the balances are computed anew.
+    /// Deletes the differing payments on this node, so that the checker can judge all others. Returns how many they are, and
+    /// how many companies got a new balance.
     fn write_off(&self, session: &mut dyn Session) -> Result<(i64, i64)> {
         let list = |ids: &BTreeSet<i64>| {
             let ids: Vec<_> = ids.iter().map(i64::to_string).collect();
             if ids.is_empty() { "NULL".to_owned() } else { ids.join(", ") }
         };
         let (payments, companies) = (list(&self.payments), list(&self.companies));
-        // The others may have other rows.
+        // On this node only, because the others may have other rows.
         session.run("SET SESSION wsrep_on = OFF")?;
         session.run(&format!(
             "CREATE TEMPORARY TABLE concerned AS SELECT id FROM companies WHERE id IN ({companies})
@@ -219,7 +220,7 @@ fn differences(run: &Run, urls: &[String]) -> Result<BTreeSet<String>> {
     let mut states = Vec::new();
     for url in urls {
         let mut lines = Vec::new();
-        // A node may give up the cluster for a moment.
+        // A node may leave the cluster for a moment.
         run.until("the node answers", PATIENCE, || match state(url) {
             Ok(found) => {
                 lines = found;
@@ -233,7 +234,7 @@ fn differences(run: &Run, urls: &[String]) -> Result<BTreeSet<String>> {
     Ok(others.flat_map(|lines| lines.symmetric_difference(&states[0]).cloned()).collect())
 }
 
-/// What a node holds, after all that was committed before.
+/// The state of a node, with all earlier commits of the cluster.
 fn state(url: &str) -> Result<Vec<String>> {
     let mut session = connect(url)?;
     session.run("SET SESSION wsrep_sync_wait = 15")?;

@@ -27,7 +27,7 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const BOUND: Duration = Duration::from_millis(50);
-/// How long a lock is held to see whether its waits are seen.
+/// How long the bar holds a lock to check that it notices waiting inserts.
 const HELD: Duration = Duration::from_millis(700);
 /// The note of rows that no worker is to run.
 const NOT_DUE: &str = "not due";
@@ -43,7 +43,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.count_enqueued(before.inserts.count() as i64);
     sees_locks(run)?;
 
-    // Two processes, because one alone might keep its workers apart.
+    // Two processes, because the workers of one process might coordinate.
     let recipe = run.recipe().workers(8);
     let mut pair = [recipe.start()?, recipe.start()?];
     for worker in &mut pair {
@@ -62,7 +62,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("inserts", beside_workers.inserts.summary());
     run.number("booked_during_the_storm", beside_workers.came_of_it);
     run.number("lock_waits", beside_workers.lock_waits.summary());
-    // The latency of all inserts is not compared with the bound: on a busy machine it says how busy that is.
+    // The bound is not for the latency of all inserts: on a busy machine it only shows how busy the machine is.
     let longest = beside_workers.lock_waits.max();
     run.expect(longest <= BOUND, || format!("an insert waited {} ms for a lock", millis(longest)));
     run.expect(beside_workers.came_of_it > 0, || "nothing was booked during the storm".to_owned());
@@ -79,8 +79,8 @@ fn storm_beside_workers(run: &mut Run, session: &mut dyn Session, time: Duration
     Ok(seen)
 }
 
-/// Storms again, twice at most, while an insert has waited for too long: a lock in its way is there every time, a stall of
-/// the machine that holds one for longer is not. Answers the best.
+/// Repeats the storm, at most twice, while an insert has waited for too long: a lock of the queue is there every time, a
+/// stall of the machine is not. Returns the best storm.
 fn again_if_blocked(run: &mut Run, session: &mut dyn Session, first: Storm<i64>, time: Duration) -> Result<Storm<i64>> {
     let mut best = first;
     for _ in 0..2 {
@@ -95,13 +95,13 @@ fn again_if_blocked(run: &mut Run, session: &mut dyn Session, first: Storm<i64>,
     Ok(best)
 }
 
-/// Makes sure that a lock in the inserts' way is seen: what is measured afterwards is worth nothing otherwise.
+/// Makes sure that the storm notices a lock in the inserts' way. Otherwise the later measurements would show nothing.
 fn sees_locks(run: &mut Run) -> Result<()> {
     let mut session = run.session()?;
     let storm = storm(run, || {
         session.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN")?;
         session.lines("SELECT note AS line FROM payments WHERE next_attempt_time > '2000-01-01' FOR UPDATE")?;
-        // So long that an insert meets it on a busy machine too.
+        // Long enough for an insert to meet the lock on a busy machine too.
         thread::sleep(HELD);
         Ok(session.run("ROLLBACK")?)
     })?;
@@ -113,16 +113,16 @@ fn sees_locks(run: &mut Run) -> Result<()> {
 
 struct Storm<T> {
     inserts: Latencies,
-    /// Those inserts that met a lock, each with how long it took from then on.
+    /// The inserts that met a lock, with the time that each took from then on.
     lock_waits: Latencies,
     came_of_it: T,
 }
 
 /// Inserts payments, half of them due, until `meanwhile` is over.
 ///
-/// The server does not say of a session how long it waits for locks, and its list of those that wait is a tenth of a second
-/// old. So every insert is tried without any patience first, which fails at once if there is a lock; only then is it
-/// repeated and waits, and that wait is for a lock and nothing else.
+/// The server does not report how long a session waits for locks, and its list of waiting sessions is a tenth of a second
+/// old. So each insert first runs without waiting, and fails at once if it meets a lock. Then it runs again and waits, and
+/// that time is for a lock and nothing else.
 fn storm<T>(run: &Run, meanwhile: impl FnOnce() -> Result<T>) -> Result<Storm<T>> {
     let waits = Mutex::new(Vec::new());
     let insert = |session: &mut dyn Session, thread: usize, pass: u64| -> Result<()> {
@@ -130,7 +130,7 @@ fn storm<T>(run: &Run, meanwhile: impl FnOnce() -> Result<T>) -> Result<Storm<T>
             session.run("SET SESSION innodb_lock_wait_timeout = 0")?;
         }
         let company = (thread as i64 * 5 + pass as i64) % COMPANIES + 1;
-        // Rows that are not due stand at other places of the queue's index. And some handlers take longer than a wait may.
+        // Rows that are not due have other places in the queue's index. Some handlers take longer than the bound of a wait.
         let (kind, note, due) = match pass % 40 {
             place if place % 4 == 1 => ("plain", NOT_DUE, "NULL"),
             place if place % 4 == 3 => ("plain", NOT_DUE, "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"),

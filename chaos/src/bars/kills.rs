@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::bar::{Bar, Needs};
-use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
+use crate::session::Session;
+use crate::worker::{Recipe, Worker};
 
 pub(super) const BAR: Bar = Bar {
     number: 1,
@@ -36,27 +37,32 @@ fn run(run: &mut Run) -> Result<()> {
             run.enqueue_mixed(1000)?;
         }
         let one = &mut pair[usize::try_from(kill % 2)?];
-        one.await_start(PATIENCE)?;
-        thread::sleep(Duration::from_millis(run.random.u64(0..150)));
-        one.kill()?;
-        let (killed, before) = (Instant::now(), booked(&mut *session)?);
-        *one = recipe.start()?;
-        run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
-        run.recovered_in(killed.elapsed());
+        kill_and_replace(run, &recipe, one, &mut *session)?;
     }
     drop(pair);
     run.number("kills", kills);
     run.drain(&recipe, PATIENCE)?;
-    expect_few_set_aside(run, kills)
+    run.check_after_kills(few_of(kills))
 }
 
-/// Checks everything. A row that runs alone after a kill is killed again, and once more: nobody can tell it from one that ends
-/// its process.
-pub(super) fn expect_few_set_aside(run: &mut Run, kills: u64) -> Result<()> {
-    let set_aside = "SELECT COUNT(*) AS n FROM payments WHERE status = 'FAILED' AND kind <> 'fatal'";
-    let set_aside = run.session()?.count(set_aside)?;
-    run.number("set_aside", set_aside);
-    let bound = 2 + i64::try_from(kills / 50)?;
-    run.expect(set_aside <= bound, || format!("{set_aside} rows were set aside in {kills} kills"));
-    run.check(|expected| Expected { may_be_set_aside: true, ..expected })
+/// Kills a worker at a random moment, starts another in its place, and waits until another payment is booked.
+pub(super) fn kill_and_replace(
+    run: &mut Run,
+    recipe: &Recipe,
+    worker: &mut Worker,
+    session: &mut dyn Session,
+) -> Result<()> {
+    worker.await_start(PATIENCE)?;
+    thread::sleep(Duration::from_millis(run.random.u64(0..150)));
+    worker.kill()?;
+    let (killed, before) = (Instant::now(), booked(session)?);
+    *worker = recipe.start()?;
+    run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(session)? > before))?;
+    run.recovered_in(killed.elapsed());
+    Ok(())
+}
+
+/// How many rows may be set aside after this many kills.
+pub(super) fn few_of(kills: u64) -> u64 {
+    2 + kills / 50
 }

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const DOCUMENTS: i64 = 30;
 const JOBS: i64 = 5;
 
-/// What must hold of each, as queries for the rows that break it. `$text` around an expression makes a text of it.
+/// The invariants of each kind, as queries for the rows that break them. `$text` casts an expression to text.
 const DRAINED: &[(&str, &str)] = &[
     (
         "every invoice is in one archive and no longer in its table",

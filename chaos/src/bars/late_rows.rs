@@ -27,13 +27,13 @@ pub(super) const BAR: Bar = Bar {
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How many rows are enqueued in a second.
 const ROWS: f64 = 400.0;
-/// How long before its commit a late row is due.
+/// When a late row is due, in seconds from its insert.
 const LATE_BY: i64 = -60;
-/// How long the table is locked each time, and how often.
+/// How long each lock of the table lasts, and how often it is taken.
 const LOCKED: Duration = Duration::from_millis(900);
 const LOCKED_EVERY: Duration = Duration::from_secs(4);
-/// How long a late row may wait, besides a lock of the table: in a smoke run, on a machine that does other things too, and in
-/// a release's. It waited for up to 26 seconds once.
+/// How long a late row may wait, besides a lock of the table: in a smoke run, on a busy machine, and for a release. Before a
+/// fix it was up to 26 seconds.
 const BOUNDS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(2)];
 
 fn run(run: &mut Run) -> Result<()> {
@@ -86,8 +86,8 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| expected)
 }
 
-/// Holds an old snapshot, so that the entries of settled rows stay in the index, and locks the table now and then. Returns how
-/// often.
+/// Holds an old snapshot, so that the entries of settled rows stay in the index, and locks the table now and then. Returns
+/// the number of locks.
 fn shake(run: &Run, time: Duration) -> Result<u64> {
     let (mut old, mut locker) = (run.session()?, run.session()?);
     let dialect = old.dialect();

@@ -29,9 +29,9 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many processes race with each other.
+/// How many processes race for the rows.
 const PROCESSES: usize = 3;
-/// With how many workers each.
+/// How many workers each process has.
 const WORKERS: usize = 8;
 /// The payments that were never tried.
 const WAITING: &str =
@@ -39,8 +39,8 @@ const WAITING: &str =
 
 fn run(run: &mut Run) -> Result<()> {
     let races = run.times(150, 10_000);
-    // The heart does not get through for longer than a lease lasts, and meanwhile owners are held up before they write:
-    // between call and transaction, under the lock, and after the commit.
+    // Heartbeats are delayed for longer than a lease lasts, and owners are held up before they write: between call and
+    // transaction, under the lock, and after the commit.
     let recipe = run.recipe().terms(Terms::Hasty).workers(WORKERS).breaks([
         Break::every("heartbeat", 1, Action::Moment),
         Break::every("heartbeat-sent", 7, Action::Moment),
@@ -56,11 +56,11 @@ fn run(run: &mut Run) -> Result<()> {
     let deadline = Instant::now() + PATIENCE + Duration::from_secs(races / 2);
     while seen < races {
         ensure!(Instant::now() < deadline, "only {seen} takeovers of {races}; {}", run.said());
-        // Few, because a row whose lease is over has its turn after those that were due before.
+        // Few, because a row whose lease is over comes after the rows that became due earlier.
         if session.count(WAITING)? < 8 {
             run.enqueue(&(0..24).map(NewPayment::plain).collect::<Vec<_>>())?;
         }
-        // A whole process, with all that it holds, wherever that is.
+        // Freezes a whole process, wherever its workers are.
         let one = &workers[run.random.usize(..PROCESSES)];
         one.signal(Signal::STOP)?;
         thread::sleep(Duration::from_millis(run.random.u64(300..500)));
@@ -83,12 +83,12 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { exact_tries: false, ..expected })
 }
 
-/// How often a payment that never fails was called again: each time because its lease was over.
+/// How many times a payment that never fails was called again. Each time its lease was over.
 fn takeovers(run: &Run) -> Result<u64> {
     Ok(last_attempts(run)?.values().map(|&attempts| u64::from(attempts - 1)).sum())
 }
 
-/// The last attempt of each payment that has called.
+/// The last attempt that made a call, for each payment.
 fn last_attempts(run: &Run) -> Result<BTreeMap<i64, u32>> {
     let mut attempts: BTreeMap<i64, u32> = BTreeMap::new();
     for call in calls(&run.calls())? {
@@ -98,8 +98,8 @@ fn last_attempts(run: &Run) -> Result<BTreeMap<i64, u32>> {
     Ok(attempts)
 }
 
-/// The ledger tells which attempt has booked, and the calls which was the last to begin: whoever was before it had lost the
-/// lease by then. The payment's own number of tries would be overwritten by a stale owner.
+/// The ledger has the attempt that booked, and the calls have the last one that began: an earlier attempt had lost its lease
+/// by then. The row's own number of tries shows nothing, because a stale owner would overwrite it.
 fn stale_writes(run: &Run) -> Result<Vec<String>> {
     let last_attempts = last_attempts(run)?;
     let mut session = run.session()?;

@@ -23,14 +23,14 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a worker may take to start: not as long as a lock is held.
+/// How long a worker may take to start: less than a lock is held.
 const START: Duration = Duration::from_secs(20);
-/// How many payments are worked in a round while nobody locks them.
+/// How many payments of a round are not locked.
 const FREE: i64 = 540;
-/// How many are locked besides: one in ten.
+/// How many more are locked: one in ten.
 const LOCKED: i64 = FREE / 9;
-/// With this many rounds a median is steady enough for the bound; a smoke run has few, on a machine that does other
-/// things too, and only tells a standstill from a slope.
+/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a busy machine, and only tells a
+/// standstill from a slow queue.
 const MANY_ROUNDS: u64 = 9;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -53,25 +53,25 @@ fn run(run: &mut Run) -> Result<()> {
 
     let slowest = releases.iter().copied().fold(0.0, f64::max);
     run.number("released_to_last_booked_ms", (slowest * 1000.0).round());
-    // A look comes after the interval and up to a tenth of it, and then there is some work to do. It is given three times
-    // its usual time, because the processor may be elsewhere.
+    // A poll comes after the interval and up to a tenth more, and then the rows are worked. They get three times their usual
+    // time, because the processor may be busy elsewhere.
     let poll = run.recipe().options.poll_interval_ms as f64 / 1000.0;
     let bound = 2.0 * poll * 1.1 + 3.0 * LOCKED as f64 / free;
     run.number("released_bound_ms", (bound * 1000.0).round());
-    // In a few rounds a pause of the machine is no rarity, and what is wrong every time is seen in the best of them too.
+    // With few rounds a pause of the machine weighs too much, and the best of them shows a constant fault too.
     let judged = if rounds < MANY_ROUNDS { releases.iter().copied().fold(slowest, f64::min) } else { slowest };
     run.expect(judged <= bound, || format!("released rows ran within {judged:.3} s, the bound is {bound:.3} s"));
     run.check(|expected| expected)
 }
 
 struct Round {
-    /// How many of the rows that nobody locked were booked in a second.
+    /// How many of the free rows were booked per second.
     rate: f64,
     /// How many seconds after the release the last locked row was booked.
     released_in: Option<f64>,
 }
 
-/// Works some payments, beside others that are locked or not there at all.
+/// Lets a worker work the free payments, with or without locked ones among them.
 fn round(run: &mut Run, with_locks: bool) -> Result<Round> {
     let mut session = run.session()?;
     let last = session.count("SELECT MAX(id) AS n FROM payments")?;
@@ -86,7 +86,7 @@ fn round(run: &mut Run, with_locks: bool) -> Result<Round> {
         locked = new.iter().step_by(10).map(|id| Ok(id.parse()?)).collect::<Result<Vec<i64>>>()?;
         application.run("BEGIN")?;
         for id in &locked {
-            // One by one, so that no plan has reason to lock others on its way.
+            // One by one, so that the plan locks no other rows on its way.
             application.lines(&format!("SELECT note AS line FROM payments WHERE id = {id} FOR UPDATE"))?;
         }
     }
@@ -95,7 +95,7 @@ fn round(run: &mut Run, with_locks: bool) -> Result<Round> {
     run.until("the rows that nobody locks are booked", PATIENCE, || Ok(booked(&mut *session)? >= before + FREE))?;
     let mut released_in = None;
     if with_locks {
-        // By now the poller has found that nobody can claim what is due, and looks as seldom as it ever does.
+        // By now the poller has found that it cannot claim the due rows, and polls as rarely as it ever does.
         thread::sleep(Duration::from_millis(3 * run.recipe().options.poll_interval_ms));
         let so_far = booked(&mut *session)? - before;
         run.expect(so_far == FREE, || format!("{so_far} rows were booked, but only {FREE} were free"));

@@ -17,7 +17,7 @@ pub(super) const BAR: Bar = Bar {
     number: 24,
     title: "a table with a million old rows becomes a queue",
     backends: Backend::SINGLE,
-    // The migration is the same for all.
+    // The migration is the same in all modes.
     modes: &[Mode::Transaction],
     server: Needs::Empty,
     measures: true,
@@ -27,12 +27,12 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BOUND: Duration = Duration::from_millis(200);
-/// MySQL counts in whole seconds how long a statement waits for a table, and whoever comes later waits behind it. DDL asks
-/// for the table alone at its beginning and again at its end, and a statement may come into both waits.
+/// MySQL limits in whole seconds how long DDL waits for a table, and later statements wait behind it. DDL asks for the whole
+/// table at its beginning and again at its end, and a statement may meet both waits.
 const MYSQL_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// The application's short statements.
 const STATEMENTS: Beat = Beat { threads: 2, pause: Duration::from_millis(1) };
-/// For how long a slow transaction reads the table, and rests.
+/// How long a slow transaction reads the table, and how long it rests.
 const SLOW: [Duration; 2] = [Duration::from_millis(700), Duration::from_millis(250)];
 
 fn run(run: &mut Run) -> Result<()> {
@@ -45,14 +45,14 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("one_scan_ms", millis(quick.scan));
     let bound = match run.dialect() {
         Dialect::Postgres | Dialect::Mysql => BOUND,
-        // The one writer builds the index, and reads the whole table for it; whoever waits looks ten times a second.
+        // The only writer builds the index, and reads the whole table for it. A waiting statement tries ten times a second.
         Dialect::Sqlite => BOUND + 3 * quick.scan,
     };
     let quick = again_if_blocked(run, quick, bound, old, false)?;
     judge(run, &quick, bound, "blocked_ms", "short statements");
 
     if run.dialect() != Dialect::Sqlite {
-        // A reader who takes his time: the DDL cannot have the table meanwhile, and must not make others wait for that.
+        // A slow reader: the DDL cannot get the table meanwhile, and must not make other statements wait with it.
         let place = Place::on(run.place.server.clone())?;
         let slow = migrate(place.url(), old, true)?;
         let bound = if run.dialect() == Dialect::Mysql { 2 * MYSQL_LOCK_WAIT + BOUND } else { BOUND };
@@ -61,7 +61,7 @@ fn run(run: &mut Run) -> Result<()> {
         judge(run, &slow, bound, "blocked_beside_a_slow_reader_ms", "statements beside a slow reader");
     }
 
-    // What was there is no work, what is enqueued now is.
+    // The old rows are no work; rows enqueued from now on are.
     let mut session = run.session()?;
     let last = session.count("SELECT MAX(id) AS n FROM payments")?;
     let mut worker = run.recipe().start()?;
@@ -75,19 +75,19 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| crate::checker::Expected { old: last, ..expected })
 }
 
-/// What was seen of a migration.
+/// The measurements of a migration.
 struct Migrated {
     took: Duration,
     /// How long it takes to read the table once.
     scan: Duration,
     before: Latencies,
     during: Latencies,
-    /// How many rows are not as they were.
+    /// How many old rows the migration has enqueued.
     enqueued: i64,
 }
 
-/// Does it again elsewhere, twice at most, while statements were blocked for too long: a lock in their way is there every
-/// time, a stall of the machine is not. Answers the best.
+/// Repeats the migration in other databases, at most twice, while statements were blocked for too long: a lock of the
+/// migration is there every time, a stall of the machine is not. Returns the best.
 fn again_if_blocked(run: &Run, first: Migrated, bound: Duration, old: i64, slow: bool) -> Result<Migrated> {
     let mut best = first;
     for _ in 0..2 {
@@ -107,14 +107,14 @@ fn judge(run: &mut Run, seen: &Migrated, bound: Duration, name: &'static str, wh
     run.number(name, millis(seen.during.max()));
     run.expect(seen.during.count() > 0, || format!("{what} were not tried while it went on"));
     run.expect(seen.enqueued == 0, || format!("{} old rows were enqueued", seen.enqueued));
-    // A machine that is busy with other things blocks nobody.
+    // On a busy machine statements are slow before the migration too.
     let bound = bound.max(3 * seen.before.max());
     run.expect(seen.during.max() <= bound, || {
         format!("{what} were blocked for {} ms, the bound is {} ms", millis(seen.during.max()), millis(bound))
     });
 }
 
-/// Makes a table with so many rows, and then a queue of it, while the application inserts and updates.
+/// Makes a table with `old` rows, and then makes it a queue while the application inserts and updates.
 fn migrate(url: &str, old: i64, beside_a_slow_reader: bool) -> Result<Migrated> {
     let mut session = connect(url)?;
     if session.dialect() == Dialect::Sqlite {

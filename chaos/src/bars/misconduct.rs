@@ -1,5 +1,5 @@
-//! Bar 9: handlers that do what no handler should. A row is never `SUCCESS` without its effects, and where effects stay
-//! that the library cannot undo, the row says so.
+//! Bar 9: handlers that break the rules. A row is never `SUCCESS` without its effects, and if effects remain that the
+//! library cannot undo, the row's error text says so.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,16 +25,16 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many payments with good manners there are for one without.
+/// How many well-behaved payments there are for each misbehaving one.
 const NEIGHBOURS: usize = 10;
 
-/// What becomes of a row.
+/// The outcome of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fate {
     status: &'static str,
-    /// What its text says.
+    /// A part of its error text.
     text: &'static str,
-    /// How often it is in the ledger.
+    /// How many times it is in the ledger.
     booked: Booked,
 }
 
@@ -42,17 +42,17 @@ struct Fate {
 enum Booked {
     Never,
     Once,
-    /// What the handler committed itself is there, more than once where another worker took the row before the failure was
-    /// recorded: the handler has given the row's lock away.
+    /// The handler committed its booking itself. By that it gave the row's lock away, so another worker may have run the row
+    /// and booked it again before the failure was recorded.
     AtLeastOnce,
-    /// Once, or it failed.
+    /// Once if the row succeeded, never if it failed.
     AsItsStatusSays,
-    /// At least once if that is said, as of a handler that commits alone. If it is said that PostgreSQL has refused to commit
-    /// its group, what other attempts have committed alone meanwhile, which is told too.
+    /// At least once if the error text says that the handler committed. If it says that PostgreSQL refused to commit the
+    /// group, as often as other attempts committed alone meanwhile, which the text says too.
     UnlessRefused,
 }
 
-/// It did no harm: its effects are there, once.
+/// The handler did no harm: its effects are there once.
 const GOOD: Fate = Fate { status: "SUCCESS", text: "", booked: Booked::Once };
 const SWALLOWED: Fate = undone("a statement of the handler failed and the handler went on");
 const ENDED: Fate = undone("the handler ended the message's transaction");
@@ -61,49 +61,49 @@ const REFUSED: &str = "the handler tried to commit the transaction of its group,
                        committed meanwhile is not undone";
 const CHANGED: Fate = undone("the handler removed the row or changed its queue columns");
 
-/// It failed, and nothing of it is left.
+/// The row failed and left nothing behind.
 const fn undone(text: &'static str) -> Fate {
     Fate { status: "FAILED", text, booked: Booked::Never }
 }
 
-/// It failed, what it committed itself is still there, and the text tells of it.
+/// The row failed; what its handler committed is still there, and the error text says so.
 const fn left(fate: Fate) -> Fate {
     Fate { booked: Booked::AtLeastOnce, ..fate }
 }
 
-/// Its message was alone, and what it committed is still there; or it was in a group, and could not commit.
+/// Its message was alone and what the handler committed is still there, or it was in a group and could not commit.
 const fn left_or_refused(fate: Fate) -> Fate {
     Fate { booked: Booked::UnlessRefused, ..fate }
 }
 
-/// What becomes of the row of each kind.
+/// The outcome of each kind.
 fn fates(dialect: Dialect, mode: Mode) -> Vec<(&'static str, Fate)> {
     let committed = if dialect == Postgres && mode == Mode::Group { left_or_refused } else { left };
     let mut fates = vec![
-        // Only PostgreSQL ends the transaction with the statement; elsewhere it took no effect and everything else did.
+        // Only PostgreSQL aborts the transaction with the statement. Elsewhere only the statement has no effect.
         ("swallows", if dialect == Postgres { SWALLOWED } else { GOOD }),
-        // Refused, or released with the savepoint around it: both are whole.
+        // The message is refused, or its savepoint is released with the one around it. Both are consistent.
         ("leaves open", Fate { status: "", text: "", booked: Booked::AsItsStatusSays }),
         ("commits", committed(ENDED)),
         ("commits and fails", committed(FAILED_AND_ENDED)),
         ("rolls back", ENDED),
         ("rolls back and fails", FAILED_AND_ENDED),
         ("begins anew", ENDED),
-        // On MySQL and MariaDB it commits.
+        // On MySQL and MariaDB, DDL commits.
         ("creates a table", if dialect == Mysql { left(FAILED_AND_ENDED) } else { GOOD }),
         ("deletes itself", CHANGED),
         ("edits its status", CHANGED),
         ("edits its tries", CHANGED),
-        // Under a lease the fence does not name the due time, which the heartbeat moves.
+        // Under a lease the fence does not contain the due time, which the heartbeat moves.
         ("edits its due time", if mode == Mode::Lease { GOOD } else { CHANGED }),
-        // What another connection commits is beyond anybody's reach; on SQLite it cannot write.
+        // The library cannot undo another connection's commit. On SQLite the other connection cannot write.
         (
             "writes elsewhere",
             if dialect == Sqlite { undone("locked") } else { left(undone("after it wrote elsewhere")) },
         ),
     ];
     if dialect == Mysql {
-        // Elsewhere a deadlock ends the transaction, or there is none.
+        // On PostgreSQL a deadlock aborts the transaction like any error, and SQLite has no deadlocks.
         fates.push(("swallows a deadlock", ENDED));
     }
     fates
@@ -112,8 +112,8 @@ fn fates(dialect: Dialect, mode: Mode) -> Vec<(&'static str, Fate)> {
 fn run(run: &mut Run) -> Result<()> {
     let fates = fates(run.dialect(), run.recipe().options.mode);
     let each = run.times(3, 100);
-    // One after the other: what a handler wrote on its own row is committed by another of its group that ends their
-    // transaction, and then no single handler is to blame.
+    // One kind at a time: if another handler of the group ended their transaction, it would also commit what this one
+    // wrote on its own row, and the outcome would have no single cause.
     let (own_row, others): (Vec<_>, Vec<_>) = fates.iter().partition(|(_, fate)| *fate == CHANGED);
     for kinds in [own_row, others] {
         let mut new = Vec::new();
@@ -125,7 +125,7 @@ fn run(run: &mut Run) -> Result<()> {
         }
         run.random.shuffle(&mut new);
         run.enqueue(&new)?;
-        // One try, so that what came of it is there to be seen.
+        // One try, so that the outcome stays visible.
         run.drain(&run.recipe().terms(Terms::Once), PATIENCE * u32::try_from(1 + each / 10)?)?;
     }
     let mut wrong = Vec::new();
@@ -146,7 +146,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { also_fail: "p.kind <> 'plain'", ..expected })
 }
 
-/// What came of a row.
+/// The outcome of a row, as the database has it.
 #[derive(Debug)]
 struct Row {
     #[expect(dead_code, reason = "it is printed")]
@@ -168,7 +168,7 @@ impl Row {
                 status => status == "FAILED" && self.booked == 0,
             },
             Booked::UnlessRefused if self.text == REFUSED => {
-                // Another worker may have run it alone before that was recorded.
+                // Another worker may have run it alone before the failure was recorded.
                 return self.tries == 1 && self.status == fate.status;
             }
             Booked::UnlessRefused => self.booked >= 1,
@@ -206,8 +206,8 @@ fn parse(line: &str) -> Option<Row> {
     Some(Row { id: id.parse().ok()?, booked: booked.parse().ok()?, tries: tries.parse().ok()?, status, text })
 }
 
-/// What an operator does who reads the texts: takes back what was committed without its row. The invariants hold afterwards
-/// only if every half effect was reported.
+/// Undoes, as an operator would who reads the error texts, what was committed without its row. The invariants hold
+/// afterwards only if the texts reported every such effect.
 fn repair(run: &Run) -> Result<()> {
     let mut session = run.session()?;
     let reported =

@@ -29,25 +29,25 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Rows that pile up while the snapshot is held have to be worked afterwards.
+/// Long enough to work the rows that pile up while the snapshot is held.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How many rows are enqueued in a second.
 const ROWS: f64 = 500.0;
-/// How long a run is not looked at yet.
+/// How long the run warms up before it is measured.
 const WARMING: Duration = Duration::from_secs(1);
-/// How the p99 of a claim may grow.
+/// The factor by which the p99 of a claim may grow.
 const GROWTH: f64 = 10.0;
-/// How long it may take to recover.
+/// How long the claims may take to recover.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// What is too short to tell a slow claim from a machine that does other things too: in a short run, in which one stall is
-/// already the p99, and in a long one.
+/// Shorter times do not tell a slow claim from a busy machine: in a short run, in which a single stall is the p99, and in a
+/// long one.
 const GRAINS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(1)];
 const LONG: Duration = Duration::from_secs(60);
-/// How often one claims as all did without the low-water mark, for comparison.
+/// One in this many claims begins at the earliest due time, as without the low-water mark, for comparison.
 const ONE_IN: u64 = 20;
 
-/// What a claim does that begins at the low-water mark, as `tests/suite/snapshots/postgres_attempt.snap` has it. It tells when
-/// its row was due, which is the next mark. The row is given back at once, and whoever comes by meanwhile passes over it.
+/// A claim that begins at the low-water mark, as in `tests/suite/snapshots/postgres_attempt.snap`. It returns when its row
+/// was due, which is the next mark. The row is given back at once, and workers pass over it meanwhile.
 fn claim_from(mark: i64) -> String {
     format!(
         "SELECT COALESCE(MAX(due), 0) AS n FROM (
@@ -63,7 +63,7 @@ fn run(run: &mut Run) -> Result<()> {
     let held = Duration::from_secs(run.times(8, 180));
     let beside = (held / 4).clamp(Duration::from_secs(2), Duration::from_secs(30));
     stamp(&mut *run.session()?)?;
-    // What is measured is the claim and not the time until somebody looks.
+    // A short interval, because the claim is measured and not the time until the next poll.
     let mut recipe = run.recipe();
     recipe.options.poll_interval_ms = 5;
     let mut worker = recipe.start()?;
@@ -117,29 +117,29 @@ fn every(millis: u64) -> Beat {
     Beat { threads: 1, pause: Duration::from_millis(millis) }
 }
 
-/// In seconds since the run's beginning.
+/// Times in seconds since the run's beginning.
 struct Times {
     held: f64,
     released: f64,
     ended: f64,
-    /// What the database's clock said at the beginning.
+    /// The database's time at the beginning.
     origin: f64,
 }
 
-/// Holds a snapshot for a time, with nothing else to do before, and time to recover after it.
+/// Holds a snapshot for a while, with quiet times before it and, to recover, after it.
 fn hold(run: &Run, began: Instant, held: Duration, beside: Duration) -> Result<Times> {
     let mut old = run.session()?;
     let origin = now(&mut *old)? - began.elapsed().as_secs_f64();
     let so_far = || began.elapsed().as_secs_f64();
     thread::sleep(WARMING + beside);
-    // The transaction reads nothing of the queue: that it has a snapshot is enough.
+    // The transaction does not read the queue. Its snapshot is enough.
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
     old.count("SELECT COUNT(*) AS n FROM companies")?;
     let since = so_far();
     thread::sleep(held);
     let released = so_far();
     old.run("COMMIT")?;
-    // The whole time that it may take in a release's run, so that the curve shows it.
+    // In a release's run, all the time that the recovery may take, so that the curve shows it.
     thread::sleep(if held > LONG { RECOVERY } else { beside });
     Ok(Times { held: since, released, ended: so_far(), origin })
 }
@@ -147,7 +147,7 @@ fn hold(run: &Run, began: Instant, held: Duration, beside: Duration) -> Result<T
 struct Seen {
     /// When a claim began, in seconds since the run's beginning, and how long it took.
     claims: Vec<(f64, Duration)>,
-    /// The same of claims that begin at the beginning.
+    /// The same for claims that begin at the earliest due time.
     full_claims: Vec<(f64, Duration)>,
     rows: Vec<Stamped>,
 }
@@ -170,16 +170,16 @@ fn between(claims: &[(f64, Duration)], from: f64, until: f64) -> Latencies {
 
 fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
     let held = times.released - times.held;
-    // The last quarter, when most old versions are there.
+    // The last quarter, when there are the most old versions.
     let late = times.released - held / 4.0;
     let (before, at_the_end) = (seen.claims(WARMING.as_secs_f64(), times.held), seen.claims(late, times.released));
     ensure!(before.count() > 10 && at_the_end.count() > 0, "too few claims to tell anything");
     let (short, long) = (GRAINS[1], GRAINS[usize::from(held > LONG.as_secs_f64())]);
-    // On a busy machine the stalls of a claim hide what it costs, and the median shows it: whichever grew more counts.
+    // On a busy machine, stalls hide the cost of a claim in the p99, and the median shows it. The larger growth counts.
     let usual = [before.percentile(0.5).max(short), before.p99().max(long)];
     let grown = [at_the_end.percentile(0.5), at_the_end.p99()];
     let [p50_growth, p99_growth] = [0, 1].map(|it| grown[it].as_secs_f64() / usual[it].as_secs_f64());
-    // The p99 of a short run is its longest claim, which tells of the machine.
+    // The p99 of a short run is its longest claim, which shows the machine and not the queue.
     let growth = if held > LONG.as_secs_f64() { p50_growth.max(p99_growth) } else { p50_growth };
     let seconds = (0..).map(f64::from).take_while(|second| times.released + second + 1.0 <= times.ended);
     let is_usual = |second: &f64| {
@@ -202,7 +202,7 @@ fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
     run.number("booked_at_the_end_of_the_snapshot", last.summary());
     let name = format!("old-snapshot-{:?}", run.asked.mode).to_lowercase();
     let picture = curve(run, times, seen).write(&run.asked.plots, &name)?;
-    // What the worker itself makes of it.
+    // The effect on the worker itself.
     let booked_growth = last.p99().as_secs_f64() / first.p99().max(long).as_secs_f64();
     run.number("booked_p99_growth", (booked_growth * 10.0).round() / 10.0);
     run.number("curve", picture.display().to_string());
@@ -213,7 +213,7 @@ fn judge(run: &mut Run, times: &Times, seen: &Seen) -> Result<()> {
     run.expect(booked_growth < GROWTH || held < LONG.as_secs_f64(), || {
         format!("the p99 until a row is booked grew {booked_growth:.1} x, the bound is {GROWTH} x")
     });
-    // A short run looks for some seconds only, and cannot tell.
+    // A short run measures for only a few seconds, and cannot tell.
     run.expect(recovered.is_some() || held < LONG.as_secs_f64(), || {
         format!("a claim is not as before within {RECOVERY:?} after the transaction's end")
     });

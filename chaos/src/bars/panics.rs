@@ -1,10 +1,9 @@
-//! Bar 8: handlers that panic, in a process that lives on and loses nothing by it.
+//! Bar 8: handlers that panic. Their process lives on, and leaks nothing.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::bank::NewPayment;
@@ -12,7 +11,7 @@ use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked, pending};
-use crate::session::{Dialect, Session};
+use crate::session::Session;
 use crate::worker::Worker;
 
 pub(super) const BAR: Bar = Bar {
@@ -33,7 +32,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut session = run.session()?;
     let mut worker = run.recipe().start()?;
     worker.await_start(PATIENCE)?;
-    // Every worker has had its session by now, and nobody has panicked.
+    // By now every worker has opened its session, and no handler has panicked.
     run.enqueue(&(0..8).map(|number| NewPayment::plain(number).kind("slow 150")).collect::<Vec<_>>())?;
     run.enqueue(&(0..100).map(NewPayment::plain).collect::<Vec<_>>())?;
     run.await_pending(0, PATIENCE)?;
@@ -57,7 +56,7 @@ fn run(run: &mut Run) -> Result<()> {
     }
     let lives = worker.ended()?.is_none();
     run.expect(lives, || "the process ended".to_owned());
-    // A closed session takes its time to leave the server's list.
+    // A closed session disappears from the server's list after a while.
     let mut after = Holdings::of(&worker, &mut *session)?;
     let deadline = Instant::now() + Duration::from_secs(5);
     while !after.is_within(before) && Instant::now() < deadline {
@@ -76,27 +75,20 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| Expected { exact_tries: true, ..expected })
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Holdings {
+    /// The sessions of its database. SQLite has no sessions but handles.
     sessions: i64,
-    threads: usize,
+    threads: u64,
     handles: usize,
 }
 
 impl Holdings {
     fn of(worker: &Worker, session: &mut dyn Session) -> Result<Self> {
-        let of_process = |what: &str| -> Result<usize> {
-            let directory = format!("/proc/{}/{what}", worker.id());
-            Ok(fs::read_dir(&directory).with_context(|| directory.clone())?.count())
-        };
-        let sessions = match session.dialect() {
-            Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
-            Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
-            // It has no sessions but handles.
-            Dialect::Sqlite => "SELECT 0 AS n",
-        };
-        Ok(Holdings { sessions: session.count(sessions)?, threads: of_process("task")?, handles: of_process("fd")? })
+        let process = worker.process()?;
+        let sessions = session.dialect().sessions().map_or(Ok(0), |sql| session.count(sql))?;
+        Ok(Holdings { sessions, threads: process.status()?.threads, handles: process.fd_count()? })
     }
 
     fn most(self, other: Self) -> Self {
@@ -107,7 +99,7 @@ impl Holdings {
         }
     }
 
-    /// Whether it is no more than this, but for a session that is opened just now.
+    /// Whether it has no more than before, apart from a session that is just being opened.
     fn is_within(self, before: Self) -> bool {
         self.sessions <= before.sessions + 1 && self.threads <= before.threads + 1 && self.handles <= before.handles + 3
     }

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use crate::bar::{Bar, Needs};
 use crate::checker::Expected;
 use crate::db::postgres;
 use crate::options::{Backend, Mode};
-use crate::place::Server;
+use crate::place::{Server, host_and_port};
 use crate::proxy::Proxy;
 use crate::run::{Run, booked};
 use crate::session::{Session, connect};
@@ -26,10 +26,10 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// By when the workers must have moved.
+/// How soon the workers must have moved.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// What is booked somewhere, as effects and as states.
+/// How many payments a server has as booked, by their effects and by their states.
 #[derive(Debug, Clone, Copy)]
 struct Booked {
     effects: i64,
@@ -62,12 +62,14 @@ fn promote(run: &mut Run) -> Result<(Booked, Duration)> {
     let primary = run.url().to_owned();
     let replication = Proxy::start(&primary)?;
     let standby = postgres::start_standby(replication.port());
-    let on_standby = with_server(&primary, &format!("127.0.0.1:{}", standby.port()))?;
+    let server = host_and_port(&primary).context("the address names no server")?;
+    let other = format!("127.0.0.1:{}", standby.port());
+    let on_standby = primary.replacen(server, &other, 1);
     let mut there = connect(&on_standby)?;
     await_replay(run, &mut *there)?;
 
-    let both = format!("{},127.0.0.1:{}", server(&primary)?, standby.port());
-    let recipe = run.recipe().url(with_server(&primary, &both)? + "?target_session_attrs=read-write");
+    let both = on_standby.replacen(&other, &format!("{server},{other}"), 1);
+    let recipe = run.recipe().url(both + "?target_session_attrs=read-write");
     let mut pair = [recipe.start()?, recipe.start()?];
     for worker in &mut pair {
         worker.await_start(PATIENCE)?;
@@ -98,7 +100,7 @@ fn promote(run: &mut Run) -> Result<(Booked, Duration)> {
         worker.shut_down(PATIENCE)?;
     }
     run.drain(&run.recipe(), PATIENCE)?;
-    // The application's inserts may be lost too.
+    // The standby may lack inserts of the application too.
     run.check(|expected| Expected { payments: None, ..expected })?;
 
     old.restart();
@@ -111,22 +113,9 @@ fn what_is_booked(session: &mut dyn Session) -> Result<Booked> {
     Ok(Booked { effects: booked(session)?, states })
 }
 
-/// Waits until the standby shows what it has heard.
+/// Waits until the standby has replayed what it received.
 fn await_replay(run: &Run, standby: &mut dyn Session) -> Result<()> {
     let behind = "SELECT COUNT(*) AS n FROM pg_last_wal_receive_lsn() AS heard
         WHERE heard IS NULL OR heard > pg_last_wal_replay_lsn()";
     run.until("the standby shows what it has heard", PATIENCE, || Ok(standby.count(behind)? == 0))
-}
-
-/// `host:port` of an address.
-fn server(url: &str) -> Result<&str> {
-    match url.split_once('@').and_then(|(_, rest)| rest.split_once('/')) {
-        Some((server, _)) => Ok(server),
-        None => bail!("no server in {url}"),
-    }
-}
-
-/// The same database on another server, or on one of several.
-fn with_server(url: &str, other: &str) -> Result<String> {
-    Ok(url.replacen(server(url)?, other, 1))
 }

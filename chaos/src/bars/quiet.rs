@@ -1,5 +1,5 @@
-//! Bar 0, which the others are measured against: without faults every attempt calls once, and what the pollers say they
-//! have done is what the rows say.
+//! Bar 0, the baseline for the others: without faults every attempt calls once, and the pollers' tallies agree with the
+//! rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn run(run: &mut Run) -> Result<()> {
     let payments = run.times(500, 20_000);
     let patience = PATIENCE * u32::try_from(1 + payments / 5000)?;
-    // Longer than the lease, where there is one, and long enough for a backoff to be over that counts from the beginning.
+    // Longer than the lease, and long enough to show a backoff that wrongly counts from the attempt's beginning.
     let slow = if run.asked.mode == Mode::Lease { "slow 2600" } else { "slow 300" };
     run.enqueue(&[1, 2].map(|number| NewPayment::plain(number).kind(slow)))?;
     run.enqueue(&[3, 4].map(|number| NewPayment::plain(number).kind("slow 300").fails(2)))?;
@@ -53,7 +53,7 @@ fn run(run: &mut Run) -> Result<()> {
         format!("the pollers say that {succeeded} payments succeeded, the rows say {on_rows}")
     });
     let repeated = repeated_calls(run)?;
-    // A group that is undone repeats the calls of its messages: that is what the mode says.
+    // A group that is undone repeats the calls of its messages, as the mode's documentation says.
     run.expect(repeated.is_empty() || run.asked.mode == Mode::Group, || {
         format!("{} attempts have called twice, the first of them: {}", repeated.len(), repeated[0])
     });
@@ -61,7 +61,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| expected)
 }
 
-/// The attempts that have called the outside world more than once, as payment and number.
+/// The attempts that have called the outside world more than once, as the payment and its try number.
 fn repeated_calls(run: &Run) -> Result<Vec<String>> {
     let mut times: BTreeMap<(i64, u32), u32> = BTreeMap::new();
     for Call { payment, attempt, .. } in calls(&run.calls())? {

@@ -1,4 +1,4 @@
-//! Bar 27: thousands of rows that nobody can write are due before the sound ones.
+//! Bar 27: thousands of rows that the database refuses to update are due before the sound ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,15 +25,15 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many rows are refused, in a smoke run and in a release's.
+/// How many rows are refused, in a smoke run and for a release.
 const REFUSED: [u64; 2] = [1_000, 10_000];
-/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a machine that does other things
-/// too, and only tells a standstill from a slope.
+/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a busy machine, and only tells a
+/// standstill from a slow queue.
 const MANY_ROUNDS: u64 = 9;
-/// The shortest pause before a refused row is tried again: ten seconds, less a tenth at random.
+/// The shortest pause before a refused row is tried again: ten seconds, minus up to a tenth at random.
 const FIRST_PAUSE: Duration = Duration::from_secs(9);
 
-/// What keeps the rows of the kind `refused` as they are.
+/// The means by which the database refuses updates of the kind `refused`.
 #[derive(Debug, Clone, Copy)]
 enum Refusal {
     Constraint,
@@ -76,7 +76,7 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     let beside = rates(run, rounds)?;
     let pauses = begun.elapsed().as_secs() / FIRST_PAUSE.as_secs();
     let tries = tries_of(run, last)?;
-    // In this order: a row that is allowed to succeed is booked.
+    // In this order, because a row that may be written again would be booked.
     session.run("DELETE FROM payments WHERE kind = 'refused'")?;
     allow(&mut *session, refusal)?;
     free.extend(rates(run, rounds)?);
@@ -85,10 +85,10 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     run.number("refused_rows", count);
     run.number("refused_rows_tried", tries.len());
     run.number("most_tries_of_a_refused_row", most);
-    // A group that is undone repeats the calls of its rows, in smaller groups and one by one. A worker's claim may be under way while another one
-    // learns that the row is refused.
+    // A group that is undone repeats the calls of its rows, in smaller groups and one by one. Another worker may claim the
+    // row while the first one learns that it is refused.
     let bound = (1 + pauses) * if run.asked.mode == Mode::Group { 10 } else { 1 } + 1;
-    // Under a lease it is the claim that is refused, before the handler runs.
+    // Under a lease the database refuses the claim, before the handler runs.
     run.expect(!tries.is_empty() || run.asked.mode == Mode::Lease, || "no refused row was tried".to_owned());
     run.expect(most <= bound, || format!("a refused row was tried {most} times ({refusal:?}), the bound is {bound}"));
     let (free, beside) = (median(&free), median(&beside));
@@ -101,7 +101,7 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     Ok(beside / free)
 }
 
-/// How many sound rows are booked in a second, from their insert to the last one, in each of some rounds.
+/// How many sound rows are booked per second, from their insert to the last booking, in each round.
 fn rates(run: &mut Run, rounds: u64) -> Result<Vec<f64>> {
     let rows = if rounds < MANY_ROUNDS { 400 } else { 1000 };
     let mut session = run.session()?;
@@ -116,7 +116,7 @@ fn rates(run: &mut Run, rounds: u64) -> Result<Vec<f64>> {
     Ok(rates)
 }
 
-/// How often the handler ran for each payment with a greater key that is refused.
+/// How many times the handler ran for each refused payment with a greater key.
 fn tries_of(run: &Run, last: i64) -> Result<BTreeMap<i64, u64>> {
     let mut session = run.session()?;
     let id = session.dialect().text("id");
@@ -132,7 +132,7 @@ fn tries_of(run: &Run, last: i64) -> Result<BTreeMap<i64, u64>> {
     Ok(tries)
 }
 
-/// A minute ago, a row each millisecond.
+/// Inserts refused rows that have been due for a minute, a millisecond apart.
 fn insert_refused(session: &mut dyn Session, count: u64) -> Result<()> {
     let rows: Vec<_> = (0..count).collect();
     let dialect = session.dialect();
@@ -157,7 +157,7 @@ fn insert_refused(session: &mut dyn Session, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// A row of the kind may be inserted as it is enqueued, and nothing be written on it.
+/// The condition that allows a refused row's insert and no update of it.
 const AS_ENQUEUED: &str = "kind <> 'refused' OR (status = 'NOT_ATTEMPTED' AND last_attempt_error_message IS NULL)";
 
 fn refuse(session: &mut dyn Session, refusal: Refusal) -> Result<()> {
@@ -176,11 +176,11 @@ fn refuse(session: &mut dyn Session, refusal: Refusal) -> Result<()> {
                 trigger("WHEN (OLD.kind = 'refused') EXECUTE FUNCTION refuse()")
             )
         }
-        // No trigger can leave a row out there and raise no error.
+        // There a trigger cannot leave a row out without an error.
         (Dialect::Mysql, Refusal::Trigger | Refusal::Silence) => trigger(
             "IF OLD.kind = 'refused' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'nobody writes this row'; END IF",
         ),
-        // No constraint can be added to a table there.
+        // There a constraint cannot be added to a table.
         (Dialect::Sqlite, Refusal::Constraint | Refusal::Trigger) => {
             trigger("WHEN OLD.kind = 'refused' BEGIN SELECT RAISE(ABORT, 'nobody writes this row'); END")
         }

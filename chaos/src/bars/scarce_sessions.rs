@@ -1,4 +1,4 @@
-//! Bar 28: the application leaves the poller hardly a session, and the server goes away for a while.
+//! Bar 28: the application leaves the poller hardly any sessions, and the server goes away for a while.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,15 +23,15 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Workers of a process. Its pool has four sessions more.
+/// How many workers a process has. Its pool has four more sessions.
 const WORKERS: usize = 4;
-/// How many payments come one by one while the sessions are scarce, and how long after each other.
+/// How many payments come one by one while the sessions are scarce, and the time between them.
 const PAYMENTS: i64 = 30;
 const EVERY: Duration = Duration::from_millis(50);
-/// For how many seconds the server is away.
+/// How many seconds the server is away each time.
 const OUTAGES: [u64; 4] = [7, 1, 14, 30];
-/// By when the first payment must be booked after the server answers again; a smoke run, on a machine that does other things
-/// too, only tells it from the pauses of a pool, which would be 5 seconds.
+/// How soon the first payment must be booked after the server answers again. A smoke run, on a busy machine, only tells it
+/// from the pauses of a pool, which would be 5 seconds.
 const BOUNDS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
 
 fn run(run: &mut Run) -> Result<()> {
@@ -41,7 +41,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| expected)
 }
 
-/// The application keeps all sessions but two, and three under a lease, whose heartbeat has one of its own.
+/// The application leaves the poller two sessions, and three under a lease, because the heartbeat needs its own.
 fn scarce_sessions(run: &mut Run) -> Result<()> {
     let left = if run.asked.mode == Mode::Lease { 3 } else { 2 };
     let mut worker = run.recipe().workers(WORKERS).held_sessions(WORKERS + 4 - left).start()?;
@@ -56,7 +56,7 @@ fn scarce_sessions(run: &mut Run) -> Result<()> {
     worker.shut_down(PATIENCE)?;
     let booked: Latencies = stamps(&mut *session, last)?.iter().map(|row| row.latency()).collect();
     run.number("booked_with_scarce_sessions", booked.summary());
-    // Rows waited here for 15 seconds, or for good, while workers without a session kept them.
+    // Before a fix, rows waited here for 15 seconds or for ever, because workers without a session kept them.
     run.expect(booked.max() < Duration::from_secs(5), || {
         format!("with {left} sessions a payment took {:?} until it was booked", booked.max())
     });

@@ -21,7 +21,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// By when the first payment must be booked after the server answers again.
+/// How soon the first payment must be booked after the server answers again.
 const BOUND: Duration = Duration::from_secs(5);
 
 fn run(run: &mut Run) -> Result<()> {

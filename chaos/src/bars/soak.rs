@@ -1,4 +1,4 @@
-//! Bar 25: the random schedule for long, beside a process that lives through it: what it holds does not grow.
+//! Bar 25: a long random schedule. One process lives through it, and its memory, threads and handles do not grow.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,6 +16,7 @@ use crate::options::{Backend, Mode};
 use crate::run::{Run, Scale};
 use crate::session::{Dialect, Session, connect};
 use crate::storm::Storm;
+use crate::worker::process;
 
 pub(super) const BAR: Bar = Bar {
     number: 25,
@@ -29,7 +30,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PROCESSES: usize = 3;
-/// Of each process: so much one may hold more at one moment than at another.
+/// The workers of a process: its threads and handles may differ by as many from one moment to another.
 const WORKERS: i64 = 4;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -40,7 +41,7 @@ fn run(run: &mut Run) -> Result<()> {
     fs::create_dir_all(&run.asked.plots)?;
     let name = format!("soak-{:?}-{:?}", run.asked.backend, run.asked.mode).to_lowercase();
     let file = |extension: &str| run.asked.plots.join(format!("{name}.{extension}"));
-    // A long one is not to be read as it comes.
+    // In a file, because a long schedule is too much to read on the screen.
     let lines: String = strikes.iter().map(|strike| format!("{strike}\n")).collect();
     fs::write(file("txt"), lines).context("the schedule cannot be written")?;
     let csv = file("csv");
@@ -69,7 +70,7 @@ fn length(run: &Run) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What the process that is spared holds, and the database.
+/// The resources of the spared process, and the database's sessions, at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     second: u64,
@@ -77,11 +78,11 @@ struct Sample {
     kilobytes: i64,
     threads: i64,
     handles: i64,
-    /// Everybody's, where the database has sessions and can be asked at this moment.
+    /// Those of all processes, if the database has sessions and can be asked at this moment.
     sessions: Option<i64>,
 }
 
-/// Looks every second.
+/// Takes a sample every second.
 struct Sampler {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
@@ -102,7 +103,7 @@ impl Sampler {
                     }
                     thread::sleep(Duration::from_millis(20));
                 }
-                // When the process has ended there is nothing more to be seen.
+                // The process has ended.
                 let Ok((kilobytes, threads, handles)) = holdings(process) else { break };
                 let sessions = sessions(&url, &mut session);
                 samples.push(Sample { second, kilobytes, threads, handles, sessions });
@@ -119,24 +120,16 @@ impl Sampler {
 }
 
 /// A process's memory in kilobytes, its threads, and its open handles.
-fn holdings(process: u32) -> Result<(i64, i64, i64)> {
-    let directory = Path::new("/proc").join(process.to_string());
-    let status = fs::read_to_string(directory.join("status"))?;
-    let value = |name: &str| -> Result<i64> {
-        let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
-        Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
-    };
-    let handles = fs::read_dir(directory.join("fd"))?.count();
-    Ok((value("VmRSS:")?, value("Threads:")?, i64::try_from(handles)?))
+fn holdings(id: u32) -> Result<(i64, i64, i64)> {
+    let process = process(id)?;
+    let status = process.status()?;
+    let kilobytes = status.vmrss.context("the process has ended")?;
+    Ok((kilobytes.try_into()?, status.threads.try_into()?, process.fd_count()?.try_into()?))
 }
 
-/// How many sessions the database has. `None` when it cannot be asked; then the next look has a session of its own.
+/// How many sessions the database has. `None` if it cannot be asked; the next sample then opens a new session.
 fn sessions(url: &str, session: &mut Option<Box<dyn Session>>) -> Option<i64> {
-    let sql = match Dialect::of(url) {
-        Dialect::Postgres => "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database()",
-        Dialect::Mysql => "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE db = DATABASE()",
-        Dialect::Sqlite => return None,
-    };
+    let sql = Dialect::of(url).sessions()?;
     if session.is_none() {
         *session = connect(url).ok();
     }
@@ -156,7 +149,8 @@ fn write(path: &Path, samples: &[Sample]) -> Result<()> {
     fs::write(path, csv).context("the curve cannot be written")
 }
 
-/// Flat: after a warm-up of a third, the median of the last third is not above the first's by more than the margin.
+/// Checks that nothing grows. The first third of the samples is a warm-up. Of the others, the median of the last third may
+/// exceed the first third's by no more than a margin.
 fn judge(run: &mut Run, samples: &[Sample]) -> Result<()> {
     let warm = &samples[samples.len() / 3..];
     let third = warm.len() / 3;
@@ -165,7 +159,7 @@ fn judge(run: &mut Run, samples: &[Sample]) -> Result<()> {
         let first = median(warm[..third].iter().filter_map(value));
         let last = median(warm[warm.len() - third..].iter().filter_map(value));
         let (Some(first), Some(last)) = (first, last) else {
-            // SQLite has no sessions to count; and a server may be away whenever a short run looks.
+            // SQLite has no sessions. In a short run, the server may be away for a whole third, but not for all samples.
             let is_measured = run.asked.backend == Backend::Sqlite || samples.iter().any(|it| value(it).is_some());
             return run.expect(is_measured, || format!("{name} were never measured"));
         };

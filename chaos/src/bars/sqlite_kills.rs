@@ -1,19 +1,18 @@
 //! Bar 21: SQLite, four processes that are killed again and again, and an application that enqueues meanwhile.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::kills::expect_few_set_aside;
+use super::kills::{few_of, kill_and_replace};
 use crate::bank::NewPayment;
 use crate::bar::{Bar, Needs};
 use crate::checker::Invariant;
 use crate::on::sqlite::typed::application;
 use crate::options::{Backend, Mode};
-use crate::run::{Run, booked, pending};
+use crate::run::{Run, pending};
 use crate::session::connect;
 
 pub(super) const BAR: Bar = Bar {
@@ -47,23 +46,17 @@ fn run(run: &mut Run) -> Result<()> {
     run.drain(&run.recipe(), PATIENCE * 2)?;
     run.add(Invariant::of("the database is whole", integrity(run)?));
     run.add(Invariant::of("no `database is locked` reaches the user", locked(run)?));
-    expect_few_set_aside(run, kills)
+    run.check_after_kills(few_of(kills))
 }
 
-/// Kills one of four processes after the other, and starts another in its place.
+/// Kills four processes in turn, and replaces each.
 fn kill(run: &mut Run, kills: u64) -> Result<()> {
     let recipe = run.recipe();
     let mut session = run.session()?;
     let mut four = [recipe.start()?, recipe.start()?, recipe.start()?, recipe.start()?];
     for kill in 0..kills {
         let one = &mut four[usize::try_from(kill % 4)?];
-        one.await_start(PATIENCE)?;
-        thread::sleep(Duration::from_millis(run.random.u64(0..150)));
-        one.kill()?;
-        let (killed, before) = (Instant::now(), booked(&mut *session)?);
-        *one = recipe.start()?;
-        run.until("another payment is booked after a kill", PATIENCE, || Ok(booked(&mut *session)? > before))?;
-        run.recovered_in(killed.elapsed());
+        kill_and_replace(run, &recipe, one, &mut *session)?;
         if kill % 10 == 9 {
             run.add(Invariant::of("the database is whole", integrity(run)?));
         }
@@ -71,19 +64,19 @@ fn kill(run: &mut Run, kills: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the application enqueued, and how long the slowest insert took.
+/// How many payments the application enqueued, and how long its slowest insert took.
 #[derive(Debug, Default)]
 struct Enqueued {
     payments: i64,
     slowest: Duration,
 }
 
-/// An error here is one that the user sees.
+/// Enqueues until told to stop. An error here is one that a user would see.
 fn enqueue(url: &str, stop: &AtomicBool) -> Result<Enqueued> {
     let mut enqueued = Enqueued::default();
     let mut session = connect(url)?;
     while !stop.load(Ordering::Relaxed) {
-        // Neither too few to be under load nor more than can be drained.
+        // Enough for a load, and no more than the run can drain.
         if pending(&mut *session)? < 400 {
             let new: Vec<_> = (enqueued.payments..enqueued.payments + 20).map(NewPayment::mixed).collect();
             let began = Instant::now();
@@ -101,19 +94,14 @@ fn integrity(run: &Run) -> Result<Vec<String>> {
     Ok(found.into_iter().filter(|line| line != "ok").collect())
 }
 
-/// Where it says that the database is locked: in the rows, or in the logs of the workers.
+/// The error texts and lines of the workers' logs that say that the database is locked.
 fn locked(run: &Run) -> Result<Vec<String>> {
-    let text = run.session()?.lines(&format!(
+    let mut found = run.session()?.lines(&format!(
         "SELECT id || ' ' || last_attempt_error_message AS line FROM payments
          WHERE last_attempt_error_message LIKE '%{LOCKED}%'"
     ))?;
-    let mut found = text;
-    for entry in fs::read_dir(run.directory.path())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
-            let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-            found.extend(log.lines().filter(|line| line.contains(LOCKED)).map(str::to_owned));
-        }
+    for (_, log) in run.logs()? {
+        found.extend(log.lines().filter(|line| line.contains(LOCKED)).map(str::to_owned));
     }
     Ok(found)
 }

@@ -1,5 +1,5 @@
-//! Bar 10: ten threads of the application save payments as they were when they were loaded, all columns of the struct, while
-//! the payments are worked.
+//! Bar 10: while payments are worked, ten threads of the application load them and later save all columns of the struct
+//! unchanged.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -30,11 +30,11 @@ const THREADS: u64 = 10;
 /// How many payments are enqueued at a time.
 const BATCH: i64 = 300;
 
-/// What the savers did.
+/// The savers' counts.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) saves: u64,
-    /// Saves of what was loaded before the payment was booked, and saved after.
+    /// Saves after the payment's booking of a struct that was loaded before it.
     pub(crate) stale: u64,
 }
 
@@ -71,7 +71,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("saves", saved.saves);
     run.number("stale_saves", saved.stale);
     run.expect(saved.stale >= wanted, || format!("{} saves were stale", saved.stale));
-    // A row that ran again after its success may have failed then: its calls tell, where nothing else repeats one.
+    // A row that ran again after its success may have failed then. Its calls show that, where nothing else repeats a call.
     let made = calls(&run.calls())?.len();
     run.number("calls", made);
     let tries = run.session()?.count(
@@ -85,7 +85,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| expected)
 }
 
-/// Keeps the workers busy until so many saves were stale.
+/// Keeps the workers busy until this many saves were stale.
 fn work(run: &mut Run, wanted: u64, stale: &AtomicU64) -> Result<()> {
     let mut session = run.session()?;
     let deadline = Instant::now() + PATIENCE * u32::try_from(1 + wanted / 1000)?;

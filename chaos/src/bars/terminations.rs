@@ -1,4 +1,4 @@
-//! Bar 18: processes are told to stop under load, with handlers that outlast the grace.
+//! Bar 18: processes are told to stop under load, while some handlers outlast the grace period.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,21 +26,21 @@ pub(super) const BAR: Bar = Bar {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(300);
-/// What an exit may take beyond its grace.
+/// How long an exit may take beyond its grace period.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 
 fn run(run: &mut Run) -> Result<()> {
     let terminations = run.times(4, 200);
     let recipe = run.recipe().grace(GRACE);
     let mut session = run.session()?;
-    // A smoke run is made beside others, on a machine that may pause: it only tells an exit from none.
+    // A smoke run shares the machine with others, so it only checks that the process ends.
     let allowed = if run.asked.scale == Scale::Smoke { PATIENCE } else { GRACE + ALLOWANCE };
     let mut slowest = Duration::ZERO;
     let mut rolled_back = 0;
     for _ in 0..terminations {
         if pending(&mut *session)? < 300 {
             let mut new: Vec<_> = (0..500).map(NewPayment::mixed).collect();
-            // Some take longer than the grace, one of them soon.
+            // Some handlers take longer than the grace period, and one of them starts soon.
             new.extend((0..4).map(|n| NewPayment::plain(n).kind("slow 600")));
             run.random.shuffle(&mut new);
             new.insert(4, NewPayment::plain(4).kind("slow 600"));
@@ -59,7 +59,7 @@ fn run(run: &mut Run) -> Result<()> {
         if let Some(Said::Ended { rolled_back: rows, .. }) = worker.said()?.pop() {
             rolled_back += rows;
         }
-        // Nobody works now: a row with a lease would wait for it to end.
+        // No process works now, so a leased row would wait for the end of its lease.
         let stranded = session.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'IN_PROGRESS'")?;
         run.expect(stranded == 0, || format!("{stranded} rows are under a lease of nobody's"));
         let suspects = "SELECT COUNT(*) AS n FROM payments WHERE last_attempt_error_message LIKE '%the process ended%'";
@@ -72,6 +72,6 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("rolled_back", rolled_back);
     run.check(|expected| Expected { drained: false, exact_tries: true, ..expected })?;
     run.drain(&run.recipe(), PATIENCE)?;
-    // What was given back has not used a try, in no mode.
+    // In every mode, a row that was given back has not used a try.
     run.check(|expected| Expected { exact_tries: true, ..expected })
 }

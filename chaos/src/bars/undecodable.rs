@@ -1,4 +1,4 @@
-//! Bar 16: a row among a hundred that its entity cannot read. The others do not notice.
+//! Bar 16: one row in a hundred is unreadable for its entity. It does not disturb the others.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn run(run: &mut Run) -> Result<()> {
         let text = session.lines(&format!("SELECT {text} AS line FROM payments WHERE note = '{ILLEGIBLE}'"))?;
         let text = text.first().context("the row is gone")?;
         run.expect(text.contains("cannot be decoded") && text.contains("nobody can read this note"), || text.clone());
-        // Somebody corrects it, and it is booked like the others.
+        // An operator corrects it, and it is booked like the others.
         session.run(&format!("UPDATE payments SET note = 'corrected' WHERE note = '{ILLEGIBLE}'"))?;
         run.await_pending(0, PATIENCE)?;
     }

@@ -1,13 +1,14 @@
 //! Bar 13: workers whose clocks are wrong.
 //!
-//! On SQLite the process's clock is the database's, so there it decides by design.
+//! Not on SQLite, where the process's clock is the database's clock by design.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use procfs::process::MMapPath;
 
 use crate::bank::{NewPayment, OLD_PAYMENTS};
 use crate::bar::{Bar, Needs};
@@ -16,6 +17,9 @@ use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};
 use crate::session::Session;
 use crate::worker::{Recipe, Worker};
+
+#[path = "../../../tests/program/faketime.rs"]
+mod faketime;
 
 pub(super) const BAR: Bar = Bar {
     number: 13,
@@ -29,11 +33,11 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the clock of a jumping worker stays as it is.
+/// The time between two jumps of a clock.
 const BETWEEN_JUMPS: Duration = Duration::from_millis(100);
 /// The bank's lease, in seconds.
 const LEASE: i64 = 2;
-/// How often a planned failure is repeated, and how long the bank's backoffs are together until then, in seconds.
+/// How many times a planned failure is repeated, and the sum of the bank's backoffs until then, in seconds.
 const FAILS: (i32, f64) = (3, 0.05 + 0.1 + 0.2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +64,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.check(|expected| expected)
 }
 
-/// Has a worker with such a clock work payments of every kind; says how late it was at most, in seconds.
+/// Lets a worker with such a clock work payments of every kind. Returns how late it was at most, in seconds.
 fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> {
     let last = session.count("SELECT MAX(id) AS n FROM payments")?;
     let file = run.directory.path().join("clock");
@@ -68,7 +72,7 @@ fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> 
     let mut payments: Vec<_> = (0..30).map(NewPayment::plain).collect();
     payments.extend((30..40).map(|number| NewPayment::plain(number).fails(FAILS.0)));
     if run.asked.mode == Mode::Lease {
-        // Longer than the lease, which has to be extended.
+        // Longer than the lease, so that the worker must extend it.
         payments.push(NewPayment::plain(40).kind(format!("slow {}", LEASE * 1000 + 500)));
     }
     let due = payments.len() as i64 + 5;
@@ -77,7 +81,7 @@ fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> 
     schedule(run, session, "in a second", 1)?;
     schedule(run, session, "in an hour", 3600)?;
 
-    // The jumps come from here; meanwhile the leases are looked at.
+    // Makes the clock jump, and checks the leases meanwhile.
     let began = Instant::now();
     let (mut jumps, mut badly_leased) = (0, 0);
     while booked(session)? < before + due {
@@ -90,7 +94,7 @@ fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> 
             "SELECT COUNT(*) AS n FROM payments WHERE status = 'IN_PROGRESS' AND (next_attempt_time > {} OR
              next_attempt_time < {})",
             run.dialect().now_plus(LEASE + 1),
-            // A lease that is over is somebody else's to take; one that is long over was reckoned by a wrong clock.
+            // A lease may have ended before another worker takes the row. One that ended long ago came from a wrong clock.
             run.dialect().now_plus(-3)
         );
         badly_leased = badly_leased.max(session.count(&too_far)?);
@@ -101,7 +105,7 @@ fn works(run: &mut Run, session: &mut dyn Session, clock: Clock) -> Result<f64> 
     look(run, session, clock, last)
 }
 
-/// Looks when everything ran, by the database's clock; says how late a row was at most, in seconds.
+/// Checks when the rows ran, by the database's clock. Returns how late a row was at most, in seconds.
 fn look(run: &mut Run, session: &mut dyn Session, clock: Clock, last: i64) -> Result<f64> {
     let early = session.count(&format!(
         "SELECT COUNT(*) AS n FROM payments WHERE id > {OLD_PAYMENTS} AND note = 'in an hour' AND (status <> 'NOT_ATTEMPTED'
@@ -148,9 +152,9 @@ fn schedule(run: &mut Run, session: &mut dyn Session, note: &str, seconds: i64) 
     Ok(())
 }
 
-/// Starts a worker with such a clock. The monotonic clock is right: it is no calendar, and no system sets it.
+/// Starts a worker with such a clock. Its monotonic clock stays right, because no system ever sets that one.
 fn start(recipe: &Recipe, clock: Clock, file: &Path) -> Result<Worker> {
-    let library = faketime()?;
+    let library = faketime::library().context(faketime::MISSING)?;
     let recipe = recipe.clone().variable("LD_PRELOAD", library.to_string_lossy()).variable("DONT_FAKE_MONOTONIC", "1");
     let recipe = match clock {
         Clock::Behind => recipe.variable("FAKETIME", "-1d"),
@@ -162,27 +166,16 @@ fn start(recipe: &Recipe, clock: Clock, file: &Path) -> Result<Worker> {
     };
     let mut worker = recipe.start()?;
     worker.await_start(PATIENCE)?;
-    // A system that does not preload would make this bar pass whatever the library does.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", worker.id()))?;
-    ensure!(maps.contains("libfaketime"), "the worker's clock is right: {} was not loaded", library.display());
+    // Without the preloaded library, this bar would always pass.
+    let loaded = MMapPath::Path(library.canonicalize()?);
+    let is_loaded = worker.process()?.maps()?.iter().any(|map| map.pathname == loaded);
+    ensure!(is_loaded, "the worker's clock is right: {} was not loaded", library.display());
     Ok(worker)
 }
 
-/// Sets the jumping clock, in one step for whoever reads the file.
+/// Sets the jumping clock. A rename replaces its file, so that no reader finds half of it.
 fn jump(file: &Path, offset: &str) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, format!("{offset}\n"))?;
     Ok(fs::rename(new, file)?)
-}
-
-/// The library that lies to a process about the time.
-fn faketime() -> Result<PathBuf> {
-    let places = ["/usr/lib", "/usr/local/lib", "/lib"].map(PathBuf::from);
-    let nested =
-        places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().map(|entry| entry.path());
-    let libraries = places.iter().cloned().chain(nested).map(|place| place.join("faketime/libfaketimeMT.so.1"));
-    let mut libraries = libraries.filter(|library| library.exists());
-    libraries
-        .next()
-        .context("libfaketime is missing, with which a process gets a wrong clock; Debian's package is libfaketime")
 }

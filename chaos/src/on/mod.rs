@@ -1,4 +1,4 @@
-//! What is written once for a Diesel connection, for each of them.
+//! The code that is typed by its connection, mounted once for each database.
 
 pub(crate) mod mysql;
 pub(crate) mod postgres;

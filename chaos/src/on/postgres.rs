@@ -1,4 +1,4 @@
-//! What is typed by its connection, on PostgreSQL.
+//! The code that is typed by its connection, on PostgreSQL.
 
 pub(crate) type Conn = diesel::PgConnection;
 
@@ -7,7 +7,7 @@ pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Pos
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
 
-/// Nothing is to be said: the server has its own patience.
+/// Does nothing: the server lets connections wait by itself.
 fn be_patient(_: &mut Conn) -> diesel::QueryResult<()> {
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is typed by its connection, on SQLite.
+//! The code that is typed by its connection, on SQLite.
 
 pub(crate) type Conn = diesel::SqliteConnection;
 
@@ -7,7 +7,7 @@ pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Sql
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
 
-/// Has a connection wait for others, from its first statement on: after a crash the first to come has the database alone.
+/// Lets a connection wait for others from its first statement on: after a crash, the first one locks the whole database.
 fn be_patient(connection: &mut Conn) -> diesel::QueryResult<()> {
     diesel::connection::SimpleConnection::batch_execute(connection, "PRAGMA busy_timeout = 20000")
 }

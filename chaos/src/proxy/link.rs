@@ -1,4 +1,4 @@
-//! One connection through the proxy: its two ends.
+//! One connection through the proxy, with its two ends.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,34 +9,34 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-/// What happens to a COMMIT and to its client's connection.
+/// A way to cut a COMMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// The COMMIT does not reach the server; the client's connection is reset.
     Before,
-    /// The server commits; in place of its answer the client's connection is reset.
+    /// The server commits; instead of its answer, the client gets a reset.
     After,
-    /// The client's connection is reset at once, and the COMMIT reaches the server so much later.
+    /// The client's connection is reset at once, and the COMMIT reaches the server this much later.
     Late(Duration),
 }
 
-/// How often a thread looks whether it may go on.
+/// How often a waiting thread checks whether it may go on.
 pub(super) const PACE: Duration = Duration::from_millis(10);
 
-/// What the threads share is whole at every moment, whoever panics.
+/// Locks, also after another thread's panic: the threads never leave the shared state half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client and the server that it is connected with. An end that is taken out is closed as soon as nobody reads from it.
+/// A client and its server. An end that is taken out is closed as soon as no thread reads from it.
 pub(super) struct Link {
     pub(super) client: Mutex<Option<Arc<TcpStream>>>,
     pub(super) server: Mutex<Option<Arc<TcpStream>>>,
-    /// Held by who lets no answer pass.
+    /// Held by a thread that lets no answer pass.
     pub(super) answers: Mutex<()>,
-    /// How the COMMIT is cut whose answer is to come.
+    /// How to cut the COMMIT whose answer comes next.
     pub(super) cut: Mutex<Option<Cut>>,
-    /// Whether the answer to come tells the number of a prepared statement that commits.
+    /// Whether the next answer has the number of a prepared statement that commits.
     pub(super) prepares_commit: AtomicBool,
     /// The numbers of the prepared statements that commit.
     pub(super) commits: Mutex<HashSet<u32>>,
@@ -47,7 +47,7 @@ impl Link {
     pub(super) fn between(client: TcpStream, server: TcpStream) -> io::Result<Self> {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
-            // A client that is frozen reads nothing: whoever writes to it has to look up now and then.
+            // A frozen client reads nothing, so a thread that writes to it must wake up now and then.
             end.set_write_timeout(Some(PACE))?;
         }
         Ok(Link {
@@ -61,7 +61,7 @@ impl Link {
         })
     }
 
-    /// Ends it with a reset on either side.
+    /// Resets the connection on both sides.
     pub(super) fn reset(&self) {
         take_down(&self.client);
         take_down(&self.server);
@@ -80,7 +80,7 @@ impl Link {
         self.is_black.load(Ordering::Relaxed)
     }
 
-    /// Reads from an end; nothing when it is closed in good order.
+    /// Reads from an end. No bytes mean that it was closed in good order.
     pub(super) fn read<'a>(&self, end: &Mutex<Option<Arc<TcpStream>>>, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let stream = lock(end).clone().ok_or(ErrorKind::NotConnected)?;
         loop {
@@ -105,7 +105,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells an end that nothing more comes.
+    /// Tells an end that no more bytes come.
     pub(super) fn finish(&self, end: &Mutex<Option<Arc<TcpStream>>>) {
         if let Some(stream) = &*lock(end) {
             let _ = stream.shutdown(Shutdown::Write);
@@ -113,10 +113,10 @@ impl Link {
     }
 }
 
-/// Has a connection be reset when it is closed, and wakes who reads from it.
+/// Makes closing the connection send a reset, and wakes the thread that reads from it.
 pub(super) fn reset(stream: &TcpStream) {
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
-    // Only this half: the other would tell the peer of an end in good order.
+    // Only the reading half: closing the other would tell the peer of an orderly end.
     let _ = stream.shutdown(Shutdown::Read);
 }
 

@@ -1,13 +1,13 @@
-//! What a client sends, message by message, and which of the messages commit.
+//! Cuts a client's bytes into messages, and finds those that commit.
 
 use crate::session::Dialect;
 
-/// Requests that come before a PostgreSQL session's first message: for TLS, for GSS encryption.
+/// The requests before a PostgreSQL session's first message: for TLS, and for GSS encryption.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
-/// The command bytes of MySQL that a statement's text follows: to run it, and to prepare it.
+/// MySQL's command bytes before a statement's text: to run it, and to prepare it.
 const COM_QUERY: u8 = 3;
 const COM_STMT_PREPARE: u8 = 22;
-/// The command byte of MySQL that a prepared statement's number follows.
+/// MySQL's command byte before a prepared statement's number.
 const COM_STMT_EXECUTE: u8 = 23;
 
 /// What a message has to do with a COMMIT.
@@ -16,7 +16,7 @@ pub(super) enum Import {
     None,
     /// It tells the server to commit.
     Commits,
-    /// It prepares a statement that commits. The answer tells its number.
+    /// It prepares a statement that commits. The answer has the statement's number.
     PreparesCommit,
     /// It runs the prepared statement of this number.
     Executes(u32),
@@ -29,10 +29,10 @@ pub(super) struct Message {
     pub(super) import: Import,
 }
 
-/// The bytes of one client on their way, cut into messages. The servers offer no encryption, so all of it can be read.
+/// The bytes of one client, cut into messages. The servers offer no encryption, so the proxy can read them.
 pub(super) struct Messages {
     dialect: Dialect,
-    /// Whether PostgreSQL's first message is past, which has no type.
+    /// Whether PostgreSQL's first message, which has no type byte, is past.
     is_begun: bool,
     bytes: Vec<u8>,
 }
@@ -42,12 +42,12 @@ impl Messages {
         Messages { dialect, is_begun: false, bytes: Vec::new() }
     }
 
-    /// Takes what was read.
+    /// Takes bytes that were read.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message that has come whole.
+    /// The next complete message.
     pub(super) fn next(&mut self) -> Option<Message> {
         let length = match self.dialect {
             Dialect::Postgres if self.is_begun => 1 + number(self.bytes.get(1..5)?)?,
@@ -86,7 +86,7 @@ impl Messages {
     }
 }
 
-/// A command starts anew with the number 0, so nothing of the handshake looks like one.
+/// A command restarts the packet numbers at 0, so no packet of the handshake looks like one.
 fn mysql_import(bytes: &[u8]) -> Import {
     let Some((&command, rest)) = bytes.get(4..).and_then(<[u8]>::split_first).filter(|_| bytes[3] == 0) else {
         return Import::None;
@@ -99,7 +99,7 @@ fn mysql_import(bytes: &[u8]) -> Import {
     }
 }
 
-/// The number of the statement that MySQL has prepared, unless it refuses to.
+/// The number of the statement that MySQL has prepared, unless it refused.
 pub(super) fn prepared(answer: &[u8]) -> Option<u32> {
     statement_number(answer.get(5..9).filter(|_| answer[4] == 0)?)
 }
@@ -108,7 +108,7 @@ fn statement_number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Whether one of the statements is a COMMIT. A text value with `; COMMIT` in it would be taken for one: none has it here.
+/// Whether one of the statements is a COMMIT. It would mistake a text value with `; COMMIT` in it, which no payment has.
 fn commits(sql: &[u8]) -> bool {
     sql.split(|&byte| byte == b';').any(|statement| {
         let word: Vec<u8> = statement

@@ -1,4 +1,4 @@
-//! A proxy between worker processes and a server, which knows where COMMIT is: it cuts, stalls and blackens connections.
+//! A proxy between worker processes and a server, which finds each COMMIT: it cuts, stalls and blacks out connections.
 
 mod link;
 mod messages;

@@ -1,4 +1,4 @@
-//! The proxy itself: it begins to listen, takes orders, and ends.
+//! The proxy itself: it listens, takes orders, and ends.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::link::{Cut, lock};
 use super::traffic::{Counts, Traffic};
+use crate::place::host_and_port;
 use crate::session::Dialect;
 
 /// A proxy on a port of its own. It ends, with all its connections, when it is dropped.
@@ -37,13 +38,13 @@ impl Proxy {
         Ok(Proxy { traffic, port, acceptor })
     }
 
-    /// The same database, reached through the proxy.
+    /// The address of the same database through the proxy.
     pub(crate) fn url_for(&self, url: &str) -> String {
         let through = format!("127.0.0.1:{}", self.port);
         host_and_port(url).map_or_else(|| url.to_owned(), |direct| url.replacen(direct, &through, 1))
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -53,13 +54,13 @@ impl Proxy {
         self.traffic.orders().cuts.extend(cuts);
     }
 
-    /// Lets no byte pass in either direction for so long. Returns at once.
+    /// Lets no bytes pass in either direction for this long. Returns at once.
     pub(crate) fn stall(&self, time: Duration) {
         self.traffic.orders().stalled_until = Some(Instant::now() + time);
     }
 
-    /// Has the connections that there are swallow everything for so long, without a word to either side; then they are
-    /// reset. New ones work. Returns at once.
+    /// Lets the open connections swallow all bytes for this long, and then resets them. New connections work. Returns at
+    /// once.
     pub(crate) fn half_open(&self, time: Duration) {
         let links = self.traffic.links();
         for link in &links {
@@ -81,13 +82,13 @@ impl Proxy {
         }
     }
 
-    /// Whether new connections are reset at once.
+    /// Sets whether new connections are reset at once.
     pub(crate) fn refuse(&self, refuses: bool) {
         self.traffic.orders().refuses = refuses;
     }
 
-    /// Calls this at every COMMIT that was handed to the server, with its number, on the thread of its connection. Its answer
-    /// does not pass before the call returns. It must not keep the proxy alive.
+    /// Sets a function that is called with the number of each COMMIT that was sent to the server, on the thread of its
+    /// connection. The server's answer passes only after the call returns. The function must not own the proxy.
     pub(crate) fn on_commit(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
         *lock(&self.traffic.hook) = Some(Arc::new(hook));
     }
@@ -112,11 +113,4 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
-}
-
-/// `host:port` of an address that names one server.
-fn host_and_port(url: &str) -> Option<&str> {
-    let rest = url.split_once("://")?.1;
-    let authority = rest.split(['/', '?']).next()?;
-    Some(authority.rsplit_once('@').map_or(authority, |(_, server)| server))
 }

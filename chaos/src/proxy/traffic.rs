@@ -1,4 +1,4 @@
-//! What the connections through a proxy share, and how their bytes are carried.
+//! The state that a proxy's connections share, and the threads that carry their bytes.
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -11,23 +11,23 @@ use super::link::{self, Cut, Link, PACE, lock, take_down};
 use super::messages::{Import, Message, Messages, prepared, says_committed};
 use crate::session::Dialect;
 
-/// What has passed and what was cut so far.
+/// How many commits have passed and were cut so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) connections: u64,
     pub(crate) commits: u64,
     /// How many commits were cut and did not reach the server.
     pub(crate) cut_before: u64,
-    /// How many were cut of which the server says that it has committed.
+    /// How many were cut that the server reported as committed.
     pub(crate) cut_after: u64,
-    /// How many of those reached the server when the client was gone already.
+    /// How many of those reached the server after the client was gone.
     pub(crate) cut_late: u64,
-    /// How many were cut that the server refused, or did not answer.
+    /// How many were cut that the server refused or did not answer.
     pub(crate) cut_refused: u64,
 }
 
 impl Counts {
-    /// How many commits were cut, and their outcome is known here.
+    /// How many commits were cut, of those whose outcome the proxy knows.
     pub(crate) fn cuts(&self) -> u64 {
         self.cut_before + self.cut_after + self.cut_refused
     }
@@ -35,13 +35,13 @@ impl Counts {
 
 pub(super) type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What the threads of a proxy share.
+/// The state that the threads of a proxy share.
 pub(super) struct Traffic {
     pub(super) dialect: Dialect,
     /// Host and port of the server.
     pub(super) target: String,
     pub(super) orders: Mutex<Orders>,
-    /// Told when a thread that waits should look again.
+    /// Notified when waiting threads should look again.
     pub(super) changed: Condvar,
     pub(super) links: Mutex<Vec<Weak<Link>>>,
     pub(super) hook: Mutex<Option<Hook>>,
@@ -63,7 +63,7 @@ impl Traffic {
             if self.orders().is_stopping {
                 return;
             }
-            // A client that is gone again, or too many open files: the next one may be luckier.
+            // The client is gone again, or too many files are open; the next client may have more luck.
             let Ok(client) = client else { continue };
             self.orders().counts.connections += 1;
             let traffic = self.clone();
@@ -86,7 +86,7 @@ impl Traffic {
         });
     }
 
-    /// Waits until a link's bytes may pass; they may not any more if it says so.
+    /// Waits until a link's bytes may pass. Returns false if the link must end instead.
     fn may_pass(&self, link: &Link) -> bool {
         let mut orders = self.orders();
         loop {
@@ -119,14 +119,14 @@ impl Traffic {
         links.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Keeps a thread until the proxy ends, or it ends before.
+    /// Keeps a thread's handle, so that the proxy can wait for it.
     pub(super) fn keep(&self, thread: JoinHandle<()>) {
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
 
-    /// Carries what the client sends, message by message, until there is no more.
+    /// Carries the client's messages, one by one, to the end.
     fn carry_messages(&self, link: &Link) {
         let mut messages = Messages::of(self.dialect);
         let mut buffer = vec![0; 64 * 1024];
@@ -135,7 +135,7 @@ impl Traffic {
                 Ok([]) if self.may_pass(link) => return link.finish(&link.server),
                 Ok(bytes) => messages.feed(bytes),
                 Err(_) => {
-                    // Also the end of a connection passes through a black one only when that is over.
+                    // Even the end of a connection does not pass during a blackout.
                     if self.may_pass(link) {
                         link.reset();
                     }
@@ -150,14 +150,14 @@ impl Traffic {
                     return link.reset();
                 }
                 if lock(&link.client).is_none() {
-                    // The other thread still waits for the answer to a COMMIT that came late.
+                    // The other thread still waits for the answer to a late COMMIT.
                     return;
                 }
             }
         }
     }
 
-    /// Carries what the server answers.
+    /// Carries the server's answers.
     fn carry_answers(&self, link: &Link) {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -177,7 +177,7 @@ impl Traffic {
             match read {
                 Ok([]) => return link.finish(&link.client),
                 Ok(bytes) => {
-                    // Before the client can use the number.
+                    // Before the answer passes, because the client uses the number then.
                     if link.prepares_commit.swap(false, Ordering::SeqCst) {
                         lock(&link.commits).extend(prepared(bytes));
                     }
@@ -191,7 +191,7 @@ impl Traffic {
         }
     }
 
-    /// Passes a message on, or cuts it. Whether the connection goes on.
+    /// Passes a message on, or cuts it. Says whether the connection goes on.
     fn pass(&self, link: &Link, message: &Message) -> bool {
         let commits = match message.import {
             Import::None => false,

@@ -1,5 +1,4 @@
-//! What the application does through Diesel and the library: it enqueues payments, and works on their table as any
-//! application does, in threads of its own.
+//! The application's threads, which use Diesel and the library: they enqueue payments, and read and write their table.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::bank::{Locked, NewPayment, payments, remarks};
 use crate::options::Mode;
 use crate::session::{Dialect, Session};
 
-/// Enqueues payments, some at a time.
+/// Enqueues payments in batches.
 pub(crate) fn enqueue(url: &str, new: &[NewPayment]) -> Result<()> {
     let connection = &mut connect(url)?;
     for some in new.chunks(1000) {
@@ -29,20 +28,20 @@ fn insert(connection: &mut Conn, new: &[NewPayment]) -> QueryResult<usize> {
     diesel::insert_into(payments::table).values(new).execute(connection)
 }
 
-/// A connection as patient as an application with a busy database has to be.
+/// A connection that waits for others, as an application with a busy database needs.
 pub(crate) fn connect(url: &str) -> Result<Conn> {
     let mut connection = Conn::establish(url)?;
     be_patient(&mut connection)?;
     Ok(connection)
 }
 
-/// No more payments are enqueued while so many are pending: what is left at the end has to be worked too.
+/// The application pauses while this many payments are pending, because the run must drain them at the end.
 const ENOUGH: i64 = 1000;
 
-/// How long the last thing may take that a role does.
+/// How long a role's last action may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does what a role does until it is told to end. While the database is away it tries again.
+/// Repeats a role's actions until told to end. While the database is away, it tries again.
 pub(crate) fn act(url: &str, role: Role, pace: Pace, random: fastrand::Rng, books: &Books) {
     let mut actor = Actor { pace, random, books, number: 0 };
     let mut connection = None;
@@ -74,12 +73,12 @@ struct Actor<'a> {
     pace: Pace,
     random: fastrand::Rng,
     books: &'a Books,
-    /// How many payments it has made up.
+    /// How many payments it has invented.
     number: i64,
 }
 
 impl Actor<'_> {
-    /// One thing, and the pause after it.
+    /// Does one action, and returns the pause after it.
     fn turn(&mut self, role: Role, connection: &mut Conn) -> Result<()> {
         match role {
             Role::Insert => self.insert(connection),
@@ -96,7 +95,7 @@ impl Actor<'_> {
         .with_context(|| format!("{role:?}"))
     }
 
-    /// The last thing.
+    /// Does the role's last action.
     fn leave(&mut self, role: Role, connection: &mut Conn) -> Result<()> {
         match role {
             Role::Operate => Operator { mode: self.pace.mode }.resume_all(connection, self.books),
@@ -126,7 +125,7 @@ impl Actor<'_> {
                 other => other?,
             }
         } else if let Err(error) = connection.transaction(|connection| insert(connection, &new)) {
-            // Perhaps only the answer was lost.
+            // Perhaps the commit took place and only its answer was lost.
             self.books.perhaps_inserted(note, at_once);
             return Err(error.into());
         } else {
@@ -138,7 +137,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// The usual mix, and some that take a while.
+    /// The usual mix, and some slow ones.
     fn make_up(&mut self) -> NewPayment {
         self.number += 1;
         let payment = NewPayment::mixed(self.number);
@@ -147,14 +146,14 @@ impl Actor<'_> {
         }
         let at_most = match (self.pace.mode, super::DIALECT) {
             (Mode::Lease, _) => 150,
-            // Nobody else writes meanwhile.
+            // SQLite allows no other writer meanwhile.
             (_, Dialect::Sqlite) => 5,
             _ => 60,
         };
         payment.kind(format!("slow {}", self.random.u32(1..at_most)))
     }
 
-    /// A payment's child: on PostgreSQL it takes a share of the payment's row, which a worker may hold.
+    /// Inserts a payment's child. On PostgreSQL that takes a shared lock on the payment's row, which a worker may hold.
     fn remark(&mut self, connection: &mut Conn) -> Result<()> {
         for (id, _) in self.pick(connection, 1, "next_attempt_time IS NOT NULL")? {
             let values = (remarks::payment_id.eq(id), remarks::text.eq("looked at"));
@@ -169,7 +168,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Saves what it has loaded before, after the workers had time to change the row.
+    /// Saves a payment that it has loaded earlier, after the workers had time to change the row.
     fn save_stale(&mut self, connection: &mut Conn) -> Result<()> {
         let ids: Vec<_> =
             self.pick(connection, 5, "next_attempt_time IS NOT NULL")?.into_iter().map(|(id, _)| id).collect();
@@ -184,7 +183,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Locks rows for long, as a report or a colleague's transaction does. On SQLite that is the database.
+    /// Locks rows for long, as a report or another program's transaction does. On SQLite it locks the database.
     fn lock(&mut self, connection: &mut Conn) -> Result<()> {
         if super::DIALECT == Dialect::Sqlite {
             connection.run("BEGIN IMMEDIATE")?;
@@ -209,7 +208,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Deletes what is not booked; a worker may book it at this moment.
+    /// Deletes payments that are not booked. A worker may be about to book them.
     fn delete(&mut self, connection: &mut Conn) -> Result<()> {
         for (id, note) in self.pick(connection, 3, "status <> 'SUCCESS'")? {
             match connection.change(&format!("DELETE FROM payments WHERE id = {id} AND status <> 'SUCCESS'")) {
@@ -228,13 +227,13 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Some of the queue's payments for which it is so, with their notes.
+    /// Some of the queue's payments that meet the condition, with their notes.
     fn pick(&mut self, connection: &mut Conn, at_most: u32, condition: &str) -> Result<Vec<(i64, String)>> {
         let some = self.random.u32(1..=at_most);
         pick(connection, some, condition)
     }
 
-    /// Longer on SQLite, whose one writer is to leave the workers some time.
+    /// Waits a random time; longer on SQLite, so that the workers have their time with the only writer lock.
     fn pause(&mut self, millis: std::ops::Range<u64>) {
         let slower = if super::DIALECT == Dialect::Sqlite { 4 } else { 1 };
         self.books.pause(Duration::from_millis(self.random.u64(millis) * slower));

@@ -1,4 +1,4 @@
-//! Entities that are tried for ever, one for each way to back off, and a poller in this process that fails all that is due.
+//! Entities without a limit of tries, one for each backoff, and a poller in this process whose handler always fails.
 
 use std::path::Path;
 

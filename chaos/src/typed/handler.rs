@@ -1,4 +1,4 @@
-//! What a payment's handler does: book it, or what its kind says.
+//! The handler of payments: it books them, or does what their kind says.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,13 +21,13 @@ use crate::odd::Odd;
 
 /// Books payments, and notes every attempt as a call of the outside world.
 pub(super) struct Booking {
-    /// Appended to by every process of the run, a line at a time.
+    /// The file of calls, to which every process of the run appends lines.
     calls: File,
-    /// Where a handler goes that opens a connection of its own.
+    /// The address for a handler that opens its own connection.
     url: String,
 }
 
-/// A payment without the type by which its mode is told.
+/// A payment without its entity's type, which tells the mode.
 struct Payment<'a> {
     id: i64,
     company_id: i64,
@@ -54,13 +54,13 @@ impl Booking {
         Booking { calls, url: url.to_owned() }
     }
 
-    /// One write, so that nobody else writes into the line.
+    /// Notes the call in one write, so that no other process writes into the line.
     fn note_call(&self, payment: &Payment<'_>, key: &str, attempt: u32) -> std::io::Result<()> {
         let call = Call { payment: payment.id, key: key.to_owned(), attempt, process: process::id() };
         (&self.calls).write_all(call.to_string().as_bytes())
     }
 
-    /// What happens before anything is booked, and outside the transaction where there is a lease.
+    /// What happens before the booking; under a lease, outside of the transaction.
     fn call(&self, payment: &Payment<'_>, key: &str, attempt: u32) -> Result<(), Failure> {
         self.note_call(payment, key, attempt)?;
         let fails = fails_as_planned(payment, attempt);

@@ -16,7 +16,7 @@ use super::Conn;
 use crate::kinds::{Step, copies, grouped, leased, locked, runs, steps, taken};
 use crate::options::Mode;
 
-/// A poller that serves all of them.
+/// A poller that serves all kinds.
 pub(crate) fn poller(pool: Pool<ConnectionManager<Conn>>, mode: Mode, directory: &Path) -> Poller<Conn> {
     let room = Arc::new(Room::new(directory));
     let poller = Poller::new(pool);
@@ -71,7 +71,7 @@ pub(crate) fn poller(pool: Pool<ConnectionManager<Conn>>, mode: Mode, directory:
     }
 }
 
-/// Does a step of an invoice. One of thirteen fails at first after it has written, and one of fifty is never sent.
+/// Does a step of an invoice. One in thirteen fails at first, after it has written, and one in fifty is never sent.
 fn advance(invoice: i64, step: Step, message: &mut Message<'_, Conn>) -> HandlerResult {
     let name = format!("{step:?}");
     diesel::insert_into(steps::table)
@@ -90,7 +90,7 @@ fn advance(invoice: i64, step: Step, message: &mut Message<'_, Conn>) -> Handler
     })
 }
 
-/// Copies what the document said when the attempt began.
+/// Copies the document's text as it was when the attempt began.
 fn copy(document: i64, body: &str, message: &mut Message<'_, Conn>) -> HandlerResult {
     thread::sleep(Duration::from_millis(1));
     diesel::delete(copies::table.find(document)).execute(message.connection())?;
@@ -100,7 +100,7 @@ fn copy(document: i64, body: &str, message: &mut Message<'_, Conn>) -> HandlerRe
     Ok(Outcome::Done)
 }
 
-/// Takes a turn. One of eleven fails at first, and nobody may pass it.
+/// Takes a turn. One in eleven fails at first, and no later turn may pass it.
 fn take_turn(turn: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     diesel::insert_into(taken::table).values(taken::turn_id.eq(turn)).execute(message.connection())?;
     if turn % 11 == 3 && message.try_number() == 1 {
@@ -109,7 +109,7 @@ fn take_turn(turn: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     Ok(Outcome::Done)
 }
 
-/// Notes which run of a schedule this is.
+/// Notes the scheduled time of this run.
 fn run(job: i64, scheduled: Option<DateTime<Utc>>, message: &mut Message<'_, Conn>) -> HandlerResult {
     let scheduled = scheduled.map_or(0, |time| time.timestamp_millis());
     diesel::insert_into(runs::table)
@@ -118,7 +118,7 @@ fn run(job: i64, scheduled: Option<DateTime<Utc>>, message: &mut Message<'_, Con
     Ok(Outcome::Done)
 }
 
-/// Where one turn is taken at a time, by whichever process: the system takes the lock from a killed one.
+/// A file whose lock shows that only one turn is taken at a time, in all processes. The system unlocks it for a killed one.
 struct Room(PathBuf);
 
 impl Room {
@@ -126,7 +126,7 @@ impl Room {
         Room(directory.to_owned())
     }
 
-    /// The lock, for as long as it is kept. Whoever finds it taken says so where the harness reads it.
+    /// Takes the lock. If another process has it, creates a file that tells the harness.
     fn enter(&self) -> Result<File, std::io::Error> {
         let door = File::options().create(true).append(true).open(self.0.join("room"))?;
         match door.try_lock() {
@@ -140,5 +140,5 @@ impl Room {
     }
 }
 
-/// The file that is there when two turns were taken at once.
+/// The file that exists if two turns were taken at once.
 pub(crate) const OVERLAP: &str = "overlap";

@@ -1,4 +1,4 @@
-//! What no handler should do, by the payment's kind. It is done after the payment was booked.
+//! Handlers that break the rules, by the payment's kind. They do so after they have booked the payment.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::session::Dialect;
 pub(super) fn misbehave(kind: &str, id: i64, url: &str, connection: &mut Conn) -> Result<(), Failure> {
     let row = |sql: &str| sql.replace("$id", &id.to_string());
     let sql = match kind {
-        // On PostgreSQL this ends the transaction, elsewhere the statement alone.
+        // On PostgreSQL this aborts the transaction, elsewhere only the statement.
         "swallows" => {
             drop(connection.batch_execute("INSERT INTO no_such_table VALUES (1)"));
             return Ok(());
@@ -39,15 +39,15 @@ pub(super) fn misbehave(kind: &str, id: i64, url: &str, connection: &mut Conn) -
     if kind.ends_with("and fails") { Err(Failure::retry("and failed")) } else { Ok(()) }
 }
 
-/// Brings about a deadlock that the database ends at this transaction's cost, and goes on as if nothing had happened. With
-/// autocommit what it writes then would stay, whatever becomes of the attempt.
+/// Makes a deadlock in which the database rolls this transaction back, and goes on as if nothing had happened. With
+/// autocommit, its later writes would stay even if the attempt fails.
 fn swallow_a_deadlock(id: i64, url: &str, connection: &mut Conn) -> Result<(), Failure> {
-    // Two of the payments from before the queue, which nobody else locks.
+    // Two of the payments from before the queue, which no other session locks.
     let (ours, theirs) = (id % 100 + 1, id % 100 + 101);
     let lock = |id| format!("SELECT id FROM payments WHERE id = {id} FOR UPDATE");
     connection.batch_execute(&lock(ours))?;
     let mut other = Conn::establish(url)?;
-    // Whoever has written less is the victim.
+    // The database chooses the session that has written less.
     let much = vec!["(0, 'much')"; 200].join(", ");
     other.batch_execute(&format!("BEGIN; INSERT INTO touched (payment_id, how) VALUES {much}"))?;
     other.batch_execute(&lock(theirs))?;
@@ -64,7 +64,7 @@ fn swallow_a_deadlock(id: i64, url: &str, connection: &mut Conn) -> Result<(), F
     Ok(())
 }
 
-/// Books the payment on a connection of the handler's own, which the library knows nothing of, and fails.
+/// Books the payment on the handler's own connection, which the library does not know, and fails.
 fn write_elsewhere(id: i64, url: &str) -> Result<(), Failure> {
     let mut elsewhere = Conn::establish(url)?;
     elsewhere.batch_execute(match Dialect::of(url) {
@@ -75,7 +75,7 @@ fn write_elsewhere(id: i64, url: &str) -> Result<(), Failure> {
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(0), ledger::attempt.eq(-1)))
         .execute(&mut elsewhere)
-        // As a text, because a conflict of the database's is nobody's fault, and would be waited out.
+        // As a text: the library would repeat the attempt after a conflict in the database without using a try.
         .map_err(|error| Failure::retry(format!("nothing was written elsewhere: {error}")))?;
     Err(Failure::retry("failed after it wrote elsewhere"))
 }

@@ -1,4 +1,4 @@
-//! What an operator does to payments through the library, and the notes of it that the checker reads.
+//! An operator's actions on payments through the library, and the notes of them that the checker reads.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +17,13 @@ const WAIT: Duration = Duration::from_secs(1);
 
 const PENDING: &str = "next_attempt_time IS NOT NULL";
 
-/// One who operates the queue by the entity of its mode: how long a lease is, the entity says.
+/// An operator, who uses the entity of the mode, because the entity has the lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operator {
     pub(super) mode: Mode,
 }
 
-/// The rows with these keys as the queue of the mode's entity, and what is done with them.
+/// Applies an operation to the rows with these keys, in the queue of the mode's entity.
 macro_rules! on_queue {
     ($mode:expr, $ids:expr, |$queue:ident| $operation:expr) => {{
         let chosen = payments::id.eq_any($ids.clone());
@@ -61,13 +61,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Resumes everything that is stopped, so that nothing is left behind.
+    /// Resumes all stopped payments, so that none is left behind.
     pub(super) fn resume_all(self, connection: &mut Conn, books: &Books) -> Result<()> {
         books.count("payments resumed", self.resume(connection)?);
         Ok(())
     }
 
-    /// Its notes go first: a transaction on SQLite that begins by reading may not write later.
+    /// Writes its notes first: on SQLite a transaction that begins by reading may be unable to write later.
     fn stop(self, connection: &mut Conn, count: u32) -> Result<usize> {
         let ids = pick(connection, count, PENDING)?;
         connection.transaction(|connection| {
@@ -76,7 +76,7 @@ impl Operator {
         })
     }
 
-    /// Of all that are stopped: only so many are that it takes one statement.
+    /// Resumes all stopped payments. They are few enough for one statement.
     fn resume(self, connection: &mut Conn) -> Result<usize> {
         let stopped = touched::table.filter(touched::how.eq("stopped"));
         let ids: Vec<i64> = stopped.select(touched::payment_id).load(connection)?;
@@ -102,7 +102,7 @@ impl Operator {
         Ok(on_queue!(self.mode, ids, |queue| queue.failed().retry_now(connection))?)
     }
 
-    /// Keeps the notes of those only that were not booked before their turn came.
+    /// Keeps only the notes of the payments that were not booked before their turn came.
     fn skip(self, connection: &mut Conn, count: u32) -> Result<usize> {
         let ids = pick(connection, count, "status = 'NOT_ATTEMPTED' AND next_attempt_time IS NOT NULL")?;
         connection.transaction(|connection| {

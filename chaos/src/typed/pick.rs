@@ -1,4 +1,4 @@
-//! Payments chosen by their state, for whoever works on their table beside the queue.
+//! Payments chosen by their state, for threads that work on their table beside the queue.
 
 use anyhow::{Context, Result};
 
@@ -6,7 +6,7 @@ use super::Conn;
 use crate::bank::OLD_PAYMENTS;
 use crate::session::{Dialect, Session};
 
-/// So many of the queue's payments for which it is so, with their notes.
+/// At most this many of the queue's payments that meet the condition, with their notes.
 pub(super) fn pick(connection: &mut Conn, count: u32, condition: &str) -> Result<Vec<(i64, String)>> {
     let id = super::DIALECT.text("id");
     let join = match super::DIALECT {

@@ -1,4 +1,4 @@
-//! What an application does that knows nothing of queues: it saves payments as it has loaded them some time ago.
+//! An application that does not know of queues: it saves payments as it has loaded them some time ago.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

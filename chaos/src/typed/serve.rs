@@ -23,7 +23,7 @@ use crate::bank::{
 use crate::options::{Accounting, Action, Break, Mode, Terms, WorkerOptions};
 use crate::worker::Said;
 
-/// How many sessions a pool has more than the poller has workers.
+/// How many more sessions the pool has than the poller has workers.
 pub(crate) const SESSIONS_BESIDE_WORKERS: usize = 4;
 
 /// Works until SIGTERM, which shuts down in good order, or until the harness is gone, which ends the process at once.
@@ -42,7 +42,7 @@ pub(crate) fn serve(options: &WorkerOptions) -> Result<()> {
     say(&Said::Ended { tally: shutdown.tally, rolled_back: shutdown.rolled_back })
 }
 
-/// Starts the poller; while the database is away, again and again.
+/// Starts the poller, and tries again while the database is away.
 fn start(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Result<PollerHandle> {
     let mut last = String::new();
     loop {
@@ -106,7 +106,7 @@ fn poller(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Resu
         }))
 }
 
-/// Makes a pool's connections patient, before the pool tries them.
+/// Lets a pool's connections wait for others, before the pool tests them.
 #[derive(Debug)]
 struct Patient;
 
@@ -116,7 +116,7 @@ impl CustomizeConnection<Conn, r2d2::Error> for Patient {
     }
 }
 
-/// Has the fail point do something at its so-manieth pass, and say so before, at least the first time.
+/// Sets the action of a fail point. Before the first action, the process prints that it has reached the point.
 fn arm(each: Break) -> Result<()> {
     let passes = AtomicU64::new(0);
     let point = each.point.clone();
@@ -148,8 +148,8 @@ fn say(said: &Said) -> Result<()> {
     Ok(stdout().lock().write_all(line.as_bytes())?)
 }
 
-/// The harness holds the other end of the input, and nothing else of it survives a `kill -9`. Who is frozen does not read it,
-/// but the system can still be asked to end it.
+/// The harness holds the other end of the input, which closes even if the harness is killed. A frozen process cannot read
+/// its input, so the system is also asked to kill it when its parent ends.
 fn end_with_the_harness() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
