@@ -6,6 +6,7 @@ use diesel::result::QueryResult;
 use super::archive_table::Archive;
 use super::condition::push_keys;
 use super::limit::is_keys;
+use super::names::{push_names, push_table};
 use crate::backend::{QueueBackend, Statement, TableName};
 use crate::entity::{Entity, QueueTable, StoredIn};
 
@@ -43,7 +44,7 @@ where
         out.push_sql("INSERT INTO ");
         match self.way {
             Way::To(archive) => archive.push(&mut out)?,
-            Way::From(_) => <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?,
+            Way::From(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
         }
         self.push_columns(" (", &mut out)?;
         out.push_sql(")");
@@ -51,7 +52,7 @@ where
         self.push_columns(" SELECT ", &mut out)?;
         out.push_sql(" FROM ");
         match self.way {
-            Way::To(_) => <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?,
+            Way::To(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
             Way::From(archive) => archive.push_as_table(&mut out)?,
         }
         out.push_sql(" WHERE ");
@@ -91,13 +92,11 @@ where
         out.push_sql("DELETE ");
         match self.archive {
             None => {
-                out.push_sql("FROM ");
-                <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+                push_table::<Q::Queue, DB>(&mut out, "FROM ")?;
             }
             Some(archive) => {
                 if DB::DELETE_NAMES_ALIAS {
-                    out.push_identifier(&archive.alias)?;
-                    out.push_sql(" ");
+                    push_names(&mut out, "{} ", &[&archive.alias])?;
                 }
                 out.push_sql("FROM ");
                 archive.push_as_table(&mut out)?;

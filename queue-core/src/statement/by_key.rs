@@ -13,10 +13,11 @@ use super::condition::push_keys;
 use super::due::{push_due, push_due_rows};
 use super::key_text::push_key_text;
 use super::limit::{Limit, is_keys};
+use super::names::push_table;
 use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
+use crate::entity::{Entity, SelectedIn, StoredIn};
 use crate::fault::claim_lock;
 use crate::row::Instant;
 
@@ -108,8 +109,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
@@ -126,8 +126,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         // MySQL would rather walk the index, and lock every row on the way. It would do the same for an order.
         push_index_hint::<Q::Queue, DB>(&mut out, DB::IGNORE_INDEX)?;
         out.push_sql(" WHERE ");

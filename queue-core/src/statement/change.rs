@@ -5,6 +5,7 @@ use std::time::Duration;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
+use super::names::push_names;
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueTable;
 use crate::fault::planted;
@@ -135,9 +136,7 @@ impl Change {
         let out = &mut columns.out;
         let unless_stopped = self.unless_stopped && *next != Next::Never;
         if unless_stopped {
-            out.push_sql("CASE WHEN ");
-            out.push_identifier(name)?;
-            out.push_sql(" IS NULL THEN NULL ELSE ");
+            push_names(out, "CASE WHEN {} IS NULL THEN NULL ELSE ", &[name])?;
         }
         match next {
             Next::Never => out.push_sql("NULL"),
@@ -267,8 +266,7 @@ impl<DB: QueueBackend> SetColumns<'_, '_, DB> {
 
 /// Writes the number of the next occasion.
 pub(crate) fn push_next_occasion<DB: QueueBackend>(occasion: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_identifier(occasion)?;
-    out.push_sql(" + 1");
+    push_names(out, "{} + 1", &[occasion])?;
     Ok(())
 }
 
@@ -284,16 +282,10 @@ pub(crate) fn push_begun_schedule<DB: QueueBackend>(
     names: ColumnNames,
     out: &mut AstPass<'_, '_, DB>,
 ) -> QueryResult<()> {
-    out.push_sql("CASE WHEN ");
-    out.push_identifier(periodic.period)?;
-    out.push_sql(" IS NULL AND ");
-    out.push_identifier(periodic.cron)?;
-    out.push_sql(" IS NULL THEN ");
-    out.push_identifier(periodic.scheduled_time)?;
-    out.push_sql(" ELSE COALESCE(");
-    out.push_identifier(periodic.scheduled_time)?;
-    out.push_sql(", ");
-    out.push_identifier(names.next_attempt_time)?;
-    out.push_sql(") END");
+    push_names(
+        out,
+        "CASE WHEN {} IS NULL AND {} IS NULL THEN {} ELSE COALESCE({}, {}) END",
+        &[periodic.period, periodic.cron, periodic.scheduled_time, periodic.scheduled_time, names.next_attempt_time],
+    )?;
     Ok(())
 }

@@ -8,18 +8,16 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::condition::push_exceptions;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::limit::{Limit, is_keys, keep_if_few};
+use super::names::push_columns;
 use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, QueueBackend, Statement};
-use crate::entity::{
-    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, SelectedIn,
-    StatusText, TryCount,
-};
+use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn};
 use crate::fault::claim_lock;
 use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
@@ -190,11 +188,7 @@ where
         if !self.only.is_empty() {
             out.push_sql("))");
         }
-        for is_key in &self.excepted {
-            out.push_sql(" AND NOT (");
-            is_key.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
+        push_exceptions(&self.excepted, &mut out)?;
         self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
         if self.locks {
             out.push_sql(claim_lock(DB::CLAIM_LOCK));
@@ -217,21 +211,22 @@ where
 
     /// Writes `SELECT key, its text, state, entity`.
     pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Q::Queue::COLUMNS;
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
         push_occasion_text::<Q, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
-        out.push_sql(", ");
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            ", {}, {}, {}, {}, {}, ",
+            &[
+                names.status,
+                names.try_count,
+                names.next_attempt_time,
+                names.last_attempt_time,
+                names.last_attempt_error_message,
+            ],
+        )?;
         Q::push_selection(&self.selection, out)
     }
 }

@@ -3,11 +3,12 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, StateCondition, push_column};
+use super::condition::{Condition, StateCondition};
+use super::names::{push_column, push_columns, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
+use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
 use crate::row::Status;
 
 /// How many characters of a text distinguish it from others.
@@ -45,9 +46,7 @@ where
         out.push_sql(" AS queueable_value, COUNT(*)");
         self.push_over(&mut out, " AS queueable_rows")?;
         for (status, name) in [(Status::Error, " AS queueable_retrying"), (Status::Failed, " AS queueable_failed")] {
-            out.push_sql(", COUNT(CASE WHEN ");
-            push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-            out.push_sql(" = '");
+            push_columns::<Q::Queue, DB>(&mut out, ", COUNT(CASE WHEN {} = '", &[Q::Queue::COLUMNS.status])?;
             out.push_sql(status.as_str());
             out.push_sql("'");
             if status == Status::Error {
@@ -59,13 +58,13 @@ where
         }
         for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
             out.push_sql(function);
-            push_microseconds(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+            push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
             out.push_sql(")");
             self.push_over(&mut out, name)?;
         }
         for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
             out.push_sql(function);
-            push_odd_text(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+            push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
             out.push_sql(")");
             self.push_over(&mut out, name)?;
         }
@@ -75,8 +74,7 @@ where
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(") AS queueable_place, ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(
             ") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text LIMIT ",
@@ -135,8 +133,7 @@ where
         // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         out.push_sql("SELECT MIN(");
         push_text::<T, DB>(&mut out)?;
-        out.push_sql(") FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, ") FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         if let Some(after) = self.after {
             out.push_sql(" AND ");
@@ -194,8 +191,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql("SUBSTR(");
-    push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+    push_columns::<T, DB>(out, "SUBSTR({}", &[T::COLUMNS.last_attempt_error_message])?;
     out.push_sql(&format!(", 1, {CHARACTERS})"));
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::any::{Any, TypeId};
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::walk::push_named_column;
+use super::names::push_column;
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Details, RowKey, TextForm};
@@ -80,7 +80,7 @@ where
     DB: QueueBackend,
 {
     out.push_sql(form.0);
-    push_named_column::<Q::Queue, DB>(out, column)?;
+    push_column::<Q::Queue, DB>(out, column)?;
     out.push_sql(form.1);
     Ok(())
 }

@@ -7,8 +7,9 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, push_keys};
 use super::limit::is_keys;
+use super::names::push_table;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::{Entity, StoredIn};
 
 /// Reads the keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {
@@ -114,8 +115,7 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         push_keys(&self.keys, &mut out)

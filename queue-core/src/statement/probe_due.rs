@@ -7,14 +7,14 @@ use diesel::backend::Backend;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
 use super::due::push_due;
 use super::head::push_due_head;
 use super::limit::Limit;
+use super::names::push_column;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StoredIn};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 use crate::row::{HORIZON, Instant};
 
 /// Reads the microseconds until the next row of `Q` is due, 0 or less if one is due already. In an exclusive queue the
@@ -63,7 +63,7 @@ where
             push_microseconds_until(&mut out, |out| out.push_identifier(Q::Queue::COLUMNS.next_attempt_time))?;
             return push_due_head::<Q, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref());
         }
-        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref())?;
         push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
     }
@@ -94,7 +94,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let ProbeDue { claim_if, stages, .. } = &self.look;
-        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
         push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })

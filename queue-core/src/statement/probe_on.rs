@@ -106,7 +106,7 @@ where
     }
 
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
-        match <Q::Queue as QueueTable>::OPTIONS.stages {
+        match Q::Queue::OPTIONS.stages {
             Some(_) => load::<Text, String, _>(connection, &UnknownStages::<Q>::new()),
             None => Ok(Vec::new()),
         }

@@ -5,9 +5,10 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, push_column};
+use super::condition::Condition;
+use super::names::{push_column, push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueStateColumns, QueueTable, SelectedIn, StatusText, TableIn, queue_state};
+use crate::entity::{Entity, QueueStateColumns, SelectedIn, TableIn, queue_state};
 
 /// Counts the rows that a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
@@ -50,13 +51,11 @@ where
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<T, StatusText, DB>(&mut out)?;
-        out.push_sql(", COUNT(*) FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_columns::<T, DB>(&mut out, "SELECT {}", &[T::COLUMNS.status])?;
+        push_table::<T, DB>(&mut out, ", COUNT(*) FROM ")?;
         self.0.walk_ast(out.reborrow())?;
         out.push_sql(" GROUP BY ");
-        push_column::<T, StatusText, DB>(&mut out)
+        push_column::<T, DB>(&mut out, T::COLUMNS.status)
     }
 }
 
@@ -71,8 +70,7 @@ where
         Q::push_selection(&self.selection, out.reborrow())?;
         out.push_sql(", ");
         self.state.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;

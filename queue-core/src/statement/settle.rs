@@ -6,9 +6,10 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use super::limit::{keep_if_few, padded};
+use super::names::push_table;
 use super::walk::push_index_hint;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
+use crate::entity::{Entity, StoredIn, TableIn};
 use crate::row::Fence;
 
 /// Changes one row, fenced.
@@ -37,8 +38,7 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
@@ -78,8 +78,7 @@ where
     DB: QueueBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         keep_if_few(&mut out, self.rows.len());
         let mut separator = " WHERE (";
@@ -118,8 +117,7 @@ where
     F: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, "UPDATE ")?;
         push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
         self.change.push_set::<T, DB>(out.reborrow())?;
         self.condition.walk_ast(out)
