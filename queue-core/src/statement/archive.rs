@@ -35,11 +35,7 @@ impl<'a, Q: Entity> CopyRows<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for CopyRows<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for CopyRows<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("INSERT INTO ");
         match self.way {
@@ -83,11 +79,7 @@ impl<'a, Q: Entity> RemoveKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for RemoveKeys<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RemoveKeys<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE ");
         match self.archive {

@@ -77,11 +77,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for DueKeys<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for DueKeys<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -102,11 +98,7 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for ClaimK
     const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q, DB> Statement<DB> for ClaimKey<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimKey<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
         push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
@@ -119,11 +111,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for ClaimKeys<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimKeys<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
         push_table::<Q::Queue, DB>(&mut out, " FROM ")?;

@@ -88,11 +88,7 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
-    pub(crate) fn push_set<'b, T, DB>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        T: QueueTable,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_set<'b, T: QueueTable, DB: QueueBackend>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut columns = SetColumns { separator: " SET ", names: T::COLUMNS, options: &T::OPTIONS, out };
         self.push_status(&mut columns)?;
         self.push_stage(&mut columns)?;

@@ -154,11 +154,7 @@ impl<Q: Entity> Claimed<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Claim<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Claim<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let walk = Walk::of::<Q::Queue>();
         self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
@@ -168,11 +164,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for ClaimSome<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
         let until = self.age.map(time_ago::<DB>);
@@ -197,11 +189,7 @@ where
     }
 }
 
-impl<Q, DB> Claim<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// Writes everything up to the end of the condition.
     pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;

@@ -16,11 +16,7 @@ use crate::fault::planted;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
 /// Writes `status IN (..)` with every known status: a row with another one is never claimed.
-pub(crate) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_claimable<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
 
@@ -54,11 +50,7 @@ where
 }
 
 /// Writes `next_attempt_time = `, in a form that walks no index.
-pub(crate) fn push_is_due_at<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_is_due_at<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let (before, is) = DB::WITHOUT_INDEX_IS;
     out.push_sql(before);
     push_column::<T, DB>(out, T::COLUMNS.next_attempt_time)?;
@@ -111,11 +103,7 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    pub(crate) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         let names = T::COLUMNS;
         let (next, last, text) = (names.next_attempt_time, names.last_attempt_time, names.last_attempt_error_message);
         match self {
@@ -327,11 +315,7 @@ where
 #[derive(Debug, Clone, Copy)]
 pub struct IfAny<'a, F>(pub Option<&'a F>);
 
-impl<F, DB> QueryFragment<DB> for IfAny<'_, F>
-where
-    DB: Backend,
-    F: QueryFragment<DB>,
-{
+impl<F: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for IfAny<'_, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match self.0 {
             Some(filter) => filter.walk_ast(out),
@@ -347,12 +331,7 @@ where
 #[derive(Debug, Clone, Copy)]
 pub struct And<A, B>(pub A, pub B);
 
-impl<A, B, DB> QueryFragment<DB> for And<A, B>
-where
-    DB: Backend,
-    A: QueryFragment<DB>,
-    B: QueryFragment<DB>,
-{
+impl<A: QueryFragment<DB>, B: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for And<A, B> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.0.walk_ast(out.reborrow())?;
         out.push_sql(") AND (");

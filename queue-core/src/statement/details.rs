@@ -24,11 +24,7 @@ impl<Q: Entity> ReadDetails<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for ReadDetails<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let options = Q::Queue::OPTIONS;
         let columns = [

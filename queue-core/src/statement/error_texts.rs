@@ -123,12 +123,7 @@ impl<'a, T, F> TextsAfter<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for TextsAfter<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for TextsAfter<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         out.push_sql("SELECT MIN(");
@@ -166,11 +161,7 @@ impl<'a, T> WithTexts<'a, T> {
     }
 }
 
-impl<T, DB> QueryFragment<DB> for WithTexts<'_, T>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+impl<T: TableIn<DB>, DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, T> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // Each number of texts is a statement of its own, which is not worth caching.
         out.unsafe_to_cache_prepared();
@@ -186,22 +177,14 @@ where
 }
 
 /// Writes the first characters of a failure's text.
-fn push_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_columns::<T, DB>(out, "SUBSTR({}", &[T::COLUMNS.last_attempt_error_message])?;
     out.push_sql(&format!(", 1, {CHARACTERS})"));
     Ok(())
 }
 
 /// Writes them in a form that compares exactly.
-fn push_exact_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_exact_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     out.push_sql(DB::EXACTLY.0);
     push_text::<T, DB>(out)?;
     out.push_sql(DB::EXACTLY.1);
@@ -209,21 +192,14 @@ where
 }
 
 /// Writes them in a form that distinguishes and sorts them.
-fn push_identity<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_identity<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     out.push_sql(DB::IDENTITY.0);
     push_text::<T, DB>(out)?;
     out.push_sql(DB::IDENTITY.1);
     Ok(())
 }
 
-fn push_exactly<'b, DB>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
-where
-    DB: QueueBackend,
-{
+fn push_exactly<'b, DB: QueueBackend>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
     out.push_sql(DB::EXACTLY.0);
     DB::bind_text(out, text)?;
     out.push_sql(DB::EXACTLY.1);

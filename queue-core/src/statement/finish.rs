@@ -47,11 +47,7 @@ impl<Q: Entity> LockLeased<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Finish<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Finish<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
@@ -76,11 +72,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for LockLeased<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LockLeased<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         push_table::<Q::Queue, DB>(&mut out, "SELECT 1 FROM ")?;

@@ -37,11 +37,7 @@ impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Q, DB> Statement<DB> for FinishBlock<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for FinishBlock<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         out.push_sql("BEGIN NOT ATOMIC ");

@@ -49,11 +49,7 @@ impl<Q: Entity> AnotherIsLeased<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Head<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Head<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -63,11 +59,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for AnotherIsLeased<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for AnotherIsLeased<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.status])?;
         push_table::<Q::Queue, DB>(&mut out, " FROM ")?;

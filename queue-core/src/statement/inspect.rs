@@ -47,11 +47,7 @@ impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Inspect<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Inspect<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         push_columns::<Q::Queue, DB>(
@@ -127,11 +123,7 @@ impl<Q: Entity> IsSame<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for IsSame<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsSame<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "SELECT COUNT(*) FROM ")?;
         out.push_sql(" WHERE (");
@@ -156,11 +148,7 @@ impl<Q: Entity> IsArchived<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for IsArchived<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsArchived<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The key's condition names the live table, so the archive gets that name as its alias.
         let live = TableName::of(Q::Queue::TABLE, out.backend())?;

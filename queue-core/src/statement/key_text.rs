@@ -13,21 +13,13 @@ use crate::row::{Details, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
-pub(crate) fn push_key_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_key_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_texts::<Q, DB>(out, false)
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
 /// is an integer, because that reads the same in Rust as in every database.
-pub(crate) fn push_occasion_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_occasion_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_texts::<Q, DB>(out, true)
 }
 
@@ -86,11 +78,7 @@ where
 }
 
 /// Reads the text of a key.
-pub(crate) fn row_key<Q, DB>(value: Q::Key, text: &str) -> RowKey<Q::Key>
-where
-    Q: Entity,
-    DB: QueueBackend,
-{
+pub(crate) fn row_key<Q: Entity, DB: QueueBackend>(value: Q::Key, text: &str) -> RowKey<Q::Key> {
     RowKey::new(value, DB::TEXT_FORM.read_key(text, Q::KEY_PARTS))
 }
 

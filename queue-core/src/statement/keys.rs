@@ -36,12 +36,7 @@ fn bound(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl<Q, F, DB> Statement<DB> for Keys<'_, Q, F>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: StoredIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Keys<'_, Q, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -81,12 +76,7 @@ impl<'a, Q: Entity, F> CountAmong<'a, Q, F> {
     }
 }
 
-impl<Q, F, DB> Statement<DB> for CountAmong<'_, Q, F>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: StoredIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for CountAmong<'_, Q, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT COUNT(*)");
         self.condition.push_from(out.reborrow())?;
@@ -109,11 +99,7 @@ impl<'a, Q: Entity> ChangeKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for ChangeKeys<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ChangeKeys<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;

@@ -40,11 +40,7 @@ pub struct LeasedAtOnce<Q: Entity> {
     pub undecodable: Vec<Instant>,
 }
 
-impl<Q, DB> Statement<DB> for LeaseDue<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for LeaseDue<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         // The first columns get names of the queue's own. The entity's columns after them keep their names, because

@@ -79,11 +79,7 @@ where
 }
 
 /// Writes the scheduled time, if rows have schedules.
-fn push_schedule<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_schedule<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let Some(periodic) = T::OPTIONS.periodic else { return Ok(()) };
     push_names(out, "{} = ", &[periodic.scheduled_time])?;
     push_begun_schedule(periodic, T::COLUMNS, out)?;
@@ -92,11 +88,7 @@ where
 }
 
 /// Makes the row due now, unless it is stopped or leased.
-fn push_next_attempt_time<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_next_attempt_time<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_names(out, "{} = CASE WHEN ", &[T::COLUMNS.next_attempt_time])?;
     for (number, state) in STOPPED.into_iter().enumerate() {
         out.push_sql(if number == 0 { "" } else { " AND " });
@@ -114,11 +106,7 @@ where
 }
 
 /// Makes the row not attempted, unless it is leased.
-fn push_status<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_status<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let exclusive = T::OPTIONS.exclusive;
     push_names(out, "{} = ", &[T::COLUMNS.status])?;
     if exclusive {
@@ -133,11 +121,7 @@ where
 }
 
 /// Writes the columns that begin anew: the stage, the tries and the occasion, and the time of this write.
-fn push_fresh_start<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_fresh_start<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let options = T::OPTIONS;
     if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
         push_names(out, "{} = ", &[stages.column])?;
@@ -155,11 +139,7 @@ where
 
 /// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. In an exclusive queue such a row keeps the
 /// others out until its lease ends, because its call is still running.
-fn push_when_leased<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_when_leased<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     out.push_sql(" WHEN ");
     StateCondition::In(&[Status::InProgress]).push::<T, DB>(out)?;
     out.push_sql(" AND ");

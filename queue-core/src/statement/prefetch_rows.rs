@@ -73,11 +73,7 @@ impl RowVersion {
     }
 }
 
-impl<Q, DB> Statement<DB> for PrefetchRows<Q, DB>
-where
-    Q: ReadFrom<DB>,
-    DB: QueueBackend,
-{
+impl<Q: ReadFrom<DB>, DB: QueueBackend> Statement<DB> for PrefetchRows<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
         self.claim.push_columns(out.reborrow())?;
@@ -90,11 +86,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for LockVersion<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LockVersion<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
         push_table::<Q::Queue, DB>(&mut out, "SELECT 1 FROM ")?;

@@ -24,12 +24,7 @@ impl<'a, T, F> SetPriority<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for SetPriority<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for SetPriority<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(column) = T::OPTIONS.priority else {
             return Err(refused("the queue has no priority: add #[queue(priority)] to the entity".to_owned()));

@@ -52,11 +52,7 @@ pub struct ProbeDueFrom<Q, DB: Backend> {
     floor: Instant,
 }
 
-impl<Q, DB> Statement<DB> for ProbeDue<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDue<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let horizon = horizon::<Q, DB>();
         if Q::Queue::OPTIONS.exclusive {
@@ -87,11 +83,7 @@ fn push_microseconds_until<DB: QueueBackend>(
     Ok(())
 }
 
-impl<Q, DB> Statement<DB> for ProbeDueFrom<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDueFrom<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let ProbeDue { claim_if, stages, .. } = &self.look;
         push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;

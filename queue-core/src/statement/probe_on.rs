@@ -54,11 +54,7 @@ pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 }
 
-impl<Q, C> ProbeOn<C> for Q
-where
-    C: QueueConnection,
-    Q: ReadFrom<C::Backend>,
-{
+impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn target() -> QueryResult<Target> {
         target_of::<Q, C::Backend>()
     }

@@ -33,11 +33,7 @@ impl<Q: Entity> Recall<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Recall<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Recall<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         push_columns::<Q::Queue, DB>(&mut out, "SELECT {}, {}", &[names.status, names.try_count])?;

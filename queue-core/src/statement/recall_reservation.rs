@@ -20,11 +20,7 @@ impl<Q: Entity> RecallReservation<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for RecallReservation<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RecallReservation<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.last_attempt_error_message])?;
         push_table::<Q::Queue, DB>(&mut out, " FROM ")?;

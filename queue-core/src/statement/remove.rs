@@ -28,11 +28,7 @@ impl<Q: Entity> Remove<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Remove<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Remove<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "DELETE FROM ")?;
         out.push_sql(" WHERE ");
@@ -50,12 +46,7 @@ where
 /// Removes all rows that a condition picks.
 pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
 
-impl<T, F, DB> Statement<DB> for RemoveAll<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for RemoveAll<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<T, DB>(&mut out, "DELETE FROM ")?;
         self.0.walk_ast(out)

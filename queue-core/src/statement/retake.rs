@@ -34,11 +34,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Retake<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Retake<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
         push_table::<Q::Queue, DB>(&mut out, " FROM ")?;

@@ -31,12 +31,7 @@ impl<'a, Q: Entity + Selectable<DB>, F, DB: Backend> Load<'a, Q, F, DB> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for Count<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Count<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT COUNT(*)");
         self.0.push_from(out.reborrow())?;
@@ -44,12 +39,7 @@ where
     }
 }
 
-impl<T, F, DB> Statement<DB> for CountByStatus<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for CountByStatus<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_columns::<T, DB>(&mut out, "SELECT {}", &[T::COLUMNS.status])?;
         push_table::<T, DB>(&mut out, ", COUNT(*) FROM ")?;
@@ -59,12 +49,7 @@ where
     }
 }
 
-impl<Q, F, DB> Statement<DB> for Load<'_, Q, F, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: SelectedIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Load<'_, Q, F, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::push_selection(&self.selection, out.reborrow())?;

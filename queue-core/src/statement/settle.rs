@@ -32,11 +32,7 @@ impl<'a, Q: Entity> Settle<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Settle<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Settle<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
@@ -72,11 +68,7 @@ impl<'a, Q: Entity> SettleMany<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for SettleMany<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SettleMany<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
@@ -110,12 +102,7 @@ impl<'a, T, F> ChangeAll<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for ChangeAll<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for ChangeAll<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<T, DB>(&mut out, "UPDATE ")?;
         push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;

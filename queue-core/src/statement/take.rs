@@ -96,11 +96,7 @@ impl<DB: QueueBackend> Statement<DB> for Present {
     }
 }
 
-impl<Q, DB> Statement<DB> for Take<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Take<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
             // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run
@@ -181,11 +177,7 @@ pub(crate) fn push_expired_lease<T: TableIn<DB>, DB: QueueBackend>(
     Ok(())
 }
 
-impl<Q, DB> Statement<DB> for Taken<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Taken<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         self.claim.push_columns(out.reborrow())?;

@@ -89,11 +89,7 @@ fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
 
-impl<Q, DB> Statement<DB> for KeyTexts<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for KeyTexts<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         out.push_sql("SELECT ");
@@ -153,11 +149,7 @@ impl<'a, Q: Entity> SetAside<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for SetAside<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SetAside<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;

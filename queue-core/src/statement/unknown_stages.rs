@@ -22,11 +22,7 @@ impl<Q: Entity> UnknownStages<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for UnknownStages<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for UnknownStages<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Q::Queue::COLUMNS;
         let Some(stages) = Q::Queue::OPTIONS.stages else {

@@ -37,11 +37,7 @@ impl Walk {
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
-    pub(crate) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_from<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         push_table::<T, DB>(out, " FROM ")?;
         self.push_hint::<T, DB>(out)?;
         out.push_sql(" WHERE ");
@@ -49,11 +45,7 @@ impl Walk {
     }
 
     /// Names the index, if the database needs that.
-    pub(crate) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_hint<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
             Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
@@ -62,11 +54,7 @@ impl Walk {
     }
 
     /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
-    pub(crate) fn push_flag<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_flag<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         match self {
             Walk::InOrder(_) => push_pending_flag::<T, DB>(out),
             Walk::Oldest | Walk::ByKey(_) => Ok(()),
@@ -106,11 +94,7 @@ where
 }
 
 /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
-pub(crate) fn push_pending_flag<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_pending_flag<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     if !DB::PARTIAL_INDEXES {
         let flag = pending_flag_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
         push_columns::<T, DB>(out, "{} = 1 AND ", &[&flag])?;
