@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::limit::keep_if_few;
-use super::names::{push_column, push_columns};
+use super::names::{push_column, push_columns, push_within};
 use crate::backend::QueueBackend;
 use crate::entity::TableIn;
 use crate::fault::planted;
@@ -163,10 +163,7 @@ where
 
 /// Writes a text column whose comparison is exact.
 fn push_exactly<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()> {
-    out.push_sql(DB::EXACTLY.0);
-    push_column::<T, DB>(out, column)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+    push_within(out, DB::EXACTLY, |out| push_column::<T, DB>(out, column))
 }
 
 fn push_test<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str, test: &[&str]) -> QueryResult<()>

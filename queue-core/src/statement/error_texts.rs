@@ -4,7 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition};
-use super::names::{push_column, push_columns, push_table};
+use super::names::{push_column, push_columns, push_table, push_within};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use crate::backend::{QueueBackend, Statement};
@@ -134,9 +134,7 @@ impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for T
             out.push_sql(" AND ");
             push_identity::<T, DB>(&mut out)?;
             out.push_sql(" > ");
-            out.push_sql(DB::IDENTITY.0);
-            DB::bind_text(&mut out, after)?;
-            out.push_sql(DB::IDENTITY.1);
+            push_within(&mut out, DB::IDENTITY, |out| DB::bind_text(out, after))?;
         }
         out.push_sql(" GROUP BY ");
         push_identity::<T, DB>(&mut out)?;
@@ -169,7 +167,7 @@ impl<T: TableIn<DB>, DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, T> {
         let mut separator = " IN (";
         for text in self.texts {
             out.push_sql(std::mem::replace(&mut separator, ", "));
-            push_exactly(text, &mut out)?;
+            push_within(&mut out, DB::EXACTLY, |out| DB::bind_text(out, text))?;
         }
         out.push_sql(")");
         Ok(())
@@ -185,23 +183,10 @@ fn push_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) ->
 
 /// Writes them in a form that compares exactly.
 fn push_exact_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_sql(DB::EXACTLY.0);
-    push_text::<T, DB>(out)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+    push_within(out, DB::EXACTLY, push_text::<T, DB>)
 }
 
 /// Writes them in a form that distinguishes and sorts them.
 fn push_identity<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_sql(DB::IDENTITY.0);
-    push_text::<T, DB>(out)?;
-    out.push_sql(DB::IDENTITY.1);
-    Ok(())
-}
-
-fn push_exactly<'b, DB: QueueBackend>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-    out.push_sql(DB::EXACTLY.0);
-    DB::bind_text(out, text)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+    push_within(out, DB::IDENTITY, push_text::<T, DB>)
 }

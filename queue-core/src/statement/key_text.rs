@@ -6,7 +6,7 @@ use std::any::{Any, TypeId};
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::names::push_column;
+use super::names::{push_column, push_within};
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Details, RowKey, TextForm};
@@ -41,12 +41,12 @@ where
     };
     if let Some(occasion) = occasion {
         separate(out);
-        push_within::<Q, DB>(out, DB::AS_TEXT, occasion)?;
+        push_within(out, DB::AS_TEXT, |out| push_column::<Q::Queue, DB>(out, occasion))?;
     }
     if let Some(version) = version {
         separate(out);
         out.push_sql("COALESCE(");
-        push_within::<Q, DB>(out, DB::KEY_PART_TEXT, version)?;
+        push_within(out, DB::KEY_PART_TEXT, |out| push_column::<Q::Queue, DB>(out, version))?;
         out.push_sql(", '");
         out.push_sql(TextForm::NULL);
         out.push_sql("')");
@@ -58,22 +58,11 @@ where
             out.push_sql("''");
             continue;
         }
-        push_within::<Q, DB>(out, form, key)?;
+        push_within(out, form, |out| push_column::<Q::Queue, DB>(out, key))?;
     }
     if parts > 1 {
         out.push_sql(after);
     }
-    Ok(())
-}
-
-fn push_within<Q, DB>(out: &mut AstPass<'_, '_, DB>, form: (&str, &str), column: &str) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_sql(form.0);
-    push_column::<Q::Queue, DB>(out, column)?;
-    out.push_sql(form.1);
     Ok(())
 }
 

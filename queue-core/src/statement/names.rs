@@ -71,3 +71,15 @@ pub(crate) fn push_updated<T: TableIn<DB>, DB: QueueBackend>(
     [DB::NOW, after].iter().for_each(|part| out.push_sql(part));
     Ok(())
 }
+
+/// Writes an expression within the parts of SQL before and after it.
+pub(crate) fn push_within<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    (before, after): (&str, &str),
+    push_expression: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    out.push_sql(before);
+    push_expression(out)?;
+    out.push_sql(after);
+    Ok(())
+}

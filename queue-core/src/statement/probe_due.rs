@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use super::due::push_due;
 use super::head::push_due_head;
 use super::limit::Limit;
-use super::names::push_column;
+use super::names::{push_column, push_within};
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
@@ -72,15 +72,12 @@ fn horizon<Q: Entity, DB: QueueBackend>() -> String {
 }
 
 /// Writes `SELECT`, and the time left until this column's time.
-fn push_microseconds_until<DB: QueueBackend>(
-    out: &mut AstPass<'_, '_, DB>,
-    push_time: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
+fn push_microseconds_until<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    push_time: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {
     out.push_sql("SELECT ");
-    out.push_sql(DB::MICROSECONDS_UNTIL.0);
-    push_time(out)?;
-    out.push_sql(DB::MICROSECONDS_UNTIL.1);
-    Ok(())
+    push_within(out, DB::MICROSECONDS_UNTIL, push_time)
 }
 
 impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDueFrom<Q, DB> {

@@ -3,7 +3,7 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::names::{push_column, push_columns};
+use super::names::{push_column, push_columns, push_within};
 use crate::backend::QueueBackend;
 use crate::entity::TableIn;
 use crate::row::{Instant, RowKey, Stages};
@@ -101,9 +101,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(DB::EXACTLY.0);
-    push_column::<T, DB>(out, column)?;
-    out.push_sql(DB::EXACTLY.1);
+    push_within(out, DB::EXACTLY, |out| push_column::<T, DB>(out, column))?;
     out.push_sql(is);
     for (i, stage) in stages.iter().enumerate() {
         out.push_sql(if i == 0 { "" } else { ", " });
