@@ -285,8 +285,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: LEASES,
         edits: &[before(
             "statement/condition.rs",
-            r#"out.push_sql(" AND ");
-    push_column::<T, TryCount, DB>(&mut out)?;"#,
+            r#"push_columns::<T, DB>(&mut out, " AND {} = ", &[names.try_count])?;"#,
             "return Ok(());",
         )],
     },
@@ -294,7 +293,6 @@ pub(crate) const BUGS: &[Bug] = &[
 
 const NO_FENCE: Edit = before(
     "statement/condition.rs",
-    r#"out.push_sql(" AND ");
-    push_column::<T, StatusText, DB>(&mut out)?;"#,
+    r#"push_columns::<T, DB>(&mut out, " AND {} = ", &[names.status])?;"#,
     "return Ok(());",
 );

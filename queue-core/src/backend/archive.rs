@@ -5,7 +5,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::schema::{finding, until_done};
+use super::schema::{LiveTable, finding, until_done};
 use super::table_name::TableName;
 use super::target::{Step, Target};
 use crate::error::{Finding, refused};
@@ -43,10 +43,7 @@ pub(crate) struct UniqueColumn {
 }
 
 /// A database's answers about archives.
-pub(crate) trait ArchiveSchema: Sized {
-    /// Whether a table can be created inside a transaction.
-    const IN_TRANSACTION: bool = true;
-
+pub(crate) trait ArchiveSchema: LiveTable {
     /// Returns the columns of a table in their order; none if there is no such table.
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
 
@@ -57,7 +54,7 @@ pub(crate) trait ArchiveSchema: Sized {
     /// statements that come closest.
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String>;
 
-    /// Runs DDL.
+    /// Runs the statement that creates an archive.
     fn run_ddl(&mut self, ddl: &str) -> QueryResult<()>;
 
     /// Writes the SQL that gives a column this type and lets it be null.
@@ -90,7 +87,7 @@ fn archives(target: &Target) -> Vec<TableName> {
 pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
-    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: A::IN_TRANSACTION })
+    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: A::ALTERS_IN_TRANSACTION })
 }
 
 /// Creates the archives that are missing.

@@ -12,8 +12,8 @@ mod connection;
 mod connections;
 #[cfg(feature = "mysql")]
 mod control;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod created;
+mod ddl;
 mod dialect;
 mod error_class;
 mod exclusion;

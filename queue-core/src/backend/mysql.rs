@@ -1,6 +1,6 @@
 //! The backend of MySQL and MariaDB.
 
-mod ddl;
+mod live_table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

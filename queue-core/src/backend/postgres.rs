@@ -1,6 +1,6 @@
 //! The backend of PostgreSQL.
 
-mod ddl;
+mod live_table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

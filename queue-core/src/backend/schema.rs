@@ -1,5 +1,6 @@
 //! What the schemas of the three databases share: the queue's columns, and their comparison with the live table.
 
+use diesel::Connection;
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
@@ -58,6 +59,21 @@ pub(crate) struct LiveColumn {
     pub(crate) nullable: bool,
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) default_value: Option<String>,
+}
+
+/// A database's view of a live table, and how the table is altered there.
+pub(crate) trait LiveTable: Connection<Backend: QueueBackend> {
+    /// Whether a table can be created or altered inside a transaction.
+    const ALTERS_IN_TRANSACTION: bool = true;
+
+    /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
+    const INSERT_TIME: Option<&'static str>;
+
+    /// Returns the columns of the table; none if there is no such table.
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>>;
+
+    /// Runs DDL that needs the table's strongest lock, without keeping other sessions waiting for long.
+    fn alter(&mut self, ddl: &str) -> QueryResult<()>;
 }
 
 /// Returns the queue's columns: the five, and those that the entity's options ask for.

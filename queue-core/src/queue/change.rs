@@ -117,7 +117,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     {
         let operation = operation::delete(&Q::Queue::OPTIONS);
         in_transaction(connection.as_queue_connection(), self.wait, |connection, _| {
-            operation.0.iter().try_fold(0, |rows, (states, _)| Ok(rows + self.remove_rows(connection, states)?))
+            operation.on_each(|states, _| self.remove_rows(connection, states))
         })
     }
 
@@ -132,8 +132,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     {
         let connection = connection.as_queue_connection();
         let rows = in_transaction(connection, self.wait, |connection, alone| {
-            let mut kinds = operation.0.iter();
-            kinds.try_fold(0, |rows, (states, change)| Ok(rows + self.change_rows(connection, states, change, alone)?))
+            operation.on_each(|states, change| self.change_rows(connection, states, change, alone))
         })?;
         wake::announce::<Q::Queue>();
         Ok(rows)

@@ -52,9 +52,7 @@ where
     {
         let operation = operation::set_priority(priority);
         in_transaction(connection.as_queue_connection(), self.wait, |connection, alone| {
-            operation.0.iter().try_fold(0, |rows, (states, priority)| {
-                Ok(rows + self.prioritize_rows(connection, states, *priority, alone)?)
-            })
+            operation.on_each(|states, priority| self.prioritize_rows(connection, states, *priority, alone))
         })
     }
 }

@@ -74,13 +74,7 @@ pub struct Queue<Q, F> {
 
 impl<Q, F: Clone> Clone for Queue<Q, F> {
     fn clone(&self) -> Self {
-        Queue {
-            selection: self.selection.clone(),
-            states: self.states.clone(),
-            wait: self.wait,
-            batch: self.batch,
-            entity: PhantomData,
-        }
+        self.on(self.selection.clone())
     }
 }
 

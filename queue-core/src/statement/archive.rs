@@ -6,6 +6,7 @@ use diesel::result::QueryResult;
 use super::archive_table::Archive;
 use super::condition::push_keys;
 use super::limit::is_keys;
+use super::names::{push_names, push_table};
 use crate::backend::{QueueBackend, Statement, TableName};
 use crate::entity::{Entity, QueueTable, StoredIn};
 
@@ -34,16 +35,12 @@ impl<'a, Q: Entity> CopyRows<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for CopyRows<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for CopyRows<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("INSERT INTO ");
         match self.way {
             Way::To(archive) => archive.push(&mut out)?,
-            Way::From(_) => <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?,
+            Way::From(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
         }
         self.push_columns(" (", &mut out)?;
         out.push_sql(")");
@@ -51,7 +48,7 @@ where
         self.push_columns(" SELECT ", &mut out)?;
         out.push_sql(" FROM ");
         match self.way {
-            Way::To(_) => <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?,
+            Way::To(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
             Way::From(archive) => archive.push_as_table(&mut out)?,
         }
         out.push_sql(" WHERE ");
@@ -82,22 +79,16 @@ impl<'a, Q: Entity> RemoveKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for RemoveKeys<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RemoveKeys<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE ");
         match self.archive {
             None => {
-                out.push_sql("FROM ");
-                <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+                push_table::<Q::Queue, DB>(&mut out, "FROM ")?;
             }
             Some(archive) => {
                 if DB::DELETE_NAMES_ALIAS {
-                    out.push_identifier(&archive.alias)?;
-                    out.push_sql(" ");
+                    push_names(&mut out, "{} ", &[&archive.alias])?;
                 }
                 out.push_sql("FROM ");
                 archive.push_as_table(&mut out)?;

@@ -5,13 +5,15 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::condition::{Condition, push_column};
+use super::condition::{Condition, StateCondition};
+use super::due::push_claim_condition;
+use super::names::{push_column, push_columns, push_table};
 use super::odd_time::push_microseconds;
 use super::scope::push_stages;
 use super::split::Split;
 use super::walk::push_index_hint;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn, TableIn};
 use crate::row::Status;
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due.
@@ -44,25 +46,10 @@ impl<'a, Q: Entity, F, S, DB: QueueBackend> CountPending<'a, Q, F, S, DB> {
     where
         Q: StoredIn<DB>,
     {
-        push_has_come::<Q::Queue, DB>(out, " <= ")?;
-        if let Some(claim_if) = &self.claim_if {
-            out.push_sql(" AND (");
-            claim_if.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
+        StateCondition::Due.push::<Q::Queue, DB>(out)?;
+        push_claim_condition(out, self.claim_if.as_ref())?;
         push_stages::<Q::Queue, DB>(out, None)
     }
-}
-
-fn push_has_come<T, DB>(out: &mut AstPass<'_, '_, DB>, compared: &str) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(compared);
-    out.push_sql(DB::STATEMENT_TIME);
-    Ok(())
 }
 
 impl<Q, F, S, DB> Statement<DB> for CountPending<'_, Q, F, S, DB>
@@ -76,14 +63,12 @@ where
         out.push_sql("SELECT MIN(");
         self.split.push_value(&mut out)?;
         out.push_sql("), COUNT(*), COUNT(CASE WHEN ");
-        push_has_come::<Q::Queue, DB>(&mut out, " <= ")?;
+        StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
         out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
         self.push_is_due(&mut out)?;
         out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
-        push_has_come::<Q::Queue, DB>(&mut out, " > ")?;
-        out.push_sql(" AND ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(" = '");
+        StateCondition::Scheduled.push::<Q::Queue, DB>(&mut out)?;
+        push_columns::<Q::Queue, DB>(&mut out, " AND {} = '", &[Q::Queue::COLUMNS.status])?;
         out.push_sql(Status::InProgress.as_str());
         out.push_sql("' THEN 1 END), ");
         push_microseconds(&mut out, &|out| {
@@ -94,11 +79,10 @@ where
         out.push_sql(" - MIN(CASE WHEN ");
         self.push_is_due(&mut out)?;
         out.push_sql(" THEN ");
-        push_microseconds(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         out.push_sql(" END)");
         push_count_of_values(&self.split, &mut out);
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
         self.condition.walk_ast(out.reborrow())?;
         push_by_value(&self.split, self.limit, &mut out)
@@ -137,8 +121,7 @@ where
         self.split.push_value(&mut out)?;
         out.push_sql("), COUNT(*)");
         push_count_of_values(&self.split, &mut out);
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         push_by_value(&self.split, self.limit, &mut out)
     }

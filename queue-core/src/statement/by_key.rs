@@ -13,10 +13,11 @@ use super::condition::push_keys;
 use super::due::{push_due, push_due_rows};
 use super::key_text::push_key_text;
 use super::limit::{Limit, is_keys};
+use super::names::push_table;
 use super::scope::push_floor;
 use super::walk::{push_index_hint, push_oldest};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
+use crate::entity::{Entity, SelectedIn, StoredIn};
 use crate::row::Instant;
 
 /// Reads the keys of the rows of `Q` that have been due longest, each with its text.
@@ -75,11 +76,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> ClaimKeys<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for DueKeys<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for DueKeys<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -100,15 +97,10 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for ClaimK
     const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q, DB> Statement<DB> for ClaimKey<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimKey<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
@@ -118,15 +110,10 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for ClaimKeys<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimKeys<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         // MySQL would rather walk the index, and lock every row on the way. It would do the same for an order.
         push_index_hint::<Q::Queue, DB>(&mut out, DB::IGNORE_INDEX)?;
         out.push_sql(" WHERE ");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
+use super::names::push_names;
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueTable;
 use crate::redact::Redact;
@@ -86,11 +87,7 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
-    pub(crate) fn push_set<'b, T, DB>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        T: QueueTable,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_set<'b, T: QueueTable, DB: QueueBackend>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut columns = SetColumns { separator: " SET ", names: T::COLUMNS, options: &T::OPTIONS, out };
         self.push_status(&mut columns)?;
         self.push_stage(&mut columns)?;
@@ -134,9 +131,7 @@ impl Change {
         let out = &mut columns.out;
         let unless_stopped = self.unless_stopped && *next != Next::Never;
         if unless_stopped {
-            out.push_sql("CASE WHEN ");
-            out.push_identifier(name)?;
-            out.push_sql(" IS NULL THEN NULL ELSE ");
+            push_names(out, "CASE WHEN {} IS NULL THEN NULL ELSE ", &[name])?;
         }
         match next {
             Next::Never => out.push_sql("NULL"),
@@ -262,8 +257,7 @@ impl<DB: QueueBackend> SetColumns<'_, '_, DB> {
 
 /// Writes the number of the next occasion.
 pub(crate) fn push_next_occasion<DB: QueueBackend>(occasion: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_identifier(occasion)?;
-    out.push_sql(" + 1");
+    push_names(out, "{} + 1", &[occasion])?;
     Ok(())
 }
 
@@ -279,16 +273,10 @@ pub(crate) fn push_begun_schedule<DB: QueueBackend>(
     names: ColumnNames,
     out: &mut AstPass<'_, '_, DB>,
 ) -> QueryResult<()> {
-    out.push_sql("CASE WHEN ");
-    out.push_identifier(periodic.period)?;
-    out.push_sql(" IS NULL AND ");
-    out.push_identifier(periodic.cron)?;
-    out.push_sql(" IS NULL THEN ");
-    out.push_identifier(periodic.scheduled_time)?;
-    out.push_sql(" ELSE COALESCE(");
-    out.push_identifier(periodic.scheduled_time)?;
-    out.push_sql(", ");
-    out.push_identifier(names.next_attempt_time)?;
-    out.push_sql(") END");
+    push_names(
+        out,
+        "CASE WHEN {} IS NULL AND {} IS NULL THEN {} ELSE COALESCE({}, {}) END",
+        &[periodic.period, periodic.cron, periodic.scheduled_time, periodic.scheduled_time, names.next_attempt_time],
+    )?;
     Ok(())
 }

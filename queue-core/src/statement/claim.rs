@@ -8,18 +8,16 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::condition::push_exceptions;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::limit::{Limit, is_keys, keep_if_few};
+use super::names::push_columns;
 use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, QueueBackend, Statement};
-use crate::entity::{
-    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, SelectedIn,
-    StatusText, TryCount,
-};
+use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn};
 use crate::row::{Details, Fence, Instant, QueueState, RowKey};
 
 /// Claims one row of `Q`.
@@ -155,11 +153,7 @@ impl<Q: Entity> Claimed<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Claim<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Claim<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let walk = Walk::of::<Q::Queue>();
         self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
@@ -169,11 +163,7 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for ClaimSome<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
         let until = self.age.map(time_ago::<DB>);
@@ -189,11 +179,7 @@ where
         if !self.only.is_empty() {
             out.push_sql("))");
         }
-        for is_key in &self.excepted {
-            out.push_sql(" AND NOT (");
-            is_key.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
+        push_exceptions(&self.excepted, &mut out)?;
         self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
         if self.locks {
             push_claim_lock(&mut out);
@@ -202,11 +188,7 @@ where
     }
 }
 
-impl<Q, DB> Claim<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// Writes everything up to the end of the condition.
     pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;
@@ -216,21 +198,22 @@ where
 
     /// Writes `SELECT key, its text, state, entity`.
     pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Q::Queue::COLUMNS;
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(", ");
         push_occasion_text::<Q, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
-        out.push_sql(", ");
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            ", {}, {}, {}, {}, {}, ",
+            &[
+                names.status,
+                names.try_count,
+                names.next_attempt_time,
+                names.last_attempt_time,
+                names.last_attempt_error_message,
+            ],
+        )?;
         Q::push_selection(&self.selection, out)
     }
 }

@@ -35,11 +35,7 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for ClaimF
     const HAS_STATIC_QUERY_ID: bool = Claim::<Q, DB>::HAS_STATIC_QUERY_ID;
 }
 
-impl<Q, DB> Statement<DB> for ClaimFrom<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimFrom<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_select(Walk::Oldest, DB::STATEMENT_TIME, out.reborrow())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;

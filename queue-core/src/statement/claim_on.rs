@@ -64,11 +64,7 @@ pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
     fn end_exclusion(connection: &mut C) -> QueryResult<()>;
 }
 
-impl<Q, C> ClaimOn<C> for Q
-where
-    C: QueueConnection,
-    Q: ReadFrom<C::Backend>,
-{
+impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
         let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
         let rows = match scope.floor() {

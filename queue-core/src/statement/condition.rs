@@ -9,28 +9,13 @@ use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::limit::keep_if_few;
+use super::names::{push_column, push_columns, push_within};
 use crate::backend::QueueBackend;
-use crate::entity::{
-    ColumnKind, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueColumn, StatusText, TableIn, TryCount,
-};
+use crate::entity::TableIn;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
-/// Writes a queue column with its table's name.
-pub(crate) fn push_column<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    K: ColumnKind<T>,
-    DB: QueueBackend,
-{
-    const { &QueueColumn::<T, K>::new() }.walk_ast(out.reborrow())
-}
-
 /// Writes `status IN (..)` with every known status: a row with another one is never claimed.
-pub(crate) fn push_claimable<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_claimable<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_status_in::<T, DB>(out, " IN (", &Status::ALL)
 }
 
@@ -40,18 +25,13 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(" AND ");
-    push_column::<T, StatusText, DB>(&mut out)?;
-    out.push_sql(" = ");
+    let names = T::COLUMNS;
+    push_columns::<T, DB>(&mut out, " AND {} = ", &[names.status])?;
     DB::bind_text(&mut out, fence.status.as_str())?;
-    out.push_sql(" AND ");
-    push_column::<T, TryCount, DB>(&mut out)?;
-    out.push_sql(" = ");
+    push_columns::<T, DB>(&mut out, " AND {} = ", &[names.try_count])?;
     DB::bind_integer(&mut out, &fence.try_count)?;
     if let Some(began) = &fence.began {
-        out.push_sql(" AND ");
-        push_column::<T, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(" = ");
+        push_columns::<T, DB>(&mut out, " AND {} = ", &[names.last_attempt_time])?;
         DB::bind_time(&mut out, began)?;
     }
     if let Some(due) = &fence.due {
@@ -63,14 +43,10 @@ where
 }
 
 /// Writes `next_attempt_time = `, in a form that walks no index.
-pub(crate) fn push_is_due_at<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_is_due_at<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let (before, is) = DB::WITHOUT_INDEX_IS;
     out.push_sql(before);
-    push_column::<T, NextAttemptTime, DB>(out)?;
+    push_column::<T, DB>(out, T::COLUMNS.next_attempt_time)?;
     out.push_sql(is);
     Ok(())
 }
@@ -83,11 +59,7 @@ where
     DB: QueueBackend,
 {
     if let (Some(rerun), Some(change_count)) = (T::OPTIONS.rerun_on_change, &fence.change_count) {
-        out.push_sql(" AND ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(".");
-        out.push_identifier(rerun.change_count)?;
-        out.push_sql(" = ");
+        push_columns::<T, DB>(&mut out, " AND {} = ", &[rerun.change_count])?;
         DB::bind_big_integer(&mut out, change_count)?;
     }
     Ok(())
@@ -124,46 +96,44 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    pub(crate) fn push<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+        let names = T::COLUMNS;
+        let (next, last, text) = (names.next_attempt_time, names.last_attempt_time, names.last_attempt_error_message);
         match self {
             StateCondition::In(statuses) => push_status_in::<T, DB>(out, " IN (", statuses),
             StateCondition::NotIn(statuses) => push_status_in::<T, DB>(out, " NOT IN (", statuses),
-            StateCondition::Pending => push_test::<T, NextAttemptTime, DB>(out, &[" IS NOT NULL"]),
-            StateCondition::NotPending => push_test::<T, NextAttemptTime, DB>(out, &[" IS NULL"]),
+            StateCondition::Pending => push_test::<T, DB>(out, next, &[" IS NOT NULL"]),
+            StateCondition::NotPending => push_test::<T, DB>(out, next, &[" IS NULL"]),
             StateCondition::NotLeased => {
                 out.push_sql("(");
                 push_status_in::<T, DB>(out, " NOT IN (", &[Status::InProgress])?;
                 out.push_sql(" OR ");
-                push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME])?;
+                push_test::<T, DB>(out, next, &[" <= ", DB::STATEMENT_TIME])?;
                 out.push_sql(")");
                 Ok(())
             }
-            StateCondition::Due => push_test::<T, NextAttemptTime, DB>(out, &[" <= ", DB::STATEMENT_TIME]),
-            StateCondition::Scheduled => push_test::<T, NextAttemptTime, DB>(out, &[" > ", DB::STATEMENT_TIME]),
+            StateCondition::Due => push_test::<T, DB>(out, next, &[" <= ", DB::STATEMENT_TIME]),
+            StateCondition::Scheduled => push_test::<T, DB>(out, next, &[" > ", DB::STATEMENT_TIME]),
             StateCondition::AttemptedBefore(ago) => {
                 out.unsafe_to_cache_prepared();
                 let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
                 let ago = (-microseconds(ago)).to_string();
-                push_test::<T, LastAttemptTime, DB>(out, &[" <= ", before, &ago, after])
+                push_test::<T, DB>(out, last, &[" <= ", before, &ago, after])
             }
-            StateCondition::NeverAttempted => push_test::<T, LastAttemptTime, DB>(out, &[" IS NULL"]),
-            StateCondition::WithErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NOT NULL"]),
+            StateCondition::NeverAttempted => push_test::<T, DB>(out, last, &[" IS NULL"]),
+            StateCondition::WithErrorText => push_test::<T, DB>(out, text, &[" IS NOT NULL"]),
             StateCondition::WithFailure => {
                 // Null is unequal to nothing, so this leaves out rows without a text. LIKE would ignore case on some
                 // databases.
-                push_exactly::<T, LastAttemptErrorMessage, DB>(out)?;
+                push_exactly::<T, DB>(out, text)?;
                 out.push_sql(" <> '");
                 out.push_sql(STOPPED);
                 out.push_sql("' AND SUBSTR(");
-                push_exactly::<T, LastAttemptErrorMessage, DB>(out)?;
+                push_exactly::<T, DB>(out, text)?;
                 out.push_sql(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()));
                 Ok(())
             }
-            StateCondition::WithoutErrorText => push_test::<T, LastAttemptErrorMessage, DB>(out, &[" IS NULL"]),
+            StateCondition::WithoutErrorText => push_test::<T, DB>(out, text, &[" IS NULL"]),
         }
     }
 }
@@ -173,7 +143,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    push_exactly::<T, StatusText, DB>(out)?;
+    push_exactly::<T, DB>(out, T::COLUMNS.status)?;
     out.push_sql(is);
     for (i, status) in statuses.iter().enumerate() {
         out.push_sql(if i == 0 { "'" } else { ", '" });
@@ -185,25 +155,16 @@ where
 }
 
 /// Writes a text column whose comparison is exact.
-fn push_exactly<T, K, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    K: ColumnKind<T>,
-    DB: QueueBackend,
-{
-    out.push_sql(DB::EXACTLY.0);
-    push_column::<T, K, DB>(out)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+fn push_exactly<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()> {
+    push_within(out, DB::EXACTLY, |out| push_column::<T, DB>(out, column))
 }
 
-fn push_test<T, K, DB>(out: &mut AstPass<'_, '_, DB>, test: &[&str]) -> QueryResult<()>
+fn push_test<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str, test: &[&str]) -> QueryResult<()>
 where
     T: TableIn<DB>,
-    K: ColumnKind<T>,
     DB: QueueBackend,
 {
-    push_column::<T, K, DB>(out)?;
+    push_column::<T, DB>(out, column)?;
     test.iter().for_each(|part| out.push_sql(part));
     Ok(())
 }
@@ -326,15 +287,25 @@ where
     Ok(())
 }
 
+/// Writes ` AND NOT (key)` for each of the keys.
+pub(crate) fn push_exceptions<'b, K, DB>(keys: &'b [K], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    K: QueryFragment<DB>,
+    DB: QueueBackend,
+{
+    keys.iter().try_for_each(|is_key| {
+        out.push_sql(" AND NOT (");
+        is_key.walk_ast(out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
+    })
+}
+
 /// A filter, if there is one; without one it is always true.
 #[derive(Debug, Clone, Copy)]
 pub struct IfAny<'a, F>(pub Option<&'a F>);
 
-impl<F, DB> QueryFragment<DB> for IfAny<'_, F>
-where
-    DB: Backend,
-    F: QueryFragment<DB>,
-{
+impl<F: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for IfAny<'_, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match self.0 {
             Some(filter) => filter.walk_ast(out),
@@ -350,12 +321,7 @@ where
 #[derive(Debug, Clone, Copy)]
 pub struct And<A, B>(pub A, pub B);
 
-impl<A, B, DB> QueryFragment<DB> for And<A, B>
-where
-    DB: Backend,
-    A: QueryFragment<DB>,
-    B: QueryFragment<DB>,
-{
+impl<A: QueryFragment<DB>, B: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for And<A, B> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.0.walk_ast(out.reborrow())?;
         out.push_sql(") AND (");

@@ -4,6 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::Claimed;
+use super::names::{push_names, push_table};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
 use crate::backend::{QueueBackend, QueueConnection, Statement, load};
@@ -22,13 +23,9 @@ impl<Q: Entity> ReadDetails<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for ReadDetails<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let options = <Q::Queue as QueueTable>::OPTIONS;
+        let options = Q::Queue::OPTIONS;
         let columns = [
             options.stages.map(|stages| stages.column),
             options.periodic.map(|periodic| periodic.period),
@@ -52,18 +49,13 @@ where
         let scheduled_time = options.periodic.map(|periodic| periodic.scheduled_time);
         out.push_sql(", ");
         if let Some(scheduled_time) = scheduled_time {
-            out.push_sql("COALESCE(");
-            out.push_identifier(scheduled_time)?;
-            out.push_sql(", ");
-            out.push_identifier(<Q::Queue as QueueTable>::COLUMNS.next_attempt_time)?;
-            out.push_sql(")");
+            push_names(&mut out, "COALESCE({}, {})", &[scheduled_time, Q::Queue::COLUMNS.next_attempt_time])?;
         } else {
             out.push_sql("NULL");
         }
         out.push_sql(", ");
         push_or_null(&mut out, options.rerun_on_change.map(|rerun| rerun.change_count))?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out)
     }
@@ -95,7 +87,7 @@ where
     C: QueueConnection,
 {
     let mut claimed: Vec<_> = rows.into_iter().map(Claimed::read::<C::Backend>).collect();
-    if <Q::Queue as QueueTable>::OPTIONS.needs_details() {
+    if Q::Queue::OPTIONS.needs_details() {
         for row in &mut claimed {
             match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::<Q>::new(&row.key)) {
                 Ok(details) => {

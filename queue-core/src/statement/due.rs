@@ -5,11 +5,12 @@ use std::time::Duration;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{push_claimable, push_column};
+use super::condition::push_claimable;
+use super::names::push_columns;
 use super::scope::push_stages;
 use super::walk::Walk;
 use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, NextAttemptTime, TableIn};
+use crate::entity::{ClaimCondition, TableIn};
 use crate::row::microseconds;
 
 /// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the condition.
@@ -38,8 +39,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" <= ");
+    push_columns::<T, DB>(out, "{} <= ", &[T::COLUMNS.next_attempt_time])?;
     out.push_sql(until);
     out.push_sql(" AND ");
     push_claimable::<T, DB>(out)?;

@@ -3,11 +3,12 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, StateCondition, push_column};
+use super::condition::{Condition, StateCondition};
+use super::names::{push_column, push_columns, push_table, push_within};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, StatusText, StoredIn, TableIn};
+use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
 use crate::row::Status;
 
 /// How many characters of a text distinguish it from others.
@@ -45,9 +46,7 @@ where
         out.push_sql(" AS queueable_value, COUNT(*)");
         self.push_over(&mut out, " AS queueable_rows")?;
         for (status, name) in [(Status::Error, " AS queueable_retrying"), (Status::Failed, " AS queueable_failed")] {
-            out.push_sql(", COUNT(CASE WHEN ");
-            push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-            out.push_sql(" = '");
+            push_columns::<Q::Queue, DB>(&mut out, ", COUNT(CASE WHEN {} = '", &[Q::Queue::COLUMNS.status])?;
             out.push_sql(status.as_str());
             out.push_sql("'");
             if status == Status::Error {
@@ -59,13 +58,13 @@ where
         }
         for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
             out.push_sql(function);
-            push_microseconds(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+            push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
             out.push_sql(")");
             self.push_over(&mut out, name)?;
         }
         for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
             out.push_sql(function);
-            push_odd_text(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+            push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
             out.push_sql(")");
             self.push_over(&mut out, name)?;
         }
@@ -75,8 +74,7 @@ where
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         out.push_sql(") AS queueable_place, ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(
             ") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text LIMIT ",
@@ -125,26 +123,18 @@ impl<'a, T, F> TextsAfter<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for TextsAfter<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for TextsAfter<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         out.push_sql("SELECT MIN(");
         push_text::<T, DB>(&mut out)?;
-        out.push_sql(") FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, ") FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         if let Some(after) = self.after {
             out.push_sql(" AND ");
             push_identity::<T, DB>(&mut out)?;
             out.push_sql(" > ");
-            out.push_sql(DB::IDENTITY.0);
-            DB::bind_text(&mut out, after)?;
-            out.push_sql(DB::IDENTITY.1);
+            push_within(&mut out, DB::IDENTITY, |out| DB::bind_text(out, after))?;
         }
         out.push_sql(" GROUP BY ");
         push_identity::<T, DB>(&mut out)?;
@@ -169,11 +159,7 @@ impl<'a, T> WithTexts<'a, T> {
     }
 }
 
-impl<T, DB> QueryFragment<DB> for WithTexts<'_, T>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+impl<T: TableIn<DB>, DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, T> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // Each number of texts is a statement of its own, which is not worth caching.
         out.unsafe_to_cache_prepared();
@@ -181,7 +167,7 @@ where
         let mut separator = " IN (";
         for text in self.texts {
             out.push_sql(std::mem::replace(&mut separator, ", "));
-            push_exactly(text, &mut out)?;
+            push_within(&mut out, DB::EXACTLY, |out| DB::bind_text(out, text))?;
         }
         out.push_sql(")");
         Ok(())
@@ -189,47 +175,18 @@ where
 }
 
 /// Writes the first characters of a failure's text.
-fn push_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_sql("SUBSTR(");
-    push_column::<T, LastAttemptErrorMessage, DB>(out)?;
+fn push_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_columns::<T, DB>(out, "SUBSTR({}", &[T::COLUMNS.last_attempt_error_message])?;
     out.push_sql(&format!(", 1, {CHARACTERS})"));
     Ok(())
 }
 
 /// Writes them in a form that compares exactly.
-fn push_exact_text<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_sql(DB::EXACTLY.0);
-    push_text::<T, DB>(out)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+fn push_exact_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_within(out, DB::EXACTLY, push_text::<T, DB>)
 }
 
 /// Writes them in a form that distinguishes and sorts them.
-fn push_identity<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_sql(DB::IDENTITY.0);
-    push_text::<T, DB>(out)?;
-    out.push_sql(DB::IDENTITY.1);
-    Ok(())
-}
-
-fn push_exactly<'b, DB>(text: &'b str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
-where
-    DB: QueueBackend,
-{
-    out.push_sql(DB::EXACTLY.0);
-    DB::bind_text(out, text)?;
-    out.push_sql(DB::EXACTLY.1);
-    Ok(())
+fn push_identity<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_within(out, DB::IDENTITY, push_text::<T, DB>)
 }

@@ -8,10 +8,11 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::change::push_next_occasion;
-use super::condition::{push_column, push_is_due_at};
+use super::condition::push_is_due_at;
 use super::literal::has_literals;
+use super::names::{push_columns, push_names, push_table};
 use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement};
-use crate::entity::{Entity, LastAttemptTime, QueueTable, StatusText, StoredIn, TryCount};
+use crate::entity::{Entity, QueueTable, StoredIn};
 
 /// The update that settles a success. `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and
 /// `$5` the status and the tries as claimed. `$6` is when the row was due, or under a lease when the attempt began. It
@@ -46,38 +47,23 @@ impl<Q: Entity> LockLeased<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Finish<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Finish<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" SET ");
-        out.push_identifier(names.status)?;
-        out.push_sql(" = $2, ");
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = NULL, ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" = $3, ");
-        out.push_identifier(names.last_attempt_time)?;
-        out.push_sql(" = ");
+        let names = Q::Queue::COLUMNS;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
+        push_names(
+            &mut out,
+            " SET {} = $2, {} = NULL, {} = $3, {} = ",
+            &[names.status, names.next_attempt_time, names.try_count, names.last_attempt_time],
+        )?;
         out.push_sql(DB::NOW);
         out.push_sql(", ");
         push_occasion::<Q::Queue, DB>(&mut out)?;
-        out.push_identifier(names.last_attempt_error_message)?;
-        out.push_sql(" = NULL WHERE ");
+        push_names(&mut out, "{} = NULL WHERE ", &[names.last_attempt_error_message])?;
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" = $1 AND ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(" = $4 AND ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" = $5 AND ");
+        push_columns::<Q::Queue, DB>(&mut out, " = $1 AND {} = $4 AND {} = $5 AND ", &[names.status, names.try_count])?;
         if self.leased {
-            push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-            out.push_sql(" = ");
+            push_columns::<Q::Queue, DB>(&mut out, "{} = ", &[names.last_attempt_time])?;
         } else {
             push_is_due_at::<Q::Queue, DB>(&mut out)?;
         }
@@ -86,23 +72,17 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for LockLeased<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LockLeased<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        let names = Q::Queue::COLUMNS;
+        push_table::<Q::Queue, DB>(&mut out, "SELECT 1 FROM ")?;
         out.push_sql(" WHERE ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" = $1 AND ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(" = $2 AND ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" = $3 AND ");
-        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(" = $4");
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            " = $1 AND {} = $2 AND {} = $3 AND {} = $4",
+            &[names.status, names.try_count, names.last_attempt_time],
+        )?;
         out.push_sql(DB::ROW_LOCK);
         Ok(())
     }
@@ -111,8 +91,7 @@ where
 /// Writes `occasion = occasion + 1, ` if the entity counts occasions, because a success ends one.
 pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     if let Some(occasion) = T::OPTIONS.occasion {
-        out.push_identifier(occasion)?;
-        out.push_sql(" = ");
+        push_names(out, "{} = ", &[occasion])?;
         push_next_occasion(occasion, out)?;
         out.push_sql(", ");
     }
@@ -122,7 +101,7 @@ pub(crate) fn push_occasion<T: QueueTable, DB: QueueBackend>(out: &mut AstPass<'
 /// Tells whether a text that contains other statements too can settle a success of this entity.
 pub(crate) fn ends_at_once<Q: Entity, C: QueueConnection>() -> bool {
     C::Backend::FINISHES_AT_ONCE
-        && <Q::Queue as QueueTable>::OPTIONS.ends_plainly()
+        && Q::Queue::OPTIONS.ends_plainly()
         && (C::Backend::FINISHES_IN_A_BLOCK || has_literals::<Q::Key>())
 }
 

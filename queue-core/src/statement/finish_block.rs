@@ -8,6 +8,7 @@ use diesel::result::QueryResult;
 
 use super::condition::push_fence;
 use super::finish::push_occasion;
+use super::names::{push_names, push_table};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Fence, Status};
@@ -36,35 +37,21 @@ impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Q, DB> Statement<DB> for FinishBlock<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for FinishBlock<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
+        let names = Q::Queue::COLUMNS;
         out.push_sql("BEGIN NOT ATOMIC ");
         push_settings_check(&mut out);
-        out.push_sql("RELEASE SAVEPOINT queueable_handler; UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" SET ");
-        out.push_identifier(names.status)?;
-        out.push_sql(" = '");
+        push_table::<Q::Queue, DB>(&mut out, "RELEASE SAVEPOINT queueable_handler; UPDATE ")?;
+        push_names(&mut out, " SET {} = '", &[names.status])?;
         out.push_sql(Status::Success.as_str());
-        out.push_sql("', ");
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = NULL, ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" = ");
+        push_names(&mut out, "', {} = NULL, {} = ", &[names.next_attempt_time, names.try_count])?;
         DB::bind_integer(&mut out, &self.tries)?;
-        out.push_sql(", ");
-        out.push_identifier(names.last_attempt_time)?;
-        out.push_sql(" = ");
+        push_names(&mut out, ", {} = ", &[names.last_attempt_time])?;
         out.push_sql(DB::NOW);
         out.push_sql(", ");
         push_occasion::<Q::Queue, DB>(&mut out)?;
-        out.push_identifier(names.last_attempt_error_message)?;
-        out.push_sql(" = NULL WHERE ");
+        push_names(&mut out, "{} = NULL WHERE ", &[names.last_attempt_error_message])?;
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
         out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");

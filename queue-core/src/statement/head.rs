@@ -6,13 +6,14 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{StateCondition, push_claimable, push_column};
+use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::due::push_claim_condition;
 use super::key_text::push_key_text;
+use super::names::{push_column, push_columns, push_names, push_table};
 use super::scope::push_stages;
-use super::walk::{push_index_hint, push_named_column, push_ordered_index_hint, push_pending_flag};
+use super::walk::{push_index_hint, push_ordered_index_hint, push_pending_flag};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StatusText, StoredIn};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 use crate::row::Status;
 
 /// Reads the primary key, and its text, of the first pending row of `Q` by its order, then by its key. It passes over a
@@ -48,11 +49,7 @@ impl<Q: Entity> AnotherIsLeased<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Head<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Head<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -62,27 +59,17 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for AnotherIsLeased<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for AnotherIsLeased<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.status])?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
         out.push_sql(" WHERE ");
         StateCondition::Scheduled.push::<Q::Queue, DB>(&mut out)?;
         // However far away the end of the lease is: another version of the application may have longer leases.
         out.push_sql(" AND ");
         StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
-        if let Some(is_key) = &self.except {
-            out.push_sql(" AND NOT (");
-            is_key.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
+        push_exceptions(self.except.as_slice(), &mut out)?;
         out.push_sql(" LIMIT 1");
         Ok(())
     }
@@ -98,8 +85,7 @@ where
     Q: StoredIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(" FROM ");
-    <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+    push_table::<Q::Queue, DB>(out, " FROM ")?;
     push_ordered_index_hint::<Q::Queue, DB>(out, DB::ORDERED_INDEX_HINT)?;
     out.push_sql(" WHERE ");
     push_pending_flag::<Q::Queue, DB>(out)?;
@@ -110,7 +96,7 @@ where
     push_claim_condition(out, claim_if)?;
     out.push_sql(" ORDER BY ");
     if let Some(order) = Q::Queue::OPTIONS.order {
-        push_named_column::<Q::Queue, DB>(out, order.column)?;
+        push_column::<Q::Queue, DB>(out, order.column)?;
         out.push_sql(DB::NULLS_FIRST);
         out.push_sql(", ");
     }
@@ -130,12 +116,9 @@ where
     Q: StoredIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(" FROM (SELECT ");
-    push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
+    push_columns::<Q::Queue, DB>(out, " FROM (SELECT {}", &[Q::Queue::COLUMNS.next_attempt_time])?;
     push_head::<Q, DB>(out, claim_if, stages)?;
-    out.push_sql(") AS queueable_head WHERE ");
-    out.push_identifier(Q::Queue::COLUMNS.next_attempt_time)?;
-    out.push_sql(" <= ");
+    push_names(out, ") AS queueable_head WHERE {} <= ", &[Q::Queue::COLUMNS.next_attempt_time])?;
     out.push_sql(until);
     Ok(())
 }

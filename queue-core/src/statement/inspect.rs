@@ -5,13 +5,10 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use super::condition::push_column;
+use super::names::{push_column, push_columns, push_names, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
-use crate::entity::{
-    ClaimCondition, Entity, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime, QueueTable, StatusText,
-    StoredIn, TryCount,
-};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 
 /// Reads the state of the row with one key. Of a row whose columns cannot all be decoded it reads what it can.
 pub struct Inspect<Q: Entity, DB: Backend> {
@@ -50,26 +47,20 @@ impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Inspect<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Inspect<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
+        let names = Q::Queue::COLUMNS;
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            "SELECT {}, {}, {}",
+            &[names.status, names.try_count, names.last_attempt_error_message],
+        )?;
         push_whether(&mut out, |out| {
-            push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
-            out.push_sql(" IS NOT NULL");
+            push_columns::<Q::Queue, DB>(out, "{} IS NOT NULL", &[names.next_attempt_time])?;
             Ok(())
         })?;
         push_whether(&mut out, |out| {
-            push_column::<Q::Queue, NextAttemptTime, DB>(out)?;
-            out.push_sql(" <= ");
+            push_columns::<Q::Queue, DB>(out, "{} <= ", &[names.next_attempt_time])?;
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
@@ -81,16 +72,16 @@ where
             }
         })?;
         out.push_sql(", ");
-        push_microseconds(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         out.push_sql(", ");
-        push_microseconds(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
+        push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
         out.push_sql(", ");
         push_microseconds(&mut out, &|out| {
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
         out.push_sql(", ");
-        match <Q::Queue as QueueTable>::OPTIONS.stages {
+        match Q::Queue::OPTIONS.stages {
             Some(stages) => out.push_identifier(stages.column)?,
             None => {
                 out.push_sql(DB::AS_TEXT.0);
@@ -99,11 +90,10 @@ where
             }
         }
         out.push_sql(", ");
-        push_odd_text(&mut out, &push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         out.push_sql(", ");
-        push_odd_text(&mut out, &push_column::<Q::Queue, LastAttemptTime, DB>)?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out)
     }
@@ -133,14 +123,9 @@ impl<Q: Entity> IsSame<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for IsSame<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsSame<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT COUNT(*) FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "SELECT COUNT(*) FROM ")?;
         out.push_sql(" WHERE (");
         self.0[0].walk_ast(out.reborrow())?;
         out.push_sql(") AND (");
@@ -163,19 +148,11 @@ impl<Q: Entity> IsArchived<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for IsArchived<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsArchived<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         // The key's condition names the live table, so the archive gets that name as its alias.
-        let live = TableName::of(<Q::Queue as QueueTable>::TABLE, out.backend())?;
-        out.push_sql("SELECT COUNT(*) FROM ");
-        out.push_identifier(self.archive)?;
-        out.push_sql(" AS ");
-        out.push_identifier(&live.name)?;
-        out.push_sql(" WHERE ");
+        let live = TableName::of(Q::Queue::TABLE, out.backend())?;
+        push_names(&mut out, "SELECT COUNT(*) FROM {} AS {} WHERE ", &[self.archive, &live.name])?;
         self.is_key.walk_ast(out)
     }
 }

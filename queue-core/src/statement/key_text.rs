@@ -6,28 +6,20 @@ use std::any::{Any, TypeId};
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::walk::push_named_column;
+use super::names::{push_column, push_within};
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Details, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
-pub(crate) fn push_key_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_key_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_texts::<Q, DB>(out, false)
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
 /// is an integer, because that reads the same in Rust as in every database.
-pub(crate) fn push_occasion_text<Q, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_occasion_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     push_texts::<Q, DB>(out, true)
 }
 
@@ -49,12 +41,12 @@ where
     };
     if let Some(occasion) = occasion {
         separate(out);
-        push_within::<Q, DB>(out, DB::AS_TEXT, occasion)?;
+        push_within(out, DB::AS_TEXT, |out| push_column::<Q::Queue, DB>(out, occasion))?;
     }
     if let Some(version) = version {
         separate(out);
         out.push_sql("COALESCE(");
-        push_within::<Q, DB>(out, DB::KEY_PART_TEXT, version)?;
+        push_within(out, DB::KEY_PART_TEXT, |out| push_column::<Q::Queue, DB>(out, version))?;
         out.push_sql(", '");
         out.push_sql(TextForm::NULL);
         out.push_sql("')");
@@ -66,7 +58,7 @@ where
             out.push_sql("''");
             continue;
         }
-        push_within::<Q, DB>(out, form, key)?;
+        push_within(out, form, |out| push_column::<Q::Queue, DB>(out, key))?;
     }
     if parts > 1 {
         out.push_sql(after);
@@ -74,23 +66,8 @@ where
     Ok(())
 }
 
-fn push_within<Q, DB>(out: &mut AstPass<'_, '_, DB>, form: (&str, &str), column: &str) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_sql(form.0);
-    push_named_column::<Q::Queue, DB>(out, column)?;
-    out.push_sql(form.1);
-    Ok(())
-}
-
 /// Reads the text of a key.
-pub(crate) fn row_key<Q, DB>(value: Q::Key, text: &str) -> RowKey<Q::Key>
-where
-    Q: Entity,
-    DB: QueueBackend,
-{
+pub(crate) fn row_key<Q: Entity, DB: QueueBackend>(value: Q::Key, text: &str) -> RowKey<Q::Key> {
     RowKey::new(value, DB::TEXT_FORM.read_key(text, Q::KEY_PARTS))
 }
 

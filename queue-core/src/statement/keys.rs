@@ -7,8 +7,9 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, push_keys};
 use super::limit::is_keys;
+use super::names::push_table;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::{Entity, StoredIn};
 
 /// Reads the keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, Q: Entity, F> {
@@ -35,12 +36,7 @@ fn bound(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl<Q, F, DB> Statement<DB> for Keys<'_, Q, F>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: StoredIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Keys<'_, Q, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -80,12 +76,7 @@ impl<'a, Q: Entity, F> CountAmong<'a, Q, F> {
     }
 }
 
-impl<Q, F, DB> Statement<DB> for CountAmong<'_, Q, F>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: StoredIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for CountAmong<'_, Q, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT COUNT(*)");
         self.condition.push_from(out.reborrow())?;
@@ -108,14 +99,9 @@ impl<'a, Q: Entity> ChangeKeys<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for ChangeKeys<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ChangeKeys<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         push_keys(&self.keys, &mut out)

@@ -12,11 +12,11 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::claim::{ClaimSome, Claimed};
-use super::condition::{StateCondition, push_column};
-use super::take::FINISHED;
+use super::names::{push_columns, push_names, push_table, push_updated};
+use super::take::{ANOTHER_TRY, FINISHED, push_expired_lease};
 use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
-use crate::entity::{Entity, LastAttemptErrorMessage, LastAttemptTime, QueueTable, SelectedIn, TryCount};
-use crate::row::{Instant, LEASE_EXPIRED, Status};
+use crate::entity::{Entity, QueueTable, SelectedIn};
+use crate::row::{Instant, Status};
 
 /// Leases the rows that a claim finds.
 pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
@@ -40,12 +40,9 @@ pub struct LeasedAtOnce<Q: Entity> {
     pub undecodable: Vec<Instant>,
 }
 
-impl<Q, DB> Statement<DB> for LeaseDue<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for LeaseDue<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Q::Queue::COLUMNS;
         // The first columns get names of the queue's own. The entity's columns after them keep their names, because
         // nothing refers to them.
         let keys = 1..=column_names(Q::KEY_COLUMNS, out.backend())?.len();
@@ -56,8 +53,7 @@ where
         self.claim.walk_ast(out.reborrow())?;
         out.push_sql("), queueable_leased (");
         out.push_sql(&keys);
-        out.push_sql(", queueable_began) AS (UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, ", queueable_began) AS (UPDATE ")?;
         self.push_set(out.reborrow())?;
         out.push_sql(" FROM queueable_due WHERE (");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
@@ -65,9 +61,11 @@ where
         out.push_sql(&keys);
         out.push_sql(") RETURNING ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-        out.push_sql(") SELECT queueable_due.*, queueable_began FROM queueable_due LEFT JOIN queueable_leased USING (");
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            ", {}) SELECT queueable_due.*, queueable_began FROM queueable_due LEFT JOIN queueable_leased USING (",
+            &[names.last_attempt_time],
+        )?;
         out.push_sql(&keys);
         out.push_sql(") ORDER BY queueable_due_at");
         Ok(())
@@ -77,54 +75,21 @@ where
 impl<Q: SelectedIn<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
     /// Writes ` SET ..`. It writes columns that are read with their table's name, because the select has columns too.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
-        out.push_sql(" SET ");
-        out.push_identifier(names.status)?;
-        out.push_sql(" = '");
+        let names = Q::Queue::COLUMNS;
+        push_names(&mut out, " SET {} = '", &[names.status])?;
         out.push_sql(Status::InProgress.as_str());
-        out.push_sql("', ");
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = ");
+        push_names(&mut out, "', {} = ", &[names.next_attempt_time])?;
         push_now_plus(&mut out, self.lease);
-        out.push_sql(", ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" = CASE WHEN ");
+        push_names(&mut out, ", {} = CASE WHEN ", &[names.try_count])?;
         FINISHED.push::<Q::Queue, DB>(&mut out)?;
-        out.push_sql(" OR ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" < 0 THEN 1 WHEN ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        // One more would be out of the column's range, and an error for all rows of the claim.
-        out.push_sql(" = 2147483647 THEN 2147483647 ELSE ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" + 1 END, ");
-        out.push_identifier(names.last_attempt_time)?;
-        out.push_sql(" = ");
+        push_columns::<Q::Queue, DB>(&mut out, ANOTHER_TRY, &[names.try_count; 3])?;
+        push_names(&mut out, "{} = ", &[names.last_attempt_time])?;
         out.push_sql(DB::NOW);
         out.push_sql(", ");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.timestamps.updated {
-            out.push_identifier(updated)?;
-            out.push_sql(" = ");
-            out.push_sql(DB::NOW);
-            out.push_sql(", ");
-        }
-        out.push_identifier(names.last_attempt_error_message)?;
-        out.push_sql(" = CASE WHEN ");
-        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
-        let (before, between, after) = DB::CONCATENATION;
-        out.push_sql(" THEN ");
-        out.push_sql(before);
-        out.push_sql("'");
-        out.push_sql(LEASE_EXPIRED);
-        out.push_sql("'");
-        out.push_sql(between);
-        out.push_sql("GREATEST(");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(", 0)");
-        out.push_sql(after);
-        out.push_sql(" ELSE ");
-        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
-        out.push_sql(" END");
-        Ok(())
+        push_updated::<Q::Queue, DB>(&mut out, "", ", ")?;
+        push_expired_lease::<Q::Queue, DB>(&mut out, |out| {
+            push_columns::<Q::Queue, DB>(out, "GREATEST({}, 0)", &[names.try_count])
+        })?;
+        push_columns::<Q::Queue, DB>(&mut out, " ELSE {} END", &[names.last_attempt_error_message])
     }
 }

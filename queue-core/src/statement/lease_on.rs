@@ -42,11 +42,7 @@ pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn finish_lease() -> QueryResult<Option<(String, String)>>;
 }
 
-impl<Q, C> LeaseOn<C> for Q
-where
-    C: QueueConnection,
-    Q: ReadFrom<C::Backend>,
-{
+impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
     fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
         Q::load_claimed(connection, &Taken::<Q, C::Backend>::new(token))
     }

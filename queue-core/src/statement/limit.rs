@@ -26,10 +26,7 @@ impl Limit {
     }
 
     /// Writes ` LIMIT rows`.
-    pub(crate) fn push<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: QueueBackend,
-    {
+    pub(crate) fn push<'b, DB: QueueBackend>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if self.0 == 1 {
             out.push_sql(" LIMIT 1");
             return Ok(());

@@ -25,6 +25,7 @@ mod lease_due;
 mod lease_on;
 mod limit;
 mod literal;
+mod names;
 mod newer;
 mod odd_time;
 mod on_finish;

@@ -6,8 +6,9 @@ use diesel::result::QueryResult;
 
 use super::change::{push_begun_schedule, push_next_occasion};
 use super::condition::StateCondition;
+use super::names::{push_column, push_names, push_table, push_updated};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, HasVersion, QueueTable, StoredIn, TableIn};
+use crate::entity::{Entity, HasVersion, StoredIn, TableIn};
 use crate::row::Status;
 
 /// The state of a row that an operator has stopped, whatever it was before: a finished row has no text, unless it
@@ -40,11 +41,8 @@ where
     V: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" SET ");
-        out.push_identifier(version_column::<Q>())?;
-        out.push_sql(" = ");
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
+        push_names(&mut out, " SET {} = ", &[version_column::<Q>()])?;
         self.version.walk_ast(out.reborrow())?;
         out.push_sql(", ");
         // Assignments that read other columns come before those columns, because MySQL assigns from left to right and
@@ -77,33 +75,21 @@ where
     Q::Queue: HasVersion,
     DB: QueueBackend,
 {
-    <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(".");
-    out.push_identifier(version_column::<Q>())
+    push_column::<Q::Queue, DB>(out, version_column::<Q>())
 }
 
 /// Writes the scheduled time, if rows have schedules.
-fn push_schedule<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_schedule<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let Some(periodic) = T::OPTIONS.periodic else { return Ok(()) };
-    out.push_identifier(periodic.scheduled_time)?;
-    out.push_sql(" = ");
+    push_names(out, "{} = ", &[periodic.scheduled_time])?;
     push_begun_schedule(periodic, T::COLUMNS, out)?;
     out.push_sql(", ");
     Ok(())
 }
 
 /// Makes the row due now, unless it is stopped or leased.
-fn push_next_attempt_time<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    out.push_identifier(T::COLUMNS.next_attempt_time)?;
-    out.push_sql(" = CASE WHEN ");
+fn push_next_attempt_time<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_names(out, "{} = CASE WHEN ", &[T::COLUMNS.next_attempt_time])?;
     for (number, state) in STOPPED.into_iter().enumerate() {
         out.push_sql(if number == 0 { "" } else { " AND " });
         state.push::<T, DB>(out)?;
@@ -120,19 +106,13 @@ where
 }
 
 /// Makes the row not attempted, unless it is leased.
-fn push_status<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_status<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let exclusive = T::OPTIONS.exclusive;
-    out.push_identifier(T::COLUMNS.status)?;
-    out.push_sql(" = ");
+    push_names(out, "{} = ", &[T::COLUMNS.status])?;
     if exclusive {
         out.push_sql("CASE");
         push_when_leased::<T, DB>(out)?;
-        out.push_identifier(T::COLUMNS.status)?;
-        out.push_sql(" ELSE ");
+        push_names(out, "{} ELSE ", &[T::COLUMNS.status])?;
     }
     out.push_sql("'");
     out.push_sql(Status::NotAttempted.as_str());
@@ -141,43 +121,25 @@ where
 }
 
 /// Writes the columns that begin anew: the stage, the tries and the occasion, and the time of this write.
-fn push_fresh_start<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_fresh_start<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     let options = T::OPTIONS;
     if let Some((stages, first)) = options.stages.and_then(|stages| Some((stages, stages.names.first()?))) {
-        out.push_identifier(stages.column)?;
-        out.push_sql(" = ");
+        push_names(out, "{} = ", &[stages.column])?;
         DB::bind_text(out, first)?;
         out.push_sql(", ");
     }
     // The tries are part of the fence, so a worker that holds the row loses it.
-    out.push_identifier(T::COLUMNS.try_count)?;
-    out.push_sql(" = 0");
+    push_names(out, "{} = 0", &[T::COLUMNS.try_count])?;
     if let Some(occasion) = options.occasion {
-        out.push_sql(", ");
-        out.push_identifier(occasion)?;
-        out.push_sql(" = ");
+        push_names(out, ", {} = ", &[occasion])?;
         push_next_occasion(occasion, out)?;
     }
-    if let Some(updated) = options.timestamps.updated {
-        out.push_sql(", ");
-        out.push_identifier(updated)?;
-        out.push_sql(" = ");
-        out.push_sql(DB::NOW);
-    }
-    Ok(())
+    push_updated::<T, DB>(out, ", ", "")
 }
 
 /// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. In an exclusive queue such a row keeps the
 /// others out until its lease ends, because its call is still running.
-fn push_when_leased<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+fn push_when_leased<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     out.push_sql(" WHEN ");
     StateCondition::In(&[Status::InProgress]).push::<T, DB>(out)?;
     out.push_sql(" AND ");

@@ -4,6 +4,7 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
+use super::names::push_within;
 use crate::backend::QueueBackend;
 
 /// Writes the microseconds from 1970 until a time; null if the time is odd.
@@ -28,9 +29,7 @@ pub(crate) fn push_odd_text<'a, 'b, DB: QueueBackend>(
     out.push_sql("CASE WHEN ");
     push_microseconds(out, push_time)?;
     out.push_sql(" IS NULL THEN ");
-    out.push_sql(DB::AS_TEXT.0);
-    push_time(out)?;
-    out.push_sql(DB::AS_TEXT.1);
+    push_within(out, DB::AS_TEXT, push_time)?;
     out.push_sql(" END");
     Ok(())
 }

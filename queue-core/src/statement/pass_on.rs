@@ -26,11 +26,7 @@ impl<'a, Q: Entity> PassOn<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for PassOn<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for PassOn<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("BEGIN NOT ATOMIC ");
         push_settings_check(&mut out);

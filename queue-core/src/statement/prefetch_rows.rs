@@ -9,14 +9,15 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::claim::{Claim, push_claim_lock};
-use super::condition::{push_claimable, push_column};
+use super::condition::{StateCondition, push_claimable};
 use super::due::push_due;
 use super::limit::Limit;
+use super::names::{push_columns, push_table};
 use super::rows::ReadFrom;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn, TableIn};
+use crate::entity::{Entity, StoredIn};
 use crate::error::refused;
 use crate::row::Instant;
 
@@ -71,19 +72,11 @@ impl RowVersion {
     }
 }
 
-impl<Q, DB> Statement<DB> for PrefetchRows<Q, DB>
-where
-    Q: ReadFrom<DB>,
-    DB: QueueBackend,
-{
+impl<Q: ReadFrom<DB>, DB: QueueBackend> Statement<DB> for PrefetchRows<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(", CAST(");
-        push_system_column::<Q::Queue, DB>(&mut out, place)?;
-        out.push_sql(" AS text) || ' ' || CAST(");
-        push_system_column::<Q::Queue, DB>(&mut out, writer)?;
-        out.push_sql(" AS text)");
+        push_columns::<Q::Queue, DB>(&mut out, ", CAST({} AS text) || ' ' || CAST({} AS text)", &[place, writer])?;
         push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
@@ -92,26 +85,16 @@ where
     }
 }
 
-impl<Q, DB> Statement<DB> for LockVersion<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LockVersion<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let (place, writer) = version_of::<DB>()?;
-        out.push_sql("SELECT 1 FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "SELECT 1 FROM ")?;
         out.push_sql(" WHERE ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        out.push_sql(" = $1 AND ");
-        push_system_column::<Q::Queue, DB>(&mut out, place)?;
-        out.push_sql(" = CAST($2 AS tid) AND ");
-        push_system_column::<Q::Queue, DB>(&mut out, writer)?;
-        out.push_sql(" = CAST($3 AS xid) AND ");
+        let is_version = " = $1 AND {} = CAST($2 AS tid) AND {} = CAST($3 AS xid) AND ";
+        push_columns::<Q::Queue, DB>(&mut out, is_version, &[place, writer])?;
         // The version implies this. But this lock is what makes the row the worker's own, so it checks again.
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(" <= ");
-        out.push_sql(DB::STATEMENT_TIME);
+        StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
         out.push_sql(" AND ");
         push_claimable::<Q::Queue, DB>(&mut out)?;
         push_claim_lock(&mut out);
@@ -121,16 +104,6 @@ where
 
 fn version_of<DB: QueueBackend>() -> QueryResult<(&'static str, &'static str)> {
     DB::ROW_VERSION.ok_or_else(|| refused("this database does not tell the versions of a row".to_owned()))
-}
-
-fn push_system_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    T::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(".");
-    out.push_identifier(column)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::Condition;
+use super::names::{push_names, push_table, push_updated};
 use super::walk::{push_index_hint, push_ordered_index_hint};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::TableIn;
@@ -23,31 +24,18 @@ impl<'a, T, F> SetPriority<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for SetPriority<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for SetPriority<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let Some(column) = T::OPTIONS.priority else {
             return Err(refused("the queue has no priority: add #[queue(priority)] to the entity".to_owned()));
         };
-        out.push_sql("UPDATE ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, "UPDATE ")?;
         let ignore = DB::IGNORE_INDEX.filter(|_| self.keep_off_index);
         push_index_hint::<T, DB>(&mut out, ignore)?;
         push_ordered_index_hint::<T, DB>(&mut out, ignore)?;
-        out.push_sql(" SET ");
-        out.push_identifier(column)?;
-        out.push_sql(" = ");
+        push_names(&mut out, " SET {} = ", &[column])?;
         DB::bind_integer(&mut out, &self.priority)?;
-        if let Some(updated) = T::OPTIONS.timestamps.updated {
-            out.push_sql(", ");
-            out.push_identifier(updated)?;
-            out.push_sql(" = ");
-            out.push_sql(DB::NOW);
-        }
+        push_updated::<T, DB>(&mut out, ", ", "")?;
         self.condition.walk_ast(out)
     }
 }

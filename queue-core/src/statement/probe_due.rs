@@ -7,14 +7,14 @@ use diesel::backend::Backend;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
 use super::due::push_due;
 use super::head::push_due_head;
 use super::limit::Limit;
+use super::names::{push_column, push_within};
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, StoredIn};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 use crate::row::{HORIZON, Instant};
 
 /// Reads the microseconds until the next row of `Q` is due, 0 or less if one is due already. In an exclusive queue the
@@ -52,18 +52,14 @@ pub struct ProbeDueFrom<Q, DB: Backend> {
     floor: Instant,
 }
 
-impl<Q, DB> Statement<DB> for ProbeDue<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDue<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let horizon = horizon::<Q, DB>();
         if Q::Queue::OPTIONS.exclusive {
             push_microseconds_until(&mut out, |out| out.push_identifier(Q::Queue::COLUMNS.next_attempt_time))?;
             return push_due_head::<Q, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref());
         }
-        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref())?;
         push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
     }
@@ -76,25 +72,18 @@ fn horizon<Q: Entity, DB: QueueBackend>() -> String {
 }
 
 /// Writes `SELECT`, and the time left until this column's time.
-fn push_microseconds_until<DB: QueueBackend>(
-    out: &mut AstPass<'_, '_, DB>,
-    push_time: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
+fn push_microseconds_until<'a, 'b, DB: QueueBackend>(
+    out: &mut AstPass<'a, 'b, DB>,
+    push_time: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {
     out.push_sql("SELECT ");
-    out.push_sql(DB::MICROSECONDS_UNTIL.0);
-    push_time(out)?;
-    out.push_sql(DB::MICROSECONDS_UNTIL.1);
-    Ok(())
+    push_within(out, DB::MICROSECONDS_UNTIL, push_time)
 }
 
-impl<Q, DB> Statement<DB> for ProbeDueFrom<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDueFrom<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let ProbeDue { claim_if, stages, .. } = &self.look;
-        push_microseconds_until(&mut out, push_column::<Q::Queue, NextAttemptTime, DB>)?;
+        push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
         push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })

@@ -54,11 +54,7 @@ pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 }
 
-impl<Q, C> ProbeOn<C> for Q
-where
-    C: QueueConnection,
-    Q: ReadFrom<C::Backend>,
-{
+impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn target() -> QueryResult<Target> {
         target_of::<Q, C::Backend>()
     }
@@ -106,7 +102,7 @@ where
     }
 
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
-        match <Q::Queue as QueueTable>::OPTIONS.stages {
+        match Q::Queue::OPTIONS.stages {
             Some(_) => load::<Text, String, _>(connection, &UnknownStages::<Q>::new()),
             None => Ok(Vec::new()),
         }

@@ -3,9 +3,10 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{push_column, push_fence};
+use super::condition::push_fence;
+use super::names::{push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StatusText, StoredIn, TryCount};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::Fence;
 
 /// Reads the status and the try count of the row with one key.
@@ -32,18 +33,11 @@ impl<Q: Entity> Recall<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Recall<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Recall<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        let names = Q::Queue::COLUMNS;
+        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}, {}", &[names.status, names.try_count])?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         if let Some(state) = &self.state {

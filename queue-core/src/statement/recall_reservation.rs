@@ -4,9 +4,9 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::names::{push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, LastAttemptErrorMessage, QueueTable, StoredIn};
+use crate::entity::{Entity, QueueTable, StoredIn};
 
 /// Reads the text of the last failure of the row with one key, which may be a group's reservation.
 pub struct RecallReservation<Q: Entity> {
@@ -20,16 +20,10 @@ impl<Q: Entity> RecallReservation<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for RecallReservation<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RecallReservation<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<Q::Queue, LastAttemptErrorMessage, DB>(&mut out)?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.last_attempt_error_message])?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         out.push_sql(DB::ROW_LOCK);

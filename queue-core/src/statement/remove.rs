@@ -4,8 +4,9 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
+use super::names::push_table;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
+use crate::entity::{Entity, StoredIn, TableIn};
 use crate::row::Fence;
 
 /// Removes one row, fenced.
@@ -27,14 +28,9 @@ impl<Q: Entity> Remove<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Remove<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Remove<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "DELETE FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
@@ -50,15 +46,9 @@ where
 /// Removes all rows that a condition picks.
 pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
 
-impl<T, F, DB> Statement<DB> for RemoveAll<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for RemoveAll<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, "DELETE FROM ")?;
         self.0.walk_ast(out)
     }
 }

@@ -8,8 +8,9 @@ use diesel::result::QueryResult;
 use super::claim::Claim;
 use super::condition::push_fence;
 use super::due::push_claim_condition;
+use super::names::push_table;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, SelectedIn};
+use crate::entity::{Entity, SelectedIn};
 use crate::row::Fence;
 
 /// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
@@ -33,15 +34,10 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Retake<Q, DB> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Retake<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Retake<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
         push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;

@@ -24,12 +24,7 @@ impl<'a, Q: Entity + Selectable<DB>, F, DB: QueueBackend> Sample<'a, Q, F, DB> {
     }
 }
 
-impl<Q, F, DB> Statement<DB> for Sample<'_, Q, F, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: SelectedIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Sample<'_, Q, F, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.row.push_columns(out.reborrow())?;
         self.condition.push_from(out.reborrow())?;

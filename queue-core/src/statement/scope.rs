@@ -1,11 +1,11 @@
 //! Which of the due rows a worker claims.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::names::{push_column, push_columns, push_within};
 use crate::backend::QueueBackend;
-use crate::entity::{NextAttemptTime, TableIn};
+use crate::entity::TableIn;
 use crate::row::{Instant, RowKey, Stages};
 
 /// Where a claim begins, and the receiver of its results.
@@ -72,9 +72,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(" AND ");
-    push_column::<T, NextAttemptTime, DB>(out)?;
-    out.push_sql(" >= ");
+    push_columns::<T, DB>(out, " AND {} >= ", &[T::COLUMNS.next_attempt_time])?;
     DB::bind_time(out, floor)
 }
 
@@ -103,11 +101,7 @@ where
     T: TableIn<DB>,
     DB: QueueBackend,
 {
-    out.push_sql(DB::EXACTLY.0);
-    T::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(".");
-    out.push_identifier(column)?;
-    out.push_sql(DB::EXACTLY.1);
+    push_within(out, DB::EXACTLY, |out| push_column::<T, DB>(out, column))?;
     out.push_sql(is);
     for (i, stage) in stages.iter().enumerate() {
         out.push_sql(if i == 0 { "" } else { ", " });

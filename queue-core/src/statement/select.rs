@@ -5,9 +5,10 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, push_column};
+use super::condition::Condition;
+use super::names::{push_column, push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueStateColumns, QueueTable, SelectedIn, StatusText, TableIn, queue_state};
+use crate::entity::{Entity, QueueStateColumns, SelectedIn, TableIn, queue_state};
 
 /// Counts the rows that a condition picks.
 pub struct Count<'a, T, F>(pub Condition<'a, T, F>);
@@ -30,12 +31,7 @@ impl<'a, Q: Entity + Selectable<DB>, F, DB: Backend> Load<'a, Q, F, DB> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for Count<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Count<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT COUNT(*)");
         self.0.push_from(out.reborrow())?;
@@ -43,36 +39,23 @@ where
     }
 }
 
-impl<T, F, DB> Statement<DB> for CountByStatus<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for CountByStatus<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_column::<T, StatusText, DB>(&mut out)?;
-        out.push_sql(", COUNT(*) FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_columns::<T, DB>(&mut out, "SELECT {}", &[T::COLUMNS.status])?;
+        push_table::<T, DB>(&mut out, ", COUNT(*) FROM ")?;
         self.0.walk_ast(out.reborrow())?;
         out.push_sql(" GROUP BY ");
-        push_column::<T, StatusText, DB>(&mut out)
+        push_column::<T, DB>(&mut out, T::COLUMNS.status)
     }
 }
 
-impl<Q, F, DB> Statement<DB> for Load<'_, Q, F, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<Q: SelectedIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for Load<'_, Q, F, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
         Q::push_selection(&self.selection, out.reborrow())?;
         out.push_sql(", ");
         self.state.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;

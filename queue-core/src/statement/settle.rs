@@ -6,9 +6,10 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use super::limit::{keep_if_few, padded};
+use super::names::push_table;
 use super::walk::push_index_hint;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn, TableIn};
+use crate::entity::{Entity, StoredIn, TableIn};
 use crate::row::Fence;
 
 /// Changes one row, fenced.
@@ -31,14 +32,9 @@ impl<'a, Q: Entity> Settle<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for Settle<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Settle<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.is_key.walk_ast(out.reborrow())?;
@@ -72,14 +68,9 @@ impl<'a, Q: Entity> SettleMany<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for SettleMany<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SettleMany<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         keep_if_few(&mut out, self.rows.len());
         let mut separator = " WHERE (";
@@ -111,15 +102,9 @@ impl<'a, T, F> ChangeAll<'a, T, F> {
     }
 }
 
-impl<T, F, DB> Statement<DB> for ChangeAll<'_, T, F>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-{
+impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for ChangeAll<'_, T, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(&mut out, "UPDATE ")?;
         push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
         self.change.push_set::<T, DB>(out.reborrow())?;
         self.condition.walk_ast(out)

@@ -3,6 +3,7 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
+use super::names::push_within;
 use crate::backend::QueueBackend;
 
 /// A column by whose values a report is split, or none.
@@ -32,9 +33,7 @@ impl<S> Split<'_, S> {
     {
         if self.0.is_some() {
             out.push_sql(before);
-            out.push_sql(DB::EXACTLY.0);
-            self.push_value(out)?;
-            out.push_sql(DB::EXACTLY.1);
+            push_within(out, DB::EXACTLY, |out| self.push_value(out))?;
         }
         Ok(())
     }

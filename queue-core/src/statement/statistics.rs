@@ -4,11 +4,12 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::condition::{Condition, push_column};
+use super::condition::Condition;
+use super::names::{push_column, push_columns, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use crate::backend::{DatabaseText, QueueBackend, Statement};
-use crate::entity::{LastAttemptTime, QueueTable, StatusText, TableIn};
+use crate::entity::{QueueTable, TableIn};
 use crate::row::Status;
 
 /// Counts the rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest
@@ -69,19 +70,16 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         S: QueryFragment<DB>,
     {
         out.push_sql("SELECT ");
-        push_microseconds(out, &push_column::<T, LastAttemptTime, DB>)?;
+        push_microseconds(out, &|out| push_column::<T, DB>(out, T::COLUMNS.last_attempt_time))?;
         out.push_sql(" AS queueable_end, ");
-        push_odd_text(out, &push_column::<T, LastAttemptTime, DB>)?;
+        push_odd_text(out, &|out| push_column::<T, DB>(out, T::COLUMNS.last_attempt_time))?;
         out.push_sql(" AS queueable_odd_end, ");
         self.split.push_value(out)?;
-        out.push_sql(" AS queueable_value, ");
-        push_column::<T, StatusText, DB>(out)?;
-        out.push_sql(" AS queueable_status");
+        push_columns::<T, DB>(out, " AS queueable_value, {} AS queueable_status", &[T::COLUMNS.status])?;
         if let Some(times) = self.times() {
             Self::push_duration(times, out)?;
         }
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        push_table::<T, DB>(out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())
     }
 

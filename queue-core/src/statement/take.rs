@@ -14,16 +14,21 @@ use diesel::result::QueryResult;
 
 use super::change::push_begun_schedule;
 use super::claim::Claim;
-use super::condition::{StateCondition, push_column};
+use super::condition::{StateCondition, push_exceptions};
 use super::due::{push_due_rows, time_ago};
 use super::limit::{Limit, is_keys, keep_if_few};
+use super::names::{push_columns, push_names, push_table, push_updated};
 use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, NextAttemptTime, QueueTable, SelectedIn, StatusText, StoredIn};
+use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn, StoredIn, TableIn};
 use crate::row::{Instant, LEASE_EXPIRED, Status};
 
 /// The statuses after which an attempt is the first of a new enqueueing.
 pub(crate) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
+
+/// What follows a condition under which the tries are counted from the start. One more than the largest number would be
+/// out of the column's range, and an error for all rows of the claim.
+pub(crate) const ANOTHER_TRY: &str = " OR {} < 0 THEN 1 WHEN {} = 2147483647 THEN 2147483647 ELSE {} + 1 END, ";
 
 /// Reads the database's current time: the beginning of the leases, from which their end is counted.
 pub struct Present;
@@ -91,11 +96,7 @@ impl<DB: QueueBackend> Statement<DB> for Present {
     }
 }
 
-impl<Q, DB> Statement<DB> for Take<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Take<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !DB::UPDATE_HAS_LIMIT {
             // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run
@@ -107,8 +108,7 @@ where
             out.push_sql(DB::CLAIM_LOCK);
             out.push_sql(") ");
         }
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         if DB::UPDATE_HAS_LIMIT {
             self.walk.push_hint::<Q::Queue, DB>(&mut out)?;
         }
@@ -129,56 +129,24 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Take<Q, DB> {
     /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and
     /// the number of attempts comes after the text that contains it.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = <Q::Queue as QueueTable>::COLUMNS;
+        let names = Q::Queue::COLUMNS;
         out.push_sql(" SET ");
-        if let Some(periodic) = <Q::Queue as QueueTable>::OPTIONS.periodic {
-            out.push_identifier(periodic.scheduled_time)?;
-            out.push_sql(" = ");
+        if let Some(periodic) = Q::Queue::OPTIONS.periodic {
+            push_names(&mut out, "{} = ", &[periodic.scheduled_time])?;
             push_begun_schedule(periodic, names, &mut out)?;
             out.push_sql(", ");
         }
-        out.push_identifier(names.last_attempt_error_message)?;
-        out.push_sql(" = CASE WHEN ");
-        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
-        let (before, between, after) = DB::CONCATENATION;
-        out.push_sql(" THEN ");
-        out.push_sql(before);
-        out.push_sql("'");
-        out.push_sql(LEASE_EXPIRED);
-        out.push_sql("'");
-        out.push_sql(between);
-        out.push_identifier(names.try_count)?;
-        out.push_sql(after);
-        out.push_sql(" ELSE ");
-        out.push_identifier(names.last_attempt_error_message)?;
-        out.push_sql(" END, ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" = CASE WHEN ");
+        push_expired_lease::<Q::Queue, DB>(&mut out, |out| out.push_identifier(names.try_count))?;
+        push_names(&mut out, " ELSE {} END, {} = CASE WHEN ", &[names.last_attempt_error_message, names.try_count])?;
         FINISHED.push::<Q::Queue, DB>(&mut out)?;
-        out.push_sql(" OR ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" < 0 THEN 1 WHEN ");
-        out.push_identifier(names.try_count)?;
-        // One more would be out of the column's range, and an error for all rows of the claim.
-        out.push_sql(" = 2147483647 THEN 2147483647 ELSE ");
-        out.push_identifier(names.try_count)?;
-        out.push_sql(" + 1 END, ");
-        out.push_identifier(names.next_attempt_time)?;
-        out.push_sql(" = ");
+        push_names(&mut out, ANOTHER_TRY, &[names.try_count; 3])?;
+        push_names(&mut out, "{} = ", &[names.next_attempt_time])?;
         DB::bind_time(&mut out, &self.token)?;
-        out.push_sql(", ");
-        out.push_identifier(names.last_attempt_time)?;
-        out.push_sql(" = ");
+        push_names(&mut out, ", {} = ", &[names.last_attempt_time])?;
         DB::bind_time(&mut out, &self.began)?;
         out.push_sql(", ");
-        if let Some(updated) = <Q::Queue as QueueTable>::OPTIONS.timestamps.updated {
-            out.push_identifier(updated)?;
-            out.push_sql(" = ");
-            out.push_sql(DB::NOW);
-            out.push_sql(", ");
-        }
-        out.push_identifier(names.status)?;
-        out.push_sql(" = '");
+        push_updated::<Q::Queue, DB>(&mut out, "", ", ")?;
+        push_names(&mut out, "{} = '", &[names.status])?;
         out.push_sql(Status::InProgress.as_str());
         out.push_sql("'");
         Ok(())
@@ -190,31 +158,33 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Take<Q, DB> {
         let until = self.age.map(time_ago::<DB>);
         let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
         push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())?;
-        for is_key in &self.excepted {
-            out.push_sql(" AND NOT (");
-            is_key.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
+        push_exceptions(&self.excepted, &mut out)?;
         self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)
     }
 }
 
-impl<Q, DB> Statement<DB> for Taken<Q, DB>
-where
-    Q: SelectedIn<DB>,
-    DB: QueueBackend,
-{
+/// Writes `text = CASE WHEN leased THEN 'the lease .. ' || tries`.
+pub(crate) fn push_expired_lease<T: TableIn<DB>, DB: QueueBackend>(
+    out: &mut AstPass<'_, '_, DB>,
+    push_tries: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let (before, between, after) = DB::CONCATENATION;
+    push_names(out, "{} = CASE WHEN ", &[T::COLUMNS.last_attempt_error_message])?;
+    StateCondition::In(&[Status::InProgress]).push::<T, DB>(out)?;
+    [" THEN ", before, "'", LEASE_EXPIRED, "'", between].iter().for_each(|part| out.push_sql(part));
+    push_tries(out)?;
+    out.push_sql(after);
+    Ok(())
+}
+
+impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Taken<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Q::Queue::COLUMNS;
         self.claim.push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(" = ");
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        push_columns::<Q::Queue, DB>(&mut out, " WHERE {} = ", &[names.next_attempt_time])?;
         DB::bind_time(&mut out, &self.token)?;
-        out.push_sql(" AND ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(" = '");
+        push_columns::<Q::Queue, DB>(&mut out, " AND {} = '", &[names.status])?;
         out.push_sql(Status::InProgress.as_str());
         out.push_sql("'");
         Ok(())

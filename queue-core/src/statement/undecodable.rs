@@ -7,16 +7,15 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::change::Change;
-use super::condition::{StateCondition, push_claimable, push_column, push_fence};
+use super::condition::{StateCondition, push_claimable, push_fence};
 use super::due::push_due_rows;
 use super::key_text::push_key_text;
 use super::limit::Limit;
+use super::names::{push_columns, push_table};
 use super::rows::KeyTextRow;
-use super::walk::{Walk, push_named_column};
+use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement, column_names};
-use crate::entity::{
-    ClaimCondition, Entity, LastAttemptTime, NextAttemptTime, QueueTable, StatusText, StoredIn, TryCount,
-};
+use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 
 /// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
@@ -90,21 +89,16 @@ fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
 
-impl<Q, DB> Statement<DB> for KeyTexts<Q, DB>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for KeyTexts<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Q::Queue::COLUMNS;
         out.push_sql("SELECT ");
         push_key_text::<Q, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, StatusText, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, TryCount, DB>(&mut out)?;
-        out.push_sql(", ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(", ");
+        push_columns::<Q::Queue, DB>(
+            &mut out,
+            ", {}, {}, {}, ",
+            &[names.status, names.try_count, names.next_attempt_time],
+        )?;
         Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
         let walk = Walk::of::<Q::Queue>();
         match &self.leased {
@@ -115,21 +109,17 @@ where
             }
             // The head of an exclusive queue need not be due.
             None => {
-                out.push_sql(" FROM ");
-                Q::Queue::TABLE.walk_ast(out.reborrow())?;
+                push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
                 out.push_sql(" WHERE ");
                 StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?;
                 out.push_sql(" AND ");
                 push_claimable::<Q::Queue, DB>(&mut out)?;
             }
             Some(began) => {
-                out.push_sql(" FROM ");
-                Q::Queue::TABLE.walk_ast(out.reborrow())?;
+                push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
                 out.push_sql(" WHERE ");
                 StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
-                out.push_sql(" AND ");
-                push_column::<Q::Queue, LastAttemptTime, DB>(&mut out)?;
-                out.push_sql(" = ");
+                push_columns::<Q::Queue, DB>(&mut out, " AND {} = ", &[names.last_attempt_time])?;
                 DB::bind_time(&mut out, began)?;
             }
         }
@@ -159,14 +149,9 @@ impl<'a, Q: Entity> SetAside<'a, Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for SetAside<'_, Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SetAside<'_, Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
+        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
         self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
         out.push_sql(" WHERE ");
         push_key_text::<Q, DB>(&mut out)?;
@@ -177,8 +162,7 @@ where
         match &self.due {
             // Only if each time has one text. The queue's index leads to the row.
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
-                push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-                out.push_sql(" = ");
+                push_columns::<Q::Queue, DB>(&mut out, "{} = ", &[Q::Queue::COLUMNS.next_attempt_time])?;
                 DB::bind_time(&mut out, due)?;
             }
             _ => StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?,
@@ -187,8 +171,7 @@ where
             // By its key the row is locked alone. On any other path the statement would wait for sessions that hold
             // other rows.
             for (name, column) in column_names(Q::KEY_COLUMNS, out.backend())?.iter().zip(&self.columns) {
-                out.push_sql(" AND ");
-                push_named_column::<Q::Queue, DB>(&mut out, name)?;
+                push_columns::<Q::Queue, DB>(&mut out, " AND {}", &[name])?;
                 match column {
                     Ok(text) => {
                         out.push_sql(" = ");

@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
+use super::names::{push_columns, push_names, push_table};
 use super::scope::push_stage_in;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, NextAttemptTime, QueueTable, StoredIn};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::error::refused;
 
 /// Reads the stages of pending rows of `Q` that `Q` does not have: some of them, in order.
@@ -22,22 +22,15 @@ impl<Q: Entity> UnknownStages<Q> {
     }
 }
 
-impl<Q, DB> Statement<DB> for UnknownStages<Q>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for UnknownStages<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(stages) = <Q::Queue as QueueTable>::OPTIONS.stages else {
+        let names = Q::Queue::COLUMNS;
+        let Some(stages) = Q::Queue::OPTIONS.stages else {
             return Err(refused("an entity without stages has no unknown stages".to_owned()));
         };
-        out.push_sql("SELECT DISTINCT ");
-        out.push_identifier(stages.column)?;
-        out.push_sql(" FROM ");
-        <Q::Queue as QueueTable>::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_column::<Q::Queue, NextAttemptTime, DB>(&mut out)?;
-        out.push_sql(" IS NOT NULL AND ");
+        push_names(&mut out, "SELECT DISTINCT {}", &[stages.column])?;
+        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        push_columns::<Q::Queue, DB>(&mut out, " WHERE {} IS NOT NULL AND ", &[names.next_attempt_time])?;
         push_stage_in::<Q::Queue, DB>(&mut out, stages, " NOT IN (", stages.names)?;
         out.push_sql(" ORDER BY 1 LIMIT 5");
         Ok(())

@@ -1,12 +1,12 @@
 //! The order in which a claim finds the due rows, and the index along which it walks to them.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::push_column;
 use super::limit::Limit;
+use super::names::{push_column, push_columns, push_table};
 use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
-use crate::entity::{NextAttemptTime, QueueTable, TableIn};
+use crate::entity::{QueueTable, TableIn};
 use crate::row::Order;
 
 /// The order in which due rows are found.
@@ -37,24 +37,15 @@ impl Walk {
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
-    pub(crate) fn push_from<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+    pub(crate) fn push_from<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+        push_table::<T, DB>(out, " FROM ")?;
         self.push_hint::<T, DB>(out)?;
         out.push_sql(" WHERE ");
         self.push_flag::<T, DB>(out)
     }
 
     /// Names the index, if the database needs that.
-    pub(crate) fn push_hint<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_hint<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
             Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
@@ -63,11 +54,7 @@ impl Walk {
     }
 
     /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
-    pub(crate) fn push_flag<T, DB>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-    {
+    pub(crate) fn push_flag<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         match self {
             Walk::InOrder(_) => push_pending_flag::<T, DB>(out),
             Walk::Oldest | Walk::ByKey(_) => Ok(()),
@@ -107,28 +94,12 @@ where
 }
 
 /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
-pub(crate) fn push_pending_flag<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_pending_flag<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
     if !DB::PARTIAL_INDEXES {
         let flag = pending_flag_of(&TableName::of(T::TABLE, out.backend())?, T::COLUMNS);
-        push_named_column::<T, DB>(out, &flag)?;
-        out.push_sql(" = 1 AND ");
+        push_columns::<T, DB>(out, "{} = 1 AND ", &[&flag])?;
     }
     Ok(())
-}
-
-/// Writes a column of the table that has no Rust type, with the table's name.
-pub(crate) fn push_named_column<T, DB>(out: &mut AstPass<'_, '_, DB>, column: &str) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    T::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(".");
-    out.push_identifier(column)
 }
 
 /// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
@@ -143,11 +114,11 @@ where
 {
     out.push_sql(" ORDER BY ");
     if let Some(column) = first {
-        push_named_column::<T, DB>(out, column)?;
+        push_column::<T, DB>(out, column)?;
         out.push_sql(DB::NULLS_FIRST);
         out.push_sql(", ");
     }
-    push_column::<T, NextAttemptTime, DB>(out)?;
+    push_column::<T, DB>(out, T::COLUMNS.next_attempt_time)?;
     limit.push(out)
 }
 

@@ -3,16 +3,14 @@
 use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{Nullable, Text};
 
-use super::ddl::without_blocking;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
+use crate::backend::schema::LiveTable;
 use crate::backend::table_name::TableName;
 use crate::backend::target::Target;
 
 use diesel::prelude::*;
 
 impl ArchiveSchema for MysqlConnection {
-    const IN_TRANSACTION: bool = false;
-
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
@@ -59,7 +57,7 @@ impl ArchiveSchema for MysqlConnection {
     }
 
     fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
-        without_blocking(self, ddl)
+        self.alter(ddl)
     }
 
     fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {

@@ -5,15 +5,11 @@ use diesel::deserialize::QueryableByName;
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::ddl::{live_columns, without_blocking};
-use crate::backend::archive;
-use crate::backend::mysql::trigger;
-use crate::backend::schema::{
-    Accepted, Index, NeededColumn, Types, column_steps, compare, find, finding, indexes, missing, needed_columns,
-    no_index, until_done,
-};
+use crate::backend::ddl::{self, Ddl};
+use crate::backend::schema::{Accepted, Index, LiveTable, NeededColumn, Types, find, finding, indexes};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
+use crate::backend::{archive, trigger};
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -36,60 +32,75 @@ const TYPES: Types = Types {
     },
 };
 
+impl Ddl for MysqlConnection {
+    const TYPES: Types = TYPES;
+
+    fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
+        vec![ddl::add_together(target, columns)]
+    }
+
+    fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
+        vec![ddl::drop_together(target, "DROP COLUMN", names)]
+    }
+
+    /// Nulls can be replaced only when the type is right, and must be replaced before the column refuses them.
+    fn redefine(target: &Target, column: &NeededColumn) -> String {
+        let NeededColumn { definition, sql_type, default, .. } = column;
+        let (table, name) = (&target.table, target.table.quoted(column.name));
+        let modify = |definition| format!("ALTER TABLE {table} MODIFY COLUMN {name} {definition}");
+        match default {
+            None => modify(*sql_type),
+            Some(default) => {
+                let fill = format!("UPDATE {table} SET {name} = {default} WHERE {name} IS NULL");
+                [modify(*sql_type), fill, modify(definition)].join("; ")
+            }
+        }
+    }
+
+    fn index_step(target: &Target, index: &Index) -> Step {
+        let flag = index.pending_flag.as_deref();
+        let add_flag = flag.map(|flag| add_pending_flag(target, flag));
+        let drop_flag = flag.map(|flag| drop_pending_flag(target, flag));
+        Step {
+            name: index.step,
+            up: add_flag.into_iter().chain([create_index(target, index)]).collect(),
+            down: [drop_index(target, index)].into_iter().chain(drop_flag).collect(),
+            in_transaction: false,
+        }
+    }
+
+    fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
+        let usable = index_is_usable(self, target, index)?;
+        if usable == Some(true) {
+            return Ok(Vec::new());
+        }
+        let live = self.live_columns(target)?;
+        let pending_flag = index
+            .pending_flag
+            .iter()
+            .filter(|pending_flag| find(&live, pending_flag).is_none())
+            .map(|pending_flag| add_pending_flag(target, pending_flag));
+        if usable.is_none()
+            && let Some(other) = same_index(self, target, index)?
+        {
+            // The index gets its own name, because a claim names it.
+            let (table, name) = (&target.table, target.table.quoted(&index.name));
+            return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
+        }
+        let drop = usable.map(|_| drop_index(target, index));
+        Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
+    }
+}
+
 impl Schema for MysqlConnection {
     fn steps(target: &Target) -> Vec<Step> {
-        let needed = needed_columns(target, &TYPES);
-        let columns = |(name, columns): (_, &[NeededColumn])| Step {
-            name,
-            up: vec![add_columns(target, columns)],
-            down: vec![drop_columns(target, columns.iter().map(|column| column.name))],
-            in_transaction: false,
-        };
-        let index = |index: &Index| Step {
-            name: index.step,
-            up: index
-                .pending_flag
-                .iter()
-                .map(|pending_flag| add_pending_flag(target, pending_flag))
-                .chain([create_index(target, index)])
-                .collect(),
-            down: [drop_index(target, index)]
-                .into_iter()
-                .chain(
-                    index
-                        .pending_flag
-                        .iter()
-                        .map(|pending_flag| drop_columns(target, [pending_flag.as_str()].into_iter())),
-                )
-                .collect(),
-            in_transaction: false,
-        };
-        column_steps(&needed)
-            .map(columns)
-            .chain(indexes::<Mysql>(target).iter().map(index))
-            .chain(trigger::steps(target))
-            .chain(archive::step::<Self>(target))
-            .collect()
+        ddl::steps::<Self>(target)
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        until_done(
-            self,
-            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
-            |connection, missing| without_blocking(connection, &add_columns(target, missing)),
-        )?;
-        indexes::<Mysql>(target).iter().try_for_each(|index| {
-            until_done(
-                self,
-                |connection| {
-                    let lacking = lacking(connection, target, index)?;
-                    Ok(Some(lacking).filter(|lacking| !lacking.is_empty()))
-                },
-                |connection, lacking| without_blocking(connection, &lacking[0]),
-            )
-        })?;
-        trigger::add(self, target)?;
-        archive::add(self, target)
+        ddl::add_columns(self, target)?;
+        indexes::<Mysql>(target).iter().try_for_each(|index| ddl::add_index(self, target, index))?;
+        ddl::add_rest(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -98,21 +109,21 @@ impl Schema for MysqlConnection {
         // The ordered index first: its pending flag is computed from a column that the other steps drop.
         for index in indexes::<Mysql>(target).iter().rev() {
             if index_is_usable(self, target, index)?.is_some() {
-                without_blocking(self, &drop_index(target, index))?;
+                self.alter(&drop_index(target, index))?;
             }
-            let live = live_columns(self, target)?;
-            for pending_flag in index.pending_flag.iter().filter(|pending_flag| find(&live, pending_flag).is_some()) {
-                without_blocking(self, &drop_columns(target, [pending_flag.as_str()].into_iter()))?;
+            let live = self.live_columns(target)?;
+            for flag in index.pending_flag.iter().filter(|flag| find(&live, flag).is_some()) {
+                self.alter(&drop_pending_flag(target, flag))?;
             }
         }
-        let live = live_columns(self, target)?;
-        let needed = needed_columns(target, &TYPES);
+        let live = self.live_columns(target)?;
+        let needed = ddl::needed::<Self>(target);
         let present: Vec<_> =
             needed.iter().map(|column| column.name).filter(|name| find(&live, name).is_some()).collect();
-        if !present.is_empty() {
-            without_blocking(self, &drop_columns(target, present.into_iter()))?;
+        if present.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.alter(drop))
     }
 
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
@@ -120,18 +131,7 @@ impl Schema for MysqlConnection {
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let complete = findings.is_empty();
-        for index in indexes::<Mysql>(target).iter().filter(|_| complete) {
-            let mend = lacking(self, target, index)?;
-            if !mend.is_empty() {
-                findings.push(no_index(target, index, &mend));
-            }
-        }
-        if findings.is_empty() {
-            findings = trigger::check(self, target)?;
-        }
+        let mut findings = ddl::check(self, target)?;
         findings.extend(binary_log(self, target)?);
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
@@ -140,33 +140,6 @@ impl Schema for MysqlConnection {
         findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
-}
-
-/// Nulls can be replaced only when the type is right, and must be replaced before the column refuses them.
-fn retype(target: &Target, column: &NeededColumn) -> String {
-    let NeededColumn { definition, sql_type, default, .. } = column;
-    let (table, name) = (&target.table, target.table.quoted(column.name));
-    let modify = |definition| format!("ALTER TABLE {table} MODIFY COLUMN {name} {definition}");
-    match default {
-        None => modify(*sql_type),
-        Some(default) => {
-            let fill = format!("UPDATE {table} SET {name} = {default} WHERE {name} IS NULL");
-            [modify(*sql_type), fill, modify(definition)].join("; ")
-        }
-    }
-}
-
-fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
-    let adds: Vec<_> = columns
-        .iter()
-        .map(|column| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition))
-        .collect();
-    format!("ALTER TABLE {} {}", target.table, adds.join(", "))
-}
-
-fn drop_columns<'a>(target: &Target, names: impl Iterator<Item = &'a str>) -> String {
-    let drops: Vec<_> = names.map(|name| format!("DROP COLUMN {}", target.table.quoted(name))).collect();
-    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
 }
 
 /// Adds the column that is 1 in pending rows and null in others. The server stores nothing but the index's entries.
@@ -181,35 +154,16 @@ fn add_pending_flag(target: &Target, pending_flag: &str) -> String {
     )
 }
 
+fn drop_pending_flag(target: &Target, pending_flag: &str) -> String {
+    ddl::drop_together(target, "DROP COLUMN", &[pending_flag])
+}
+
 fn create_index(target: &Target, index: &Index) -> String {
     format!("CREATE INDEX {} ON {} ({})", target.table.quoted(&index.name), target.table, index.columns)
 }
 
 fn drop_index(target: &Target, index: &Index) -> String {
     format!("DROP INDEX {} ON {}", target.table.quoted(&index.name), target.table)
-}
-
-/// Returns the statements that are still to be run for an index.
-fn lacking(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
-    let usable = index_is_usable(connection, target, index)?;
-    if usable == Some(true) {
-        return Ok(Vec::new());
-    }
-    let live = live_columns(connection, target)?;
-    let pending_flag = index
-        .pending_flag
-        .iter()
-        .filter(|pending_flag| find(&live, pending_flag).is_none())
-        .map(|pending_flag| add_pending_flag(target, pending_flag));
-    if usable.is_none()
-        && let Some(other) = same_index(connection, target, index)?
-    {
-        // The index gets its own name, because a claim names it.
-        let (table, name) = (&target.table, target.table.quoted(&index.name));
-        return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
-    }
-    let drop = usable.map(|_| drop_index(target, index));
-    Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.

@@ -60,8 +60,9 @@ pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
             "CREATE TRIGGER {} AFTER {event} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {function}()",
             table.quoted(&name),
         );
-        let create = vec![[create_function, drop_trigger, create_trigger].join("; ")];
-        Trigger { name, create, purpose: format!("no other process hears of {kind} rows before its poll interval") }
+        let create = [create_function, drop_trigger, create_trigger].join("; ");
+        let purpose = format!("no other process hears of {kind} rows before its poll interval");
+        Trigger { step: "notify", name, create, purpose }
     };
     vec![trigger("inserted", "INSERT", &soon), trigger("updated", "UPDATE", &enqueued)]
 }

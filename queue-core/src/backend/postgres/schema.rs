@@ -8,40 +8,62 @@ use diesel::deserialize::QueryableByName;
 use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::ddl::{PATIENCE, TYPES, in_transaction, live_columns, without_blocking};
+use super::live_table::{PATIENCE, TYPES, in_transaction};
 use super::rights;
-use crate::backend::archive;
-use crate::backend::postgres::trigger;
-use crate::backend::schema::{
-    Index, NeededColumn, column_steps, compare, finding, indexes, missing, needed_columns, no_index, until_done,
-};
+use crate::backend::ddl::{self, Ddl};
+use crate::backend::schema::{Index, LiveTable, NeededColumn, Types, finding, indexes, missing, until_done};
 use crate::backend::table_name::{TableName, fingerprint};
 use crate::backend::target::{Schema, Step, Target};
+use crate::backend::{archive, trigger};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
-impl Schema for PgConnection {
-    fn steps(target: &Target) -> Vec<Step> {
-        let needed = needed_columns(target, &TYPES);
-        let columns = |(name, columns): (_, &[NeededColumn])| Step {
-            name,
-            up: vec![add_columns(target, columns)],
-            down: vec![drop_columns(target, columns)],
-            in_transaction: true,
-        };
-        let index = |index: &Index| Step {
+impl Ddl for PgConnection {
+    const TYPES: Types = TYPES;
+
+    fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
+        vec![ddl::add_together(target, columns)]
+    }
+
+    fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
+        vec![ddl::drop_together(target, "DROP COLUMN IF EXISTS", names)]
+    }
+
+    /// The old default is dropped first, because it may not be valid for the new type.
+    fn redefine(target: &Target, column: &NeededColumn) -> String {
+        let NeededColumn { sql_type, default, .. } = column;
+        let (table, name) = (&target.table, target.table.quoted(column.name));
+        let to_type = format!(
+            "ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT, ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}"
+        );
+        match default {
+            None => format!("{to_type}, ALTER COLUMN {name} DROP NOT NULL"),
+            Some(default) => format!(
+                "{to_type}, ALTER COLUMN {name} SET DEFAULT {default}; UPDATE {table} SET {name} = {default} WHERE {name} IS NULL; \
+                 ALTER TABLE {table} ALTER COLUMN {name} SET NOT NULL"
+            ),
+        }
+    }
+
+    fn index_step(target: &Target, index: &Index) -> Step {
+        Step {
             name: index.step,
             up: vec![create_index(target, index, "CONCURRENTLY ")],
             down: vec![drop_index(target, index, "CONCURRENTLY ")],
             in_transaction: false,
-        };
-        column_steps(&needed)
-            .map(columns)
-            .chain(indexes::<Pg>(target).iter().map(index))
-            .chain(trigger::steps(target))
-            .chain(archive::step::<Self>(target))
-            .collect()
+        }
+    }
+
+    fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
+        let concurrently = concurrently(self, target)?;
+        lacking(self, target, index, concurrently)
+    }
+}
+
+impl Schema for PgConnection {
+    fn steps(target: &Target) -> Vec<Step> {
+        ddl::steps::<Self>(target)
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -57,17 +79,12 @@ impl Schema for PgConnection {
                 )));
             }
         }
-        until_done(
-            self,
-            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
-            |connection, missing| without_blocking(connection, &add_columns(target, missing)),
-        )?;
+        ddl::add_columns(self, target)?;
         indexes::<Pg>(target).iter().try_for_each(|index| match alone {
             true => build_index_alone(self, target, index),
             false => build_index(self, target, index, ""),
         })?;
-        trigger::add(self, target)?;
-        archive::add(self, target)
+        ddl::add_rest(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -76,7 +93,9 @@ impl Schema for PgConnection {
         for index in indexes::<Pg>(target) {
             self.batch_execute(&drop_index(target, &index, concurrently))?;
         }
-        without_blocking(self, &drop_columns(target, &needed_columns(target, &TYPES)))
+        let needed = ddl::needed::<Self>(target);
+        let names: Vec<_> = needed.iter().map(|column| column.name).collect();
+        Self::drop_columns(target, &names).iter().try_for_each(|drop| self.alter(drop))
     }
 
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
@@ -84,21 +103,7 @@ impl Schema for PgConnection {
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let complete = findings.is_empty();
-        let concurrently = concurrently(self, target)?;
-        for index in indexes::<Pg>(target).iter().filter(|_| complete) {
-            let valid = index_is_valid(self, target, index)?;
-            if valid != Some(true) {
-                let drop = valid.is_some().then(|| drop_index(target, index, concurrently));
-                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index, concurrently)]).collect();
-                findings.push(no_index(target, index, &mend));
-            }
-        }
-        if findings.is_empty() {
-            findings = trigger::check(self, target)?;
-        }
+        let mut findings = ddl::check(self, target)?;
         findings.extend(rights::check_row_security(self, target)?);
         rights::tell_of_overridden(self, target)?;
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
@@ -131,36 +136,6 @@ extern "SQL" {
     fn pg_advisory_unlock(key: BigInt) -> Bool;
 }
 
-/// The old default is dropped first, because it may not be valid for the new type.
-fn retype(target: &Target, column: &NeededColumn) -> String {
-    let NeededColumn { sql_type, default, .. } = column;
-    let (table, name) = (&target.table, target.table.quoted(column.name));
-    let to_type = format!(
-        "ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT, ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}"
-    );
-    match default {
-        None => format!("{to_type}, ALTER COLUMN {name} DROP NOT NULL"),
-        Some(default) => format!(
-            "{to_type}, ALTER COLUMN {name} SET DEFAULT {default}; UPDATE {table} SET {name} = {default} WHERE {name} IS NULL; \
-             ALTER TABLE {table} ALTER COLUMN {name} SET NOT NULL"
-        ),
-    }
-}
-
-fn add_columns(target: &Target, columns: &[NeededColumn]) -> String {
-    let adds: Vec<_> = columns
-        .iter()
-        .map(|column| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition))
-        .collect();
-    format!("ALTER TABLE {} {}", target.table, adds.join(", "))
-}
-
-fn drop_columns(target: &Target, columns: &[NeededColumn]) -> String {
-    let drops: Vec<_> =
-        columns.iter().map(|column| format!("DROP COLUMN IF EXISTS {}", target.table.quoted(column.name))).collect();
-    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
-}
-
 fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!(
         "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {} IS NOT NULL",
@@ -189,27 +164,35 @@ fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult
 
 /// Returns the missing columns and indexes of a partitioned table, as statements.
 fn left_by_hand(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<String>> {
-    let missing = missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?)?;
-    let mut statements: Vec<_> = missing.iter().map(|columns| add_columns(target, columns)).collect();
+    let missing = missing(target, ddl::needed::<PgConnection>(target), &connection.live_columns(target)?)?;
+    let mut statements = missing.map_or_else(Vec::new, |columns| PgConnection::add_columns(target, &columns));
     for index in indexes::<Pg>(target) {
-        let valid = index_is_valid(connection, target, &index)?;
-        if valid != Some(true) {
-            statements.extend(valid.is_some().then(|| drop_index(target, &index, "")));
-            statements.push(create_index(target, &index, ""));
-        }
+        statements.extend(lacking(connection, target, &index, "")?);
     }
     Ok(statements)
+}
+
+/// Returns the statements that are still to be run for an index.
+fn lacking(
+    connection: &mut PgConnection,
+    target: &Target,
+    index: &Index,
+    concurrently: &str,
+) -> QueryResult<Vec<String>> {
+    let valid = index_is_valid(connection, target, index)?;
+    if valid == Some(true) {
+        return Ok(Vec::new());
+    }
+    // A concurrent build that was interrupted leaves an index that serves nothing.
+    let drop = valid.map(|_| drop_index(target, index, concurrently));
+    Ok(drop.into_iter().chain([create_index(target, index, concurrently)]).collect())
 }
 
 fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
     until_done(
         connection,
-        |connection| Ok(Some(index_is_valid(connection, target, index)?).filter(|valid| *valid != Some(true))),
-        |connection, there| match there {
-            // A concurrent build that was interrupted leaves an index that serves nothing.
-            Some(_) => connection.batch_execute(&drop_index(target, index, concurrently)),
-            None => connection.batch_execute(&create_index(target, index, concurrently)),
-        },
+        |connection| Ok(Some(lacking(connection, target, index, concurrently)?).filter(|lacking| !lacking.is_empty())),
+        |connection, lacking| connection.batch_execute(&lacking[0]),
     )
 }
 

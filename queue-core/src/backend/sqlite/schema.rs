@@ -5,14 +5,12 @@ use diesel::deserialize::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::archive;
-use crate::backend::schema::{
-    Accepted, Index, LiveColumn, NeededColumn, Types, column_steps, compare, find, indexes, missing, needed_columns,
-    no_index, until_done,
-};
-use crate::backend::sqlite::trigger;
+use crate::backend::ddl::{self, Ddl};
+use crate::backend::schema::{Accepted, Index, LiveColumn, LiveTable, NeededColumn, Types, find, indexes};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
+use crate::backend::trigger::Triggers;
+use crate::backend::{archive, trigger};
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -35,53 +33,88 @@ const TYPES: Types = Types {
     },
 };
 
-impl Schema for SqliteConnection {
-    fn steps(target: &Target) -> Vec<Step> {
-        let needed = needed_columns(target, &TYPES);
-        let columns = |(name, columns): (_, &[NeededColumn])| Step {
-            name,
-            up: columns.iter().map(|column| add_column(target, column)).collect(),
-            down: columns.iter().map(|column| drop_column(target, column.name)).collect(),
-            in_transaction: true,
+impl LiveTable for SqliteConnection {
+    const INSERT_TIME: Option<&'static str> = None;
+
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        diesel::sql_query(
+            "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value AS default_value \
+             FROM pragma_table_info(?, ?)",
+        )
+        .bind::<Text, _>(&target.table.name)
+        .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+        .load(self)
+    }
+
+    fn alter(&mut self, ddl: &str) -> QueryResult<()> {
+        self.batch_execute(ddl)
+    }
+}
+
+impl Ddl for SqliteConnection {
+    const TYPES: Types = TYPES;
+
+    fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
+        columns.iter().map(|column| add_column(target, column)).collect()
+    }
+
+    fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
+        let table = &target.table;
+        names.iter().map(|name| format!("ALTER TABLE {table} DROP COLUMN {}", table.quoted(name))).collect()
+    }
+
+    /// SQLite cannot alter a column, so a new one takes its name and its values. An indexed column cannot be dropped, so
+    /// its index is dropped first.
+    fn redefine(target: &Target, column: &NeededColumn) -> String {
+        let table = &target.table;
+        let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
+        let mut statements = vec![
+            format!("ALTER TABLE {table} RENAME COLUMN {name} TO {old}"),
+            add_column(target, column),
+            format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
+            format!("ALTER TABLE {table} DROP COLUMN {old}"),
+        ];
+        let holds = |index: &Index| {
+            let is_order = target.options.order.is_some_and(|order| order.column == column.name);
+            column.name == target.columns.next_attempt_time || (is_order && index.step == "order")
         };
-        let index = |index: &Index| Step {
+        for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
+            statements.insert(0, drop_index(target, index));
+        }
+        // A trigger would follow the column to its new name, and keep it from being dropped.
+        let triggers = Self::wanted(target).into_iter().flat_map(|trigger| Self::drop_trigger(target, &trigger.name));
+        statements.splice(0..0, triggers);
+        statements.join("; ")
+    }
+
+    fn index_step(target: &Target, index: &Index) -> Step {
+        Step {
             name: index.step,
             up: vec![create_index(target, index)],
             down: vec![drop_index(target, index)],
             in_transaction: true,
-        };
-        column_steps(&needed)
-            .map(columns)
-            .chain(indexes::<Sqlite>(target).iter().map(index))
-            .chain(trigger::steps(target))
-            .chain(archive::step::<Self>(target))
-            .collect()
+        }
+    }
+
+    fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
+        let usable = index_is_usable(self, target, index)?;
+        if usable == Some(true) {
+            return Ok(Vec::new());
+        }
+        let drop = usable.map(|_| drop_index(target, index));
+        Ok(drop.into_iter().chain([create_index(target, index)]).collect())
+    }
+}
+
+impl Schema for SqliteConnection {
+    fn steps(target: &Target) -> Vec<Step> {
+        ddl::steps::<Self>(target)
     }
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        until_done(
-            self,
-            |connection| missing(target, needed_columns(target, &TYPES), &live_columns(connection, target)?),
-            |connection, missing| connection.batch_execute(&add_column(target, &missing[0])),
-        )?;
-        indexes::<Sqlite>(target).iter().try_for_each(|index| {
-            until_done(
-                self,
-                |connection| {
-                    Ok(Some(index_is_usable(connection, target, index)?).filter(|usable| *usable != Some(true)))
-                },
-                |connection, usable| {
-                    let create = usable.is_none();
-                    connection.batch_execute(&if create {
-                        create_index(target, index)
-                    } else {
-                        drop_index(target, index)
-                    })
-                },
-            )
-        })?;
-        trigger::add(self, target)?;
-        archive::add(self, target)
+        ddl::add_columns(self, target)?;
+        indexes::<Sqlite>(target).iter().try_for_each(|index| ddl::add_index(self, target, index))?;
+        ddl::add_rest(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
@@ -90,13 +123,12 @@ impl Schema for SqliteConnection {
         for index in indexes::<Sqlite>(target) {
             self.batch_execute(&drop_index(target, &index))?;
         }
-        let live = live_columns(self, target)?;
+        let live = self.live_columns(target)?;
+        let needed = ddl::needed::<Self>(target);
         // The status last: without it, the others would not be recognized as the queue's.
-        needed_columns(target, &TYPES)
-            .iter()
-            .rev()
-            .filter(|column| find(&live, column.name).is_some())
-            .try_for_each(|column| self.batch_execute(&drop_column(target, column.name)))
+        let present: Vec<_> =
+            needed.iter().rev().map(|column| column.name).filter(|name| find(&live, name).is_some()).collect();
+        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.batch_execute(drop))
     }
 
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
@@ -104,54 +136,14 @@ impl Schema for SqliteConnection {
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let live = live_columns(self, target)?;
-        let mut findings = compare(target, needed_columns(target, &TYPES), &live, |column| retype(target, column));
-        let complete = findings.is_empty();
-        for index in indexes::<Sqlite>(target).iter().filter(|_| complete) {
-            let usable = index_is_usable(self, target, index)?;
-            if usable != Some(true) {
-                let drop = usable.is_some().then(|| drop_index(target, index));
-                let mend: Vec<_> = drop.into_iter().chain([create_index(target, index)]).collect();
-                findings.push(no_index(target, index, &mend));
-            }
-        }
-        if findings.is_empty() {
-            findings = trigger::check(self, target)?;
-        }
+        let mut findings = ddl::check(self, target)?;
         findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
 }
 
-/// SQLite cannot alter a column, so a new one takes its name and its values. An indexed column cannot be dropped, so
-/// its index is dropped first.
-fn retype(target: &Target, column: &NeededColumn) -> String {
-    let table = &target.table;
-    let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
-    let mut statements = vec![
-        format!("ALTER TABLE {table} RENAME COLUMN {name} TO {old}"),
-        add_column(target, column),
-        format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
-        format!("ALTER TABLE {table} DROP COLUMN {old}"),
-    ];
-    let holds = |index: &Index| {
-        let is_order = target.options.order.is_some_and(|order| order.column == column.name);
-        column.name == target.columns.next_attempt_time || (is_order && index.step == "order")
-    };
-    for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
-        statements.insert(0, drop_index(target, index));
-    }
-    // A trigger would follow the column to its new name, and keep it from being dropped.
-    statements.splice(0..0, trigger::drops(target));
-    statements.join("; ")
-}
-
 fn add_column(target: &Target, column: &NeededColumn) -> String {
     format!("ALTER TABLE {} ADD COLUMN {} {}", target.table, target.table.quoted(column.name), column.definition)
-}
-
-fn drop_column(target: &Target, name: &str) -> String {
-    format!("ALTER TABLE {} DROP COLUMN {}", target.table, target.table.quoted(name))
 }
 
 fn create_index(target: &Target, index: &Index) -> String {
@@ -168,16 +160,6 @@ fn create_index(target: &Target, index: &Index) -> String {
 
 fn drop_index(target: &Target, index: &Index) -> String {
     format!("DROP INDEX IF EXISTS {}", target.table.sibling(&index.name))
-}
-
-fn live_columns(connection: &mut SqliteConnection, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-    diesel::sql_query(
-        "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value AS default_value \
-         FROM pragma_table_info(?, ?)",
-    )
-    .bind::<Text, _>(&target.table.name)
-    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
-    .load(connection)
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.

@@ -232,11 +232,7 @@ fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option
 
 /// Tells whether the entity is exclusive and another row comes first: another is the first pending one, or a worker
 /// holds another under a lease.
-fn is_behind_head<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<bool>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<bool> {
     let options = <Q::Queue as QueueTable>::OPTIONS;
     if !options.exclusive {
         return Ok(false);
@@ -280,11 +276,7 @@ where
 ///
 /// It answers that nothing is in the way where it cannot try: inside a transaction on MySQL and SQLite, which would
 /// keep the lock to its end, on a server without `SKIP LOCKED`, and in a session that may only read.
-fn hindrance<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
     let mut found = Explanation::Due;
     if C::Backend::ONE_WRITER {
         // Rolled back, because without WAL even an empty commit would wait for readers.
@@ -317,11 +309,7 @@ where
 }
 
 /// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.
-fn refusal<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn refusal<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
     let Some(fence) = Q::recall_unless_locked(connection, key)? else { return Ok(Explanation::Held { since: None }) };
     let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
     // In a transaction of its own, so that an error ends this one and not the caller's.

@@ -1,0 +1,113 @@
+//! The DDL that the three databases share: in which order a queue is added to its table, and how the live table is
+//! compared with what the queue needs.
+
+use diesel::result::QueryResult;
+
+use super::archive::{self, ArchiveSchema};
+use super::schema::{
+    Index, NeededColumn, Types, column_steps, compare, indexes, missing, needed_columns, no_index, until_done,
+};
+use super::target::{Step, Target};
+use super::trigger::{self, Triggers};
+use crate::error::Finding;
+
+/// A database's words for columns and indexes.
+pub(crate) trait Ddl: Triggers + ArchiveSchema {
+    /// The SQL types of the columns.
+    const TYPES: Types;
+
+    /// Writes the statements that add the columns.
+    fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String>;
+
+    /// Writes the statements that drop the columns with these names.
+    fn drop_columns(target: &Target, names: &[&str]) -> Vec<String>;
+
+    /// Writes the SQL that gives an existing column its definition.
+    fn redefine(target: &Target, column: &NeededColumn) -> String;
+
+    /// Returns the step of a migration that creates an index.
+    fn index_step(target: &Target, index: &Index) -> Step;
+
+    /// Returns the statements that are still to be run for an index; none if the live table has it, or one that serves
+    /// as well.
+    fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>>;
+}
+
+/// Returns the columns that the queue needs on this database.
+pub(crate) fn needed<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
+    needed_columns(target, &D::TYPES)
+}
+
+/// Returns the steps that add the queue to a table that has none of it.
+pub(crate) fn steps<D: Ddl>(target: &Target) -> Vec<Step> {
+    let columns = |(name, columns): (_, &[NeededColumn])| Step {
+        name,
+        up: D::add_columns(target, columns),
+        down: D::drop_columns(target, &columns.iter().map(|column| column.name).collect::<Vec<_>>()),
+        in_transaction: D::ALTERS_IN_TRANSACTION,
+    };
+    column_steps(&needed::<D>(target))
+        .map(columns)
+        .chain(indexes::<D::Backend>(target).iter().map(|index| D::index_step(target, index)))
+        .chain(trigger::steps::<D>(target))
+        .chain(archive::step::<D>(target))
+        .collect()
+}
+
+/// Adds the columns that are missing.
+pub(crate) fn add_columns<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<()> {
+    until_done(
+        connection,
+        |connection| missing(target, needed::<D>(target), &connection.live_columns(target)?),
+        // One statement at a time: what is left to do is looked up after each.
+        |connection, missing| connection.alter(&D::add_columns(target, missing)[0]),
+    )
+}
+
+/// Builds an index if it is missing.
+#[allow(dead_code, reason = "PostgreSQL builds an index without blocking writers")]
+pub(crate) fn add_index<D: Ddl>(connection: &mut D, target: &Target, index: &Index) -> QueryResult<()> {
+    until_done(
+        connection,
+        |connection| Ok(Some(connection.lacking(target, index)?).filter(|lacking| !lacking.is_empty())),
+        |connection, lacking| connection.alter(&lacking[0]),
+    )
+}
+
+/// Adds what comes after the indexes: triggers and archives.
+pub(crate) fn add_rest<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<()> {
+    trigger::add(connection, target)?;
+    archive::add(connection, target)
+}
+
+/// Returns the findings about the columns; if there are none, about the indexes; if there are none either, about the
+/// triggers.
+pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<Finding>> {
+    let live = connection.live_columns(target)?;
+    let mut findings = compare(target, needed::<D>(target), &live, |column| D::redefine(target, column));
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    for index in indexes::<D::Backend>(target) {
+        let mend = connection.lacking(target, &index)?;
+        if !mend.is_empty() {
+            findings.push(no_index(target, &index, &mend));
+        }
+    }
+    if findings.is_empty() { trigger::check(connection, target) } else { Ok(findings) }
+}
+
+/// Writes `ALTER TABLE .. ADD COLUMN .., ADD COLUMN ..`, for databases that add several columns by one statement.
+#[allow(dead_code, reason = "SQLite adds one column by one statement")]
+pub(crate) fn add_together(target: &Target, columns: &[NeededColumn]) -> String {
+    let add = |column: &NeededColumn| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition);
+    format!("ALTER TABLE {} {}", target.table, columns.iter().map(add).collect::<Vec<_>>().join(", "))
+}
+
+/// Writes `ALTER TABLE .. DROP COLUMN .., DROP COLUMN ..`, for databases that drop several columns by one statement.
+/// `drop` is the word before each name.
+#[allow(dead_code, reason = "SQLite drops one column by one statement")]
+pub(crate) fn drop_together(target: &Target, drop: &str, names: &[&str]) -> String {
+    let drops: Vec<_> = names.iter().map(|name| format!("{drop} {}", target.table.quoted(name))).collect();
+    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
+}

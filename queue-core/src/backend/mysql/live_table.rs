@@ -1,0 +1,60 @@
+//! How the live table is read and changed on MySQL and MariaDB.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use crate::backend::error_class::{ErrorClass, ErrorClasses};
+use crate::backend::schema::{LiveColumn, LiveTable};
+use crate::backend::target::Target;
+use crate::error::refused;
+
+use diesel::prelude::*;
+
+/// How long the DDL is retried in all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl LiveTable for MysqlConnection {
+    const ALTERS_IN_TRANSACTION: bool = false;
+
+    const INSERT_TIME: Option<&'static str> = Some("(UTC_TIMESTAMP(6))");
+
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        // The casts: MySQL 8 declares these columns with types of its own.
+        diesel::sql_query(
+            "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
+             CAST(IF(DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6, COLUMN_TYPE, DATA_TYPE) AS CHAR) AS data_type, \
+             IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
+             FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+        )
+        .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+        .bind::<Text, _>(&target.table.name)
+        .load(self)
+    }
+
+    /// Waits for the table's metadata lock only for a short time, and tries again. Every other session queues behind a
+    /// waiting DDL statement.
+    fn alter(&mut self, ddl: &str) -> QueryResult<()> {
+        let started = Instant::now();
+        let before: i64 = diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(self)?;
+        self.batch_execute("SET SESSION lock_wait_timeout = 1")?;
+        let result = loop {
+            match self.batch_execute(ddl) {
+                Err(error) if MysqlConnection::classify(&error) == ErrorClass::Conflict => {
+                    if started.elapsed() > PATIENCE {
+                        break Err(refused(format!(
+                            "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                        )));
+                    }
+                    thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+                }
+                result => break result,
+            }
+        };
+        self.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
+        result
+    }
+}

@@ -1,0 +1,95 @@
+//! How the live table is read and changed on PostgreSQL.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::pg::PgConnection;
+use diesel::sql_types::Text;
+
+use crate::backend::error_class::{ErrorClass, ErrorClasses};
+use crate::backend::schema::{Accepted, LiveColumn, LiveTable, Types, needed_columns};
+use crate::backend::target::Target;
+use crate::error::refused;
+
+use diesel::prelude::*;
+
+pub(crate) const TYPES: Types = Types {
+    status: "text",
+    time: "timestamptz",
+    try_count: "integer",
+    message: "text",
+    word: "text",
+    count: "bigint",
+    accepted: Accepted {
+        status: &["text", "character varying"],
+        time: &["timestamp with time zone"],
+        try_count: &["integer"],
+        message: &["text", "character varying"],
+        word: &["text", "character varying"],
+        count: &["bigint"],
+    },
+};
+
+/// How long the DDL may wait in the table's lock queue, where it blocks everybody behind it.
+const LOCK_TIMEOUT: &str = "100ms";
+
+/// How long the DDL is retried in all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+impl LiveTable for PgConnection {
+    const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");
+
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        let mut live: Vec<LiveColumn> = diesel::sql_query(
+            "SELECT attname::text AS name, NOT attnotnull AS nullable, \
+             format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
+             THEN NULLIF(atttypmod, -1) END) AS data_type, \
+             pg_get_expr(d.adbin, d.adrelid) AS default_value FROM pg_attribute \
+             LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
+             WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+        )
+        .bind::<Text, _>(target.table.to_string())
+        .load(self)?;
+        // On other databases `Status` is `status`; here it is another column.
+        let needed = needed_columns(target, &TYPES);
+        live.retain(|live| {
+            needed.iter().all(|needed| needed.name == live.name || !needed.name.eq_ignore_ascii_case(&live.name))
+        });
+        Ok(live)
+    }
+
+    /// Asks for the lock, gives up after a moment so that no session queues behind it for long, and asks again.
+    fn alter(&mut self, ddl: &str) -> QueryResult<()> {
+        if in_transaction(self) {
+            return self.batch_execute(ddl);
+        }
+        let started = Instant::now();
+        loop {
+            // One text is one transaction: SET LOCAL holds for the DDL and no longer.
+            match self.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT")) {
+                Ok(()) => return Ok(()),
+                Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {
+                    self.batch_execute("ROLLBACK")?;
+                    if started.elapsed() > PATIENCE {
+                        return Err(refused(format!(
+                            "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                        )));
+                    }
+                    thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+                }
+                Err(error) => {
+                    self.batch_execute("ROLLBACK")?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Tells whether the caller has opened a transaction: a savepoint is allowed only there, and outside one its refusal
+/// does no harm.
+pub(crate) fn in_transaction(connection: &mut PgConnection) -> bool {
+    connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
+        && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
+}
