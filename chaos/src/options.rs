@@ -40,7 +40,10 @@ pub(crate) struct Options {
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
     pub(crate) bug: Vec<String>,
-    /// Builds a copy of the library with bugs planted in it, enables one at a time, and prints which run found it.
+    /// Only compiles the library with the planted bugs.
+    #[arg(long, requires = "planted", conflicts_with = "bug")]
+    pub(crate) check: bool,
+    /// SQL that spoils the rows before the checker looks, to see that it finds the damage.
     #[arg(long, hide = true)]
     pub(crate) spoil: Option<String>,
     /// The most seconds that a run waits for anything; by default, each wait has its own limit.

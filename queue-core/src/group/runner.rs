@@ -159,7 +159,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     }
 
     /// Does what is left after a group whose transaction the offender may have ended: the other rows come first.
-    #[expect(clippy::too_many_arguments, reason = "the parts of the group's end, and what every end needs")]
     fn after_end(
         &self,
         holder: &mut SessionHolder<C>,

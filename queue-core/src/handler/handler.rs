@@ -82,7 +82,6 @@ pub type HandlerResult = Result<Outcome, Failure>;
 /// assert_eq!(settle(None).unwrap(), Outcome::Again(When::In(Duration::from_secs(60))));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "an outcome does nothing until the handler returns it: `Ok(outcome)`"]
 #[non_exhaustive]
 pub enum Outcome {
     /// The work is done: the row becomes `SUCCESS` and is no longer pending. A row that has a schedule stays pending,
@@ -221,7 +220,6 @@ impl Failure {
     /// }
     /// # failure_of(500);
     /// ```
-    #[must_use]
     pub fn with_new_key(self) -> Self {
         Failure { new_key: true, ..self }
     }
