@@ -112,7 +112,9 @@ pub(crate) fn record<C: QueueConnection>(
         let change = Change { error, ..change.clone() };
         result = in_transaction(connection, |connection| settle(connection, &change));
         match &result {
-            Err(error) if C::classify(error) == ErrorClass::Other => {}
+            Err(error) if C::classify(error) == ErrorClass::Other => {
+                tracing::debug!(%error, "a failure cannot be recorded with this text");
+            }
             _ => break,
         }
     }
