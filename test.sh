@@ -48,7 +48,7 @@ lint_each_feature() {
     local feature
     for feature in '' postgres mysql sqlite bundled; do
         echo "--- ${feature:-no feature}"
-        cargo clippy --quiet -p queueable -p queue-core --lib --no-default-features --features "$feature" -- -D warnings
+        cargo clippy --quiet -p queueable -p queueable-core --lib --no-default-features --features "$feature" -- -D warnings
     done
 }
 
@@ -94,6 +94,9 @@ run_chaos() {
     "${CARGO_TARGET_DIR:-target}/debug/chaos" --smoke --seed 20261121 >"$logs/chaos" || { grep '"passed":false' "$logs/chaos"; return 1; }
 }
 
+# A first build gains nothing from what a second one would reuse.
+[ -d "${CARGO_TARGET_DIR:-target}/debug/incremental" ] || export CARGO_INCREMENTAL=0
+
 for tool in cargo 'cargo fmt' 'cargo clippy'; do
     $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
 done
@@ -106,6 +109,8 @@ step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 step 'each feature alone' lint_each_feature
 step 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps
+# As it would be published, without building it again.
+step 'packages' cargo package --quiet --workspace --exclude chaos --allow-dirty --no-verify
 step 'build the tests' build_tests
 step 'tests, examples, doc tests, planted bugs' run_tests
 step 'chaos, a smoke run' run_chaos

@@ -35,7 +35,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 
 /// Compiles the core with the bugs, which is how a change of it shows that they still fit.
 pub(crate) fn check() -> Result<()> {
-    cargo(&["check", "-p", "queue-core", "--all-features"]).map(drop)
+    cargo(&["check", "-p", "queueable-core", "--all-features"]).map(drop)
 }
 
 /// Brings the copy up to date, runs cargo in it, and returns where that puts what it builds: in a folder of its own, because
