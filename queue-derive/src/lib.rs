@@ -20,20 +20,25 @@ pub fn derive_queueable(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     let mut errors = Vec::new();
     let attributes = Attributes::parse(&input, &mut errors);
+    let crate_path = attributes.crate_path.clone();
     let model = Model::new(&input, attributes, &mut errors);
     check::check(&model, &mut errors);
-    match model.key() {
+    let expanded = match model.key() {
         Some(key) if errors.is_empty() => expand::expand(&model, &key),
         _ => expand::expand_with_errors(&model, errors),
+    };
+    match crate_path {
+        Some(path) => expand::in_crate(expanded, &path).into(),
+        None => expanded.into(),
     }
-    .into()
 }
 
 /// Derives [`Stage`](../queueable/trait.Stage.html) for an enum without fields, and Diesel's `ToSql` and `FromSql` between it
 /// and text.
 ///
 /// The text of a stage is its name in capitals with underscores; `#[stage(name = "render")]` on a variant gives
-/// another. With Diesel's own `AsExpression` and `FromSqlRow`, queries can filter by it and load it:
+/// another. `#[stage(crate = my_app::queueable)]` on the enum says where the library is, if it is not `::queueable`. With
+/// Diesel's own `AsExpression` and `FromSqlRow`, queries can filter by it and load it:
 ///
 /// ```text
 /// #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]

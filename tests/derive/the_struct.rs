@@ -151,3 +151,49 @@ fn gives_its_visibility_to_the_module() {
     );
     assert_eq!(outer::inner::Hidden::ENTITY, "Hidden");
 }
+
+/// The library as an application re-exports it.
+mod jobs {
+    pub(crate) mod reexported {
+        pub(crate) use queueable::*;
+    }
+}
+
+#[test]
+fn may_find_the_library_under_another_path() {
+    use queueable::Stage;
+
+    diesel::table! { parcels (id) { id -> BigInt, weight -> Integer, } }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+    #[stage(crate = crate::the_struct::jobs::reexported)]
+    enum ParcelStage {
+        Pack,
+        #[stage(name = "on its way")]
+        Send,
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[queue(crate = crate::the_struct::jobs::reexported, stage = ParcelStage, priority, occasion, timestamps)]
+    #[queue(claim_if = "parcels::weight.lt(100)", archive(success = parcels_done))]
+    struct Parcel {
+        #[expect(dead_code)]
+        id: i64,
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = parcels)]
+    #[queue(crate = crate::the_struct::jobs::reexported, prefix = "weigh_", periodic, rerun_on_change(weight), group = 5)]
+    #[expect(dead_code)]
+    struct Weighing {
+        id: i64,
+    }
+
+    assert_eq!(ParcelStage::NAMES, ["PACK", "on its way"]);
+    assert_eq!(
+        sql(&parcels::table.filter(Parcel::is_key(7)).select(parcel_queue::status)),
+        "SELECT `parcels`.`status` FROM `parcels` WHERE (`parcels`.`id` = ?)"
+    );
+    assert_eq!(sql(&parcels::table.select(weighing_queue::period)), "SELECT `parcels`.`weigh_period` FROM `parcels`");
+    let _ = (ParcelStage::Pack, ParcelStage::Send, Weighing::is_key(7));
+}

@@ -2,12 +2,14 @@
 //!
 //! `fallback.rs` writes what replaces an entity with mistakes, so that the user sees those mistakes and no others.
 
+mod crate_path;
 mod duration;
 mod expand;
 mod fallback;
 mod kinds;
 mod stage;
 
+pub(crate) use self::crate_path::in_crate;
 pub(crate) use self::expand::expand;
 pub(crate) use self::fallback::expand as expand_with_errors;
 pub(crate) use self::stage::expand as expand_stage;

@@ -3,17 +3,36 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Data, DeriveInput, Error, Fields, LitStr, Result, Variant};
+use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Path, Result, Variant};
+
+use super::crate_path::in_crate;
+use crate::parse;
 
 /// The longest text that every database's column takes, in bytes.
 const MAX_BYTES: usize = 191;
 
 /// Writes the impls for an enum without fields.
 pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
-    match stages(input) {
-        Ok(stages) => impls(input, &stages),
+    match stages(input).and_then(|stages| Ok((stages, crate_path(&input.attrs)?))) {
+        Ok((stages, None)) => impls(input, &stages),
+        Ok((stages, Some(path))) => in_crate(impls(input, &stages), &path),
         Err(error) => error.to_compile_error(),
     }
+}
+
+/// Returns the path from `#[stage(crate = ..)]`.
+fn crate_path(attributes: &[Attribute]) -> Result<Option<Path>> {
+    let mut given = None;
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("stage")) {
+        attribute.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("crate") {
+                return Err(meta.error("expected `crate = path`; the name of a stage stands on its variant"));
+            }
+            given = Some(parse::crate_path(meta.value()?)?);
+            Ok(())
+        })?;
+    }
+    Ok(given)
 }
 
 fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {

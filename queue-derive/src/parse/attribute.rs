@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Result, Token};
+use syn::{Attribute, Data, DeriveInput, Error, Ident, Meta, Path, Result, Token};
 
 use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Occasion, Periodic, Priority};
 use super::suggest;
@@ -16,7 +16,8 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 23] = [
+    "crate",
     "prefix",
     "module",
     "retry",
@@ -63,6 +64,8 @@ const OTHER_WORDS: [(&str, &str); 15] = [
 /// What the `#[queue(..)]` attributes of a struct say.
 #[derive(Default)]
 pub(crate) struct Attributes {
+    /// Where the library is, if not at `::queueable`.
+    pub(crate) crate_path: Option<Path>,
     pub(crate) prefix: Option<Written<String>>,
     /// The names that were given, in the order of [`COLUMNS`].
     pub(crate) columns: [Option<Written<String>>; 5],
@@ -100,6 +103,7 @@ impl Attributes {
             return Ok(());
         }
         match key.as_str() {
+            "crate" => self.crate_path = Some(item.parse(value::crate_path)?),
             "prefix" => self.prefix = Some(item.parse(value::prefix)?),
             "module" => self.module = Some(item.parse(value::module)?),
             "retry" => self.retry = Some(item.parse(value::retry)?),
@@ -269,6 +273,7 @@ enum Form {
 
 fn example(key: &str) -> String {
     let value = match key {
+        "crate" => "my_app::queueable",
         "prefix" => r#""charge_""#,
         "module" => "charge_queue",
         "retry" => r#"exponential("10s")"#,

@@ -9,4 +9,4 @@ mod value;
 
 pub(crate) use self::attribute::{Attributes, COLUMNS};
 pub(crate) use self::kinds::{Missed, OPTIONAL_COLUMNS};
-pub(crate) use self::value::{MAX_NAME_BYTES, Retry, Written};
+pub(crate) use self::value::{MAX_NAME_BYTES, Retry, Written, crate_path};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, parenthesized};
+use syn::{Error, Expr, Ident, LitInt, LitStr, Path, Result, Token, parenthesized};
 
 use super::suggest::{one_of, unknown};
 
@@ -43,6 +43,14 @@ pub(crate) fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
         return Err(Error::new(name.span, message));
     }
     Ok(name)
+}
+
+/// Reads where the library is.
+pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
+    if input.peek(LitStr) || !(input.peek(Ident::peek_any) || input.peek(Token![::])) {
+        return Err(unexpected(input, "a path such as `my_app::queueable`"));
+    }
+    input.call(Path::parse_mod_style)
 }
 
 /// Reads the prefix of the columns' default names.
