@@ -28,6 +28,8 @@ use crate::row::{Details, QueueState, Stage};
 /// });
 /// # }
 /// ```
+///
+/// So are a handler in an [`Arc`](std::sync::Arc), which several pollers may share, and a `Box<dyn Handler<Q, C>>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` on `{C}`",
     note = "implement `Handler<{Q}, {C}>` for it, or pass a closure: `|entity: &{Q}, message: &mut Message<'_, {C}>| \

@@ -34,6 +34,8 @@ use crate::row::{Details, QueueState, Stage};
 /// ));
 /// # }
 /// ```
+///
+/// So is a handler in an [`Arc`](std::sync::Arc) or a [`Box`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` under a lease on `{C}`",
     note = "implement `LeaseHandler<{Q}, {C}>` for it, or pass two closures: `(|entity: &{Q}, lease: &Lease| Ok(answer), \

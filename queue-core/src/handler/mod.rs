@@ -6,6 +6,7 @@ mod handler;
 mod lease_clock;
 mod lease_handler;
 mod panic_safe;
+mod shared_handler;
 
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
 pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};
