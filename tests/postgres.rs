@@ -23,6 +23,8 @@ mod leased_at_once;
 mod notified;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/partitions.rs"]
+mod partitions;
 #[path = "only/prefetch_rows.rs"]
 mod prefetch_rows;
 #[path = "only/repeated_calls.rs"]

@@ -61,8 +61,8 @@ pub use self::redact::Redact;
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
-    ColumnNames, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, Periodic, QueueState, RerunOnChange, Stage,
-    Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
+    ColumnNames, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, OrderColumn, Periodic, QueueState,
+    RerunOnChange, Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
 };
 pub use self::statement::QueueOn;
 

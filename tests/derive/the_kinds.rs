@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
 use queueable::{
-    Entity, HasPriority, HasStages, HasVersion, Missed, OnFinish, QueueTable, Queueable, Stage, Timestamps,
+    Entity, HasPriority, HasStages, HasVersion, Missed, OnFinish, OrderColumn, QueueTable, Queueable, Stage, Timestamps,
 };
 
 diesel::table! {
@@ -90,7 +90,8 @@ fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
     let options = indexed_queue::Queue::OPTIONS;
     assert_eq!(options.priority, Some("index_priority"));
     let order = options.order.unwrap();
-    assert_eq!((order.column, order.age), ("index_priority", Some(Duration::from_secs(3600))));
+    assert_eq!(order.columns, [OrderColumn { name: "index_priority", descending: false }]);
+    assert_eq!(order.age, Some(Duration::from_secs(3600)));
     assert_eq!(options.version, Some("content_version"));
     let rerun = options.rerun_on_change.unwrap();
     assert_eq!((rerun.columns, rerun.change_count), (&["title", "content"][..], "index_change_count"));
@@ -107,7 +108,7 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!((stages.column, stages.names), ("step", &["READ", "translated", "SEND_OUT"][..]));
     assert_eq!(options.on_success, OnFinish::Archive("documents_done"));
     assert_eq!(options.on_failure, OnFinish::Archive("documents_failed"));
-    assert_eq!(options.order.unwrap().column, "content");
+    assert_eq!(options.order.unwrap().columns, [OrderColumn { name: "content", descending: false }]);
     assert!(options.exclusive);
     let options = once_queue::Queue::OPTIONS;
     assert!(options.notifies);

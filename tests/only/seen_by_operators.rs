@@ -58,45 +58,29 @@ fn no_error_tells_the_password_of_a_url_that_cannot_be_read() {
 }
 
 diesel::table! {
-    events (id, day) {
+    elsewhere (id) {
         id -> BigInt,
-        day -> Integer,
     }
 }
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
-#[diesel(table_name = events, primary_key(id, day))]
+#[diesel(table_name = elsewhere)]
 #[allow(dead_code, reason = "only its table is looked at")]
-struct Event {
+struct Elsewhere {
     id: i64,
-    day: i32,
 }
 
 #[test]
-fn a_partitioned_table_is_migrated_by_hand_and_left_alone_before() {
+fn a_foreign_table_cannot_have_a_queue() {
     let database = Database::new();
     let mut connection = database.connect();
     connection
         .batch_execute(
-            "CREATE TABLE events (id bigint NOT NULL, day integer NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
-             CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1);
-             CREATE TABLE events_2 PARTITION OF events FOR VALUES IN (2)",
+            "CREATE FOREIGN DATA WRAPPER none; CREATE SERVER nobody FOREIGN DATA WRAPPER none;
+             CREATE FOREIGN TABLE elsewhere (id bigint NOT NULL) SERVER nobody",
         )
         .unwrap();
-    let columns = "(SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
-                    WHERE attrelid = 'events'::regclass AND attnum > 0)";
-    let shape = |connection: &mut Conn| diesel::select(sql::<Text>(columns)).get_result::<String>(connection).unwrap();
-    let refused = connection.run_pending_migrations(Migrations::new().entity::<Event>()).unwrap_err().to_string();
-    assert_eq!(shape(&mut connection), "id day", "nothing was changed");
-    let (_, by_hand) = refused.split_once("the migration again: ").unwrap_or_else(|| panic!("{refused}"));
-    connection.batch_execute(by_hand).unwrap();
-    connection.run_pending_migrations(Migrations::new().entity::<Event>()).unwrap();
-    let due: Vec<_> =
-        (1..=20).map(|id| (events::id.eq(id), events::day.eq(1 + id as i32 % 2), Event::due_now())).collect();
-    diesel::insert_into(events::table).values(due).execute(&mut connection).unwrap();
-    let handler = |_: &Event, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
-    let tally = Event::poller(database.pool(3), handler).workers(2).prefetch_at_once().run_until_idle().unwrap();
-    assert_eq!(tally.succeeded, 20);
-    connection.revert_all_migrations(Migrations::new().entity::<Event>()).unwrap();
-    assert_eq!(shape(&mut connection).split(' ').take(2).collect::<Vec<_>>(), ["id", "day"]);
+    let refused = connection.run_pending_migrations(Migrations::new().entity::<Elsewhere>()).unwrap_err().to_string();
+    assert!(refused.contains("is a foreign table, and a queue needs an ordinary table"), "{refused}");
+    assert!(refused.ends_with("run the poller on the server that has the table"), "{refused}");
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool, TestCustomizer};
-use queueable::{Error, Finding, HandlerResult, Message, Outcome, Poller, Queueable, Status};
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, Finding, HandlerResult, Message, Migrations, Outcome, Poller, Queueable, Status};
 
 use crate::db::{self, BIGINT, Conn, LONG_TEXT, TEXT, TIME};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
@@ -84,6 +85,32 @@ fn a_missing_table_is_named() {
     assert_eq!(findings.len(), 1);
     assert!(findings[0].problem.starts_with("there is no table "), "{findings:?}");
     assert!(findings[0].problem.contains("payments"));
+}
+
+#[test]
+fn what_is_no_ordinary_table_is_named_by_one_finding() {
+    let view = "ALTER TABLE payments RENAME TO real_payments; CREATE VIEW payments AS SELECT * FROM real_payments";
+    let temporary = "CREATE TEMPORARY TABLE payments (id INTEGER)";
+    let of_a_program = "DROP TABLE payments; CREATE VIRTUAL TABLE payments USING fts5(amount_cents)";
+    let kinds = match db::NAME {
+        "postgres" => &[(view, "a view"), (temporary, "a temporary table")][..],
+        "sqlite" => &[(view, "a view"), (temporary, "a temporary table"), (of_a_program, "a virtual table")],
+        // They tell nobody of a temporary table.
+        _ => &[(view, "a view")],
+    };
+    for &(ddl, kind) in kinds {
+        let bank = Bank::before_the_queue();
+        let mut connection = bank.connect();
+        connection.batch_execute(ddl).unwrap();
+        let error = connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap_err().to_string();
+        assert!(error.contains(&format!("is {kind}, and a queue needs an ordinary table")), "{error}");
+        if ddl == view {
+            let found = findings(&bank);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].problem.contains("is a view, and a queue needs an ordinary table"), "{found:?}");
+            assert!(found[0].mend.contains("the table that the view reads"), "{found:?}");
+        }
+    }
 }
 
 #[test]
@@ -173,7 +200,7 @@ fn a_table_without_a_queue_is_refused_and_mended() {
 
 #[test]
 fn each_missing_column_is_named_and_mended() {
-    for name in ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"] {
+    for name in ["next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"] {
         let bank = with_column(name, "");
         let found = findings(&bank);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -216,6 +243,49 @@ fn columns_of_another_type_are_named_and_mended() {
         assert_eq!(found.len(), 1, "{found:?}");
         let start = format!("the column {name} is of type {found_type}");
         assert!(found[0].problem.starts_with(&start), "{found:?}");
+        mend(&bank);
+    }
+}
+
+#[test]
+fn columns_that_are_too_short_or_too_coarse_are_named_and_mended() {
+    let cases: &[(&str, &str, &str)] = match db::NAME {
+        "mysql" => &[
+            (
+                "status",
+                "VARCHAR(8) NOT NULL DEFAULT 'NOT_ATT'",
+                "is of type varchar(8), expected at least 13 characters",
+            ),
+            ("next_attempt_time", "DATETIME", "is of type datetime(0), expected datetime(6)"),
+            ("last_attempt_time", "DATETIME(3)", "is of type datetime(3), expected datetime(6)"),
+            (
+                "last_attempt_error_message",
+                "MEDIUMTEXT CHARACTER SET latin1",
+                "is of type mediumtext character set latin1",
+            ),
+        ],
+        "postgres" => &[
+            (
+                "status",
+                "VARCHAR(8) NOT NULL DEFAULT 'NOT_ATT'",
+                "is of type character varying(8), expected at least 13",
+            ),
+            ("next_attempt_time", "TIMESTAMPTZ(0)", "is of type timestamp(0) with time zone"),
+            (
+                "last_attempt_error_message",
+                "VARCHAR(500)",
+                "is of type character varying(500), expected at least 65535",
+            ),
+        ],
+        // There a type limits no text.
+        _ => &[],
+    };
+    for (name, definition, problem) in cases {
+        let bank = with_column(name, definition);
+        index(&bank);
+        let found = findings(&bank);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].problem.contains(problem), "{found:?}");
         mend(&bank);
     }
 }

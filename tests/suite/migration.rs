@@ -12,7 +12,7 @@ use diesel::sql_types::Text;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use queueable::{Migrations, Queueable, Status};
 
-use crate::db::{AUTO_KEY, BIGINT, Conn, Database, SHAPE, TEXT};
+use crate::db::{self, AUTO_KEY, BIGINT, Conn, Database, LONG_TEXT, SHAPE, TEXT, TIME};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 use crate::suite::stages::InvoiceStage;
 
@@ -100,33 +100,31 @@ fn a_pooled_connection_migrates_too() {
 
 #[test]
 fn a_run_that_was_cut_short_is_completed() {
-    let complete = {
-        let bank = Bank::new();
-        shape(&mut bank.connect())
-    };
     let index = "queueable_payments_3d307857d9304fe5";
-    for (present, with_index) in [
-        (&["status"][..], None),
-        (&["status", "next_attempt_time", "try_count"][..], None),
-        (&["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"][..], None),
-        (&["next_attempt_time"][..], Some("next_attempt_time")),
-        (&["next_attempt_time"][..], Some("company_id")),
+    let all = ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
+    for (present, index_on) in [
+        (&all[..1], None),
+        (&all[..3], None),
+        (&all[..], None),
+        (&all[1..2], Some("next_attempt_time")),
+        (&all[1..2], Some("company_id")),
     ] {
         let bank = Bank::new();
         let mut connection = bank.connect();
-        connection.revert_last_migration(queue()).unwrap();
-        for (column, definition) in definitions() {
-            if present.contains(&column) {
-                connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {column} {definition}")).unwrap();
-            }
+        let complete = shape(&mut connection);
+        let on = if db::NAME == "mysql" { " ON payments" } else { "" };
+        connection.batch_execute(&format!("DROP INDEX {index}{on}")).unwrap();
+        for column in all.iter().filter(|column| !present.contains(column)) {
+            connection.batch_execute(&format!("ALTER TABLE payments DROP COLUMN {column}")).unwrap();
         }
-        if let Some(column) = with_index {
+        if let Some(column) = index_on {
             let partial = complete
                 .iter()
                 .find(|line| line.contains(" WHERE "))
                 .map_or("", |_| "WHERE next_attempt_time IS NOT NULL");
             connection.batch_execute(&format!("CREATE INDEX {index} ON payments ({column}) {partial}")).unwrap();
         }
+        connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
         connection.run_pending_migrations(queue()).unwrap();
         assert_eq!(shape(&mut connection).len(), complete.len(), "{present:?}");
         bank.enqueue([1]);
@@ -134,15 +132,176 @@ fn a_run_that_was_cut_short_is_completed() {
     }
 }
 
-fn definitions() -> [(&'static str, String); 5] {
-    use crate::db::{LONG_TEXT, TIME};
+/// Payments from before the queue, in whose table the application has columns with the names of the queue's.
+fn with_own(columns: &[String]) -> Bank {
+    let bank = with_history();
+    for column in columns {
+        bank.connect().batch_execute(&format!("ALTER TABLE payments ADD COLUMN {column}")).unwrap();
+    }
+    bank
+}
+
+/// Columns of the types and defaults that the queue's have.
+fn as_the_queues() -> [String; 5] {
     [
-        ("status", format!("{TEXT} NOT NULL DEFAULT 'NOT_ATTEMPTED'")),
-        ("next_attempt_time", TIME.to_owned()),
-        ("try_count", "INTEGER NOT NULL DEFAULT 0".to_owned()),
-        ("last_attempt_time", TIME.to_owned()),
-        ("last_attempt_error_message", LONG_TEXT.to_owned()),
+        format!("status {TEXT} NOT NULL DEFAULT 'NOT_ATTEMPTED'"),
+        format!("next_attempt_time {TIME}"),
+        "try_count INTEGER NOT NULL DEFAULT 0".to_owned(),
+        format!("last_attempt_time {TIME}"),
+        format!("last_attempt_error_message {LONG_TEXT}"),
     ]
+}
+
+const PAST: &str = "UPDATE payments SET next_attempt_time = '2026-03-01 00:00:00.000', try_count = 7";
+
+/// Shows that the migration is refused because of this column, and changes nothing.
+fn is_refused(bank: &Bank, column: &str, migrations: impl Fn() -> Migrations<Backend>) {
+    let mut connection = bank.connect();
+    let before = shape(&mut connection);
+    let error = connection.run_pending_migrations(migrations()).unwrap_err().to_string();
+    assert!(error.contains(&format!("has a column {column} that is not the queue's")), "{error}");
+    assert!(error.contains("give the queue names of its own, for example with #[queue(prefix"), "{error}");
+    assert!(connection.has_pending_migration(migrations()).unwrap());
+    assert_eq!(shape(&mut connection), before);
+}
+
+#[test]
+fn columns_like_the_queues_that_the_application_has_made_are_not_taken_over() {
+    let all = as_the_queues();
+    for (own, named) in [
+        (vec![all[1].clone(), all[2].clone()], "next_attempt_time"),
+        (vec![all[4].clone()], "last_attempt_error_message"),
+        (all.to_vec(), "status"),
+    ] {
+        let bank = with_own(&own);
+        if own.len() > 1 {
+            bank.connect().batch_execute(PAST).unwrap();
+        }
+        is_refused(&bank, named, queue);
+    }
+}
+
+#[test]
+fn a_poller_says_that_a_column_is_not_the_queues_instead_of_adding_the_others() {
+    let bank = with_own(&as_the_queues()[1..3]);
+    let Err(queueable::Error::Unsafe(found)) = bank.poller(book).run_until_idle() else { panic!("it ran") };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].problem.ends_with("has no queue, but a column next_attempt_time of its own"), "{found:?}");
+    assert!(found[0].mend.contains("#[queue(prefix = "), "{found:?}");
+    // Nor does it offer to turn the application's status into the queue's.
+    let bank = with_own(&["status INTEGER".to_owned()]);
+    let Err(queueable::Error::Unsafe(found)) = bank.poller(book).run_until_idle() else { panic!("it ran") };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].problem.ends_with("has no queue, but a column status of its own"), "{found:?}");
+    assert!(found[0].mend.contains("Migrations::adopt::<Payment>()"), "{found:?}");
+}
+
+/// The queue of the payments, with another name for a column that an option asks for.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = timed_queue, timestamps(begin), begin_time = "begun_by_hand")]
+struct Timed {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+#[test]
+fn a_poller_warns_of_a_column_beside_the_queues_that_no_migration_has_added() {
+    crate::suite::warnings::keep_warnings();
+    let bank = Bank::new();
+    bank.connect().batch_execute(&format!("ALTER TABLE payments ADD COLUMN begun_by_hand {TIME}")).unwrap();
+    let done = |_: &Timed, _: &mut queueable::Message<'_, Conn>| Ok(queueable::Outcome::Done);
+    Timed::poller(bank.pool(1), done).workers(1).run_until_idle().unwrap();
+    crate::suite::warnings::await_warning(&["no migration of it has added: begun_by_hand;", "prefix"]);
+}
+
+/// The queue of the payments under other names.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(prefix = "renamed_")]
+struct Renamed {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+#[test]
+fn a_column_that_is_renamed_stays_the_queues() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    for column in ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"] {
+        connection.batch_execute(&format!("ALTER TABLE payments RENAME COLUMN {column} TO renamed_{column}")).unwrap();
+    }
+    let renamed = || Migrations::<Backend>::new().entity::<Renamed>();
+    connection.run_pending_migrations(renamed()).unwrap();
+    diesel::insert_into(payments::table)
+        .values((payments::company_id.eq(1), payments::amount_cents.eq(1), Renamed::due_now()))
+        .execute(&mut connection)
+        .unwrap();
+    let done = |_: &Renamed, _: &mut queueable::Message<'_, Conn>| Ok(queueable::Outcome::Done);
+    assert_eq!(Renamed::poller(bank.pool(1), done).workers(1).run_until_idle().unwrap().succeeded, 1);
+}
+
+#[test]
+fn columns_that_were_made_for_the_queue_are_adopted_by_a_word() {
+    let adopted = || Migrations::<Backend>::new().adopt::<Payment>();
+    for own in [&as_the_queues()[1..3], &as_the_queues()[..]] {
+        let bank = with_own(own);
+        bank.connect().batch_execute(&format!("{PAST} WHERE id = 2")).unwrap();
+        bank.connect().run_pending_migrations(adopted()).unwrap();
+        // The row that its owner has made due.
+        assert_eq!(bank.run(book).succeeded, 1);
+        assert_eq!(bank.booked(), [2]);
+        assert_eq!(bank.state(2).try_count, 8);
+        bank.connect().revert_last_migration(adopted()).unwrap();
+        assert_eq!(shape(&mut bank.connect()), shape(&mut with_history().connect()));
+    }
+}
+
+#[test]
+fn a_column_that_the_queue_could_not_use_is_not_adopted() {
+    let adopted = || Migrations::<Backend>::new().adopt::<Payment>();
+    for (own, problem) in [
+        ("try_count CHAR(10)".to_owned(), "the column try_count is of type char"),
+        (format!("status {TEXT} NOT NULL DEFAULT 'active'"), "another default than NOT_ATTEMPTED"),
+        (format!("next_attempt_time {TIME} NOT NULL DEFAULT '2026-03-01 00:00:00.000'"), "null means `not queued`"),
+    ] {
+        let bank = with_own(&[own]);
+        let mut connection = bank.connect();
+        let before = shape(&mut connection);
+        let error = connection.run_pending_migrations(adopted()).unwrap_err().to_string();
+        assert!(error.contains("is not ready for its queue") && error.contains(problem), "{error}");
+        assert_eq!(shape(&mut connection), before);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let error = adopted().write_to(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("only when the migration runs"), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_revert_does_not_drop_a_column_that_the_application_has_put_in_the_queues_place() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    connection.batch_execute("ALTER TABLE payments DROP COLUMN try_count").unwrap();
+    connection.batch_execute("ALTER TABLE payments ADD COLUMN try_count INTEGER NOT NULL DEFAULT 0").unwrap();
+    let before = shape(&mut connection);
+    let error = connection.revert_last_migration(queue()).unwrap_err().to_string();
+    assert!(error.contains("has a column try_count that is not the queue's"), "{error}");
+    assert_eq!(shape(&mut connection), before);
+}
+
+#[test]
+fn a_restored_copy_still_knows_which_columns_are_the_queues() {
+    let bank = Bank::new();
+    let copy = db::dumped_and_restored(&bank.database);
+    let mut connection = copy.connect();
+    let complete = shape(&mut connection);
+    connection.batch_execute("ALTER TABLE payments DROP COLUMN last_attempt_time").unwrap();
+    connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+    connection.run_pending_migrations(queue()).unwrap();
+    assert_eq!(shape(&mut connection).len(), complete.len());
+    connection.revert_last_migration(queue()).unwrap();
+    assert_eq!(shape(&mut connection), shape(&mut Bank::before_the_queue().connect()));
 }
 
 #[test]
@@ -152,10 +311,7 @@ fn a_column_of_the_applications_own_is_neither_used_nor_dropped() {
         let mut connection = bank.connect();
         connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {own}")).unwrap();
         let before = shape(&mut connection);
-        let error = connection.run_pending_migrations(queue()).unwrap_err().to_string();
-        assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
-        assert!(connection.has_pending_migration(queue()).unwrap());
-        assert_eq!(shape(&mut connection), before);
+        is_refused(&bank, own.split(' ').next().unwrap(), queue);
         // With a prefix the queue fits beside the other columns.
         connection.run_pending_migrations(Migrations::new().entity::<Mailed>()).unwrap();
         connection.revert_last_migration(Migrations::new().entity::<Mailed>()).unwrap();
@@ -177,28 +333,14 @@ fn a_column_of_the_applications_own_is_not_taken_for_one_that_an_option_asks_for
     let worded = || Migrations::new().entity::<Worded>();
     let zero = "priority INTEGER NOT NULL DEFAULT 0".to_owned();
     let stage = format!("stage {TEXT} NOT NULL DEFAULT 'RENDER'");
-    let begin = format!("begin_time {}", crate::db::TIME);
+    let begin = format!("begin_time {TIME}");
     for own in [zero, stage, begin] {
-        let bank = with_history();
-        let mut connection = bank.connect();
-        connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {own}")).unwrap();
-        let before = shape(&mut connection);
-        let error = connection.run_pending_migrations(worded()).unwrap_err().to_string();
-        assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
-        assert_eq!(shape(&mut connection), before);
-    }
-    // Beside a queue, a column with another default belongs to the application too.
-    let three = "priority INTEGER NOT NULL DEFAULT 3".to_owned();
-    let draft = format!("stage {TEXT} NOT NULL DEFAULT 'draft'");
-    for own in [three, draft] {
-        let bank = with_history();
-        let mut connection = bank.connect();
-        connection.run_pending_migrations(queue()).unwrap();
-        connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {own}")).unwrap();
-        let before = shape(&mut connection);
-        let error = connection.run_pending_migrations(worded()).unwrap_err().to_string();
-        assert!(error.contains("that is not the queue's: give the queue names of its own"), "{error}");
-        assert_eq!(shape(&mut connection), before);
+        let column = own.split(' ').next().unwrap().to_owned();
+        let bank = with_own(&[own]);
+        is_refused(&bank, &column, worded);
+        // Beside a queue as well, whose columns are known.
+        bank.connect().run_pending_migrations(Migrations::new().entity::<Mailed>()).unwrap();
+        is_refused(&bank, &column, worded);
     }
     // A column that an earlier run has added belongs to the queue.
     let bank = with_history();

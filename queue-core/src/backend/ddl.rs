@@ -5,11 +5,12 @@ use diesel::result::QueryResult;
 
 use super::archive::{self, ArchiveSchema};
 use super::schema::{
-    Index, NeededColumn, Types, column_steps, compare, indexes, missing, needed_columns, no_index, until_done,
+    Index, NeededColumn, Types, column_steps, compare, finding, indexes, missing, needed_columns, no_index, present,
+    tell_of_unmarked, until_done,
 };
 use super::target::{Step, Target};
 use super::trigger::{self, Triggers};
-use crate::error::Finding;
+use crate::error::{Finding, refused};
 
 /// A database's words for columns and indexes.
 pub(crate) trait Ddl: Triggers + ArchiveSchema {
@@ -22,11 +23,11 @@ pub(crate) trait Ddl: Triggers + ArchiveSchema {
     /// Writes the statements that drop the columns with these names.
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String>;
 
-    /// Writes the SQL that gives an existing column its definition.
-    fn redefine(target: &Target, column: &NeededColumn) -> String;
+    /// Writes the SQL that gives an existing column its definition, with the queue's mark if it had that.
+    fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String;
 
-    /// Returns the step of a migration that creates an index.
-    fn index_step(target: &Target, index: &Index) -> Step;
+    /// Returns the steps of a migration that create an index.
+    fn index_steps(target: &Target, index: &Index) -> Vec<Step>;
 
     /// Returns the statements that are still to be run for an index; none if the live table has it, or one that serves
     /// as well.
@@ -48,20 +49,38 @@ pub(crate) fn steps<D: Ddl>(target: &Target) -> Vec<Step> {
     };
     column_steps(&needed::<D>(target))
         .map(columns)
-        .chain(indexes::<D::Backend>(target).iter().map(|index| D::index_step(target, index)))
+        .chain(indexes::<D::Backend>(target).iter().flat_map(|index| D::index_steps(target, index)))
         .chain(trigger::steps::<D>(target))
         .chain(archive::step::<D>(target))
         .collect()
 }
 
 /// Adds the columns that are missing.
+///
+/// # Errors
+///
+/// If it is no table that can have a queue.
 pub(crate) fn add_columns<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<()> {
+    if let Some(kind) = connection.other_kind(target)? {
+        return Err(refused(format!("{}; {}", kind.problem(target), kind.mend())));
+    }
     until_done(
         connection,
-        |connection| missing(target, needed::<D>(target), &connection.live_columns(target)?),
+        |connection| missing_columns(connection, target),
         // One statement at a time: what is left to do is looked up after each.
         |connection, missing| connection.alter(&D::add_columns(target, missing)[0]),
     )
+}
+
+/// Returns the columns that are missing; `None` if there are none.
+pub(crate) fn missing_columns<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Option<Vec<NeededColumn>>> {
+    let live = connection.live_columns(target)?;
+    missing(target, needed::<D>(target), &live, |column, marked| D::redefine(target, column, marked))
+}
+
+/// Returns the names of the queue's columns that the live table has.
+pub(crate) fn present_columns<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<&'static str>> {
+    present(target, &needed::<D>(target), &connection.live_columns(target)?)
 }
 
 /// Builds an index if it is missing.
@@ -83,8 +102,16 @@ pub(crate) fn add_rest<D: Ddl>(connection: &mut D, target: &Target) -> QueryResu
 /// Returns the findings about the columns; if there are none, about the indexes; if there are none either, about the
 /// triggers.
 pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<Finding>> {
+    if let Some(kind) = connection.other_kind(target)? {
+        return Ok(vec![finding(target, kind.problem(target), kind.mend().to_owned())]);
+    }
     let live = connection.live_columns(target)?;
-    let mut findings = compare(target, needed::<D>(target), &live, |column| D::redefine(target, column));
+    let add = |column: &NeededColumn| D::add_columns(target, std::slice::from_ref(column)).join("; ");
+    let retype = |column: &NeededColumn, marked| D::redefine(target, column, marked);
+    let mut findings = compare(target, needed::<D>(target), &live, add, retype);
+    if findings.is_empty() {
+        tell_of_unmarked(target, &needed::<D>(target), &live);
+    }
     if !findings.is_empty() {
         return Ok(findings);
     }
@@ -98,9 +125,11 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
 }
 
 /// Writes `ALTER TABLE .. ADD COLUMN .., ADD COLUMN ..`, for databases that add several columns by one statement.
+/// `comment` follows each definition.
 #[allow(dead_code, reason = "SQLite adds one column by one statement")]
-pub(crate) fn add_together(target: &Target, columns: &[NeededColumn]) -> String {
-    let add = |column: &NeededColumn| format!("ADD COLUMN {} {}", target.table.quoted(column.name), column.definition);
+pub(crate) fn add_together(target: &Target, columns: &[NeededColumn], comment: &str) -> String {
+    let name = |column: &NeededColumn| target.table.quoted(column.name);
+    let add = |column: &NeededColumn| format!("ADD COLUMN {} {}{comment}", name(column), column.definition);
     format!("ALTER TABLE {} {}", target.table, columns.iter().map(add).collect::<Vec<_>>().join(", "))
 }
 

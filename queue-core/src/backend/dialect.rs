@@ -116,6 +116,9 @@ pub trait IndexSql {
     /// SQLite assumes that a quarter of the rows is due, and would rather sort them.
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)>;
 
+    /// The SQL after a column in a descending index or order, whose nulls come last.
+    const DESCENDING: &'static str;
+
     /// The SQL after a column in an index or an order that puts its nulls first, where the database does not by
     /// default.
     const NULLS_FIRST: &'static str;

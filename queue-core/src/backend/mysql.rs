@@ -86,6 +86,7 @@ impl IndexSql for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
+    const DESCENDING: &'static str = " DESC";
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = false;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");

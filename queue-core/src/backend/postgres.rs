@@ -100,6 +100,7 @@ impl IndexSql for Pg {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
+    const DESCENDING: &'static str = " DESC NULLS LAST";
     const NULLS_FIRST: &'static str = " NULLS FIRST";
     const PARTIAL_INDEXES: bool = true;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");

@@ -3,12 +3,18 @@
 use diesel::Connection;
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Bool, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::connection::QueueBackend;
 use super::target::{Target, ordered_index_of, pending_flag_of};
 use crate::error::{Finding, refused};
 use crate::row::{Options, Status};
+
+/// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
+/// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
+/// name, type and default: the queue would run rows that nobody has enqueued, and a revert would drop what is not its
+/// own.
+pub(crate) const MARK: &str = "queueable: a column of the queue";
 
 /// The SQL types of the columns on one database.
 pub(crate) struct Types {
@@ -45,8 +51,27 @@ pub(crate) struct NeededColumn {
     /// Its default, if it must not be null.
     pub(crate) default: Option<String>,
     accepted: &'static [&'static str],
+    /// The number of characters that a text in it may have at least, if its type is limited.
+    shortest: i64,
     nullable: bool,
 }
+
+impl NeededColumn {
+    /// Returns the types that serve, for people: where the catalogue's word leaves something open, as the migration
+    /// writes them.
+    fn wanted(&self) -> String {
+        match self.accepted {
+            [one] if self.sql_type.to_ascii_lowercase().starts_with(one) => self.sql_type.to_ascii_lowercase(),
+            several => several.join(" or "),
+        }
+    }
+}
+
+/// Stages, cron expressions, time zones: as many characters as a column of MySQL gets, where they may be in an index.
+const WORD_LENGTH: i64 = 191;
+
+/// More than the longest error text that a poller writes by default.
+const MESSAGE_LENGTH: i64 = 65_535;
 
 /// A column of the live table.
 #[derive(QueryableByName)]
@@ -59,6 +84,57 @@ pub(crate) struct LiveColumn {
     pub(crate) nullable: bool,
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) default_value: Option<String>,
+    /// The number of characters that a text in it can have; `None`: its type has no limit.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pub(crate) length: Option<i64>,
+    /// Whether it bears the queue's [`MARK`].
+    #[diesel(sql_type = Bool)]
+    pub(crate) marked: bool,
+}
+
+impl LiveColumn {
+    /// Returns the type as DDL writes it.
+    fn sql_type(&self) -> String {
+        let sql_type = self.data_type.to_ascii_lowercase();
+        match self.length {
+            Some(length) if length < MESSAGE_LENGTH => format!("{sql_type}({length})"),
+            _ => sql_type,
+        }
+    }
+}
+
+/// What cannot have a queue, although it can be read like a table.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "no database has them all")]
+pub(crate) enum OtherKind {
+    View,
+    /// Its rows are on another server.
+    Foreign,
+    /// Only the session that has made it sees it.
+    Temporary,
+    /// A program stands for the table.
+    Virtual,
+}
+
+impl OtherKind {
+    pub(crate) fn problem(self, target: &Target) -> String {
+        let kind = match self {
+            OtherKind::View => "a view",
+            OtherKind::Foreign => "a foreign table",
+            OtherKind::Temporary => "a temporary table",
+            OtherKind::Virtual => "a virtual table",
+        };
+        format!("{} is {kind}, and a queue needs an ordinary table, whose rows every session can lock", target.table)
+    }
+
+    pub(crate) fn mend(self) -> &'static str {
+        match self {
+            OtherKind::View => "derive Queueable on a struct of the table that the view reads",
+            OtherKind::Foreign => "run the poller on the server that has the table",
+            OtherKind::Temporary => "create it without TEMPORARY",
+            OtherKind::Virtual => "derive Queueable on a struct of an ordinary table that refers to it",
+        }
+    }
 }
 
 /// A database's view of a live table, and how the table is altered there.
@@ -68,6 +144,9 @@ pub(crate) trait LiveTable: Connection<Backend: QueueBackend> {
 
     /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
     const INSERT_TIME: Option<&'static str>;
+
+    /// Says what stands under the table's name, if it is no table that can have a queue.
+    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
 
     /// Returns the columns of the table; none if there is no such table.
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>>;
@@ -85,6 +164,7 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         sql_type,
         default: None,
         accepted,
+        shortest: 0,
         nullable: true,
     };
     let required = |name, sql_type: &'static str, default: &str, accepted| NeededColumn {
@@ -93,23 +173,26 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         sql_type,
         default: Some(default.to_owned()),
         accepted,
+        shortest: 0,
         nullable: false,
     };
+    let at_least = |shortest, column: NeededColumn| NeededColumn { shortest, ..column };
     let Types { accepted, .. } = types;
     let time = |name| nullable(name, types.time, accepted.time);
-    let word = |name| nullable(name, types.word, accepted.word);
+    let word = |name| at_least(WORD_LENGTH, nullable(name, types.word, accepted.word));
+    let longest_status = Status::ALL.map(|status| status.as_str().len()).into_iter().max().unwrap_or_default() as i64;
     let mut columns = vec![
-        required(names.status, types.status, "'NOT_ATTEMPTED'", accepted.status),
+        at_least(longest_status, required(names.status, types.status, "'NOT_ATTEMPTED'", accepted.status)),
         time(names.next_attempt_time),
         required(names.try_count, types.try_count, "0", accepted.try_count),
         time(names.last_attempt_time),
-        nullable(names.last_attempt_error_message, types.message, accepted.message),
+        at_least(MESSAGE_LENGTH, nullable(names.last_attempt_error_message, types.message, accepted.message)),
     ];
     let Options { priority, stages, periodic, rerun_on_change, timestamps, occasion, .. } = target.options;
     columns.extend(priority.map(|name| required(name, types.try_count, "0", accepted.try_count)));
     columns.extend(stages.map(|stages| {
         let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
-        required(stages.column, types.word, &format!("'{first}'"), accepted.word)
+        at_least(WORD_LENGTH, required(stages.column, types.word, &format!("'{first}'"), accepted.word))
     }));
     if let Some(periodic) = periodic {
         columns.push(nullable(periodic.period, types.count, accepted.count));
@@ -159,48 +242,81 @@ pub(crate) fn until_done<C, T: PartialEq>(
 ///
 /// # Errors
 ///
-/// If the table has a column of such a name that is the application's own. The queue would overwrite it, and reverting
-/// the migration would drop it.
+/// If the table has a column of such a name that is the application's own, or, where the queue adopts it, one that the
+/// queue could not use.
 pub(crate) fn missing(
     target: &Target,
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
+    retype: impl Fn(&NeededColumn, bool) -> String,
 ) -> QueryResult<Option<Vec<NeededColumn>>> {
-    // The status is added first: without it, no column that an option asks for can be the queue's.
-    let is_fresh = find(live, target.columns.status).is_none();
     let mut missing = Vec::new();
-    for (i, column) in needed.into_iter().enumerate() {
+    for column in needed {
         match find(live, column.name) {
             None => missing.push(column),
-            Some(live) if (is_fresh && i >= OWN) || !is_the_queues(target, &column, live) => {
-                let renamed = match is_first_stage(target, &column, live) {
-                    Some(false) => {
-                        "; if it is the queue's and its first stage had another name, set its default to the new one"
-                    }
-                    _ => "",
-                };
-                return Err(refused(format!(
-                    "the table {} has a column {} that is not the queue's: give the queue names of its own, for example \
-                     with #[queue(prefix = \"queue_\")]{renamed}",
-                    target.table, column.name
-                )));
+            Some(live) if live.marked => {}
+            Some(live) if target.adopts => {
+                if let Some((problem, mend)) = unfit(target, &column, live, &retype) {
+                    return Err(refused(format!(
+                        "the table {} is not ready for its queue: {problem}; {mend}",
+                        target.table
+                    )));
+                }
             }
-            Some(_) => {}
+            Some(_) => return Err(refused(not_the_queues(target, column.name))),
         }
     }
     Ok((!missing.is_empty()).then_some(missing))
 }
 
-/// Tells whether a migration can have added a live column: it has the queue's type, and the queue's default, if there
-/// is one.
-fn is_the_queues(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> bool {
-    let has_our_default = match &needed.default {
-        _ if needed.name == target.columns.status => is_status_default(live),
-        Some(default) => live.default_value.as_ref().is_some_and(|live| literal(live) == literal(default)),
-        None => true,
-    };
-    needed.accepted.contains(&live.data_type.to_ascii_lowercase().as_str()) && has_our_default
+/// Returns the names of the needed columns that the live table has and that a revert drops.
+///
+/// # Errors
+///
+/// If one of them is the application's own.
+pub(crate) fn present(target: &Target, needed: &[NeededColumn], live: &[LiveColumn]) -> QueryResult<Vec<&'static str>> {
+    let mut present = Vec::new();
+    for column in needed {
+        match find(live, column.name) {
+            Some(live) if !live.marked && !target.adopts => {
+                return Err(refused(not_the_queues(target, column.name)));
+            }
+            Some(_) => present.push(column.name),
+            None => {}
+        }
+    }
+    Ok(present)
 }
+
+/// Says that a column is the application's own, and what can be done.
+fn not_the_queues(target: &Target, column: &str) -> String {
+    format!(
+        "the table {} has a column {column} that is not the queue's, because no migration of the queue has added it: \
+         {}",
+        target.table,
+        not_taken_over(target)
+    )
+}
+
+fn not_taken_over(target: &Target) -> String {
+    format!("{OTHER_NAMES}, or, if you made it for the queue, say Migrations::adopt::<{}>()", target.entity)
+}
+
+/// Warns of columns that the queue writes although no migration of it has added them, beside columns that one has.
+pub(crate) fn tell_of_unmarked(target: &Target, needed: &[NeededColumn], live: &[LiveColumn]) {
+    let (marked, unmarked): (Vec<_>, Vec<_>) =
+        needed.iter().filter_map(|column| find(live, column.name)).partition(|live| live.marked);
+    if !marked.is_empty() && !unmarked.is_empty() {
+        let names: Vec<_> = unmarked.iter().map(|live| &*live.name).collect();
+        tracing::warn!(
+            entity = target.entity,
+            "the queue writes columns that no migration of it has added: {}; if they are the application's, {OTHER_NAMES}",
+            names.join(", ")
+        );
+    }
+}
+
+const OTHER_NAMES: &str = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]";
 
 /// Tells whether the default of the live stage column is the first stage; `None` for any other column.
 fn is_first_stage(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> Option<bool> {
@@ -224,53 +340,77 @@ pub(crate) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveCol
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
-/// Returns the findings about the live columns. `retype` writes the SQL that gives a column its definition.
+/// Returns the findings about the live columns. `add` writes the SQL that adds a column, `retype` the SQL that gives one
+/// its definition, with the queue's mark or without.
 pub(crate) fn compare(
     target: &Target,
     needed: Vec<NeededColumn>,
     live: &[LiveColumn],
-    retype: impl Fn(&NeededColumn) -> String,
+    add: impl Fn(&NeededColumn) -> String,
+    retype: impl Fn(&NeededColumn, bool) -> String,
 ) -> Vec<Finding> {
     let table = &target.table;
     if live.is_empty() {
         let problem = format!("there is no table {table}");
         return vec![finding(target, problem, "create it, or correct `table_name`".to_owned())];
     }
+    // Without a status of the queue's there is no queue yet, unless all its columns were made by hand. To add the others
+    // would hand the application's column over to it.
+    let is_status = |live: &LiveColumn| live.marked || unfit(target, &needed[0], live, &retype).is_none();
+    let has_queue = find(live, target.columns.status).is_some_and(is_status)
+        || needed[..OWN].iter().all(|column| find(live, column.name).is_some());
+    let foreign = |column: &&NeededColumn| find(live, column.name).is_some_and(|live| !live.marked);
+    if let Some(foreign) = needed.iter().find(foreign).filter(|_| !has_queue) {
+        let problem = format!("the table {table} has no queue, but a column {} of its own", foreign.name);
+        return vec![finding(target, problem, not_taken_over(target))];
+    }
     let mut findings = Vec::new();
     for column in needed {
-        let name = column.name;
-        let Some(live) = find(live, name) else {
-            let mend = format!("ALTER TABLE {table} ADD COLUMN {} {}", table.quoted(name), column.definition);
-            let problem = format!("the table {table} has no column {name}, which the entity's migration adds");
-            findings.push(finding(target, problem, mend));
-            continue;
+        let found = match find(live, column.name) {
+            Some(live) => unfit(target, &column, live, &retype),
+            None => {
+                let problem =
+                    format!("the table {table} has no column {}, which the entity's migration adds", column.name);
+                Some((problem, add(&column)))
+            }
         };
-        let sql_type = live.data_type.to_ascii_lowercase();
-        if !column.accepted.contains(&sql_type.as_str()) {
-            let problem = format!("the column {name} is of type {sql_type}, expected {}", column.accepted.join(" or "));
-            findings.push(finding(target, problem, retype(&column)));
-        } else if column.nullable && !live.nullable {
-            let null = match name == target.columns.next_attempt_time {
-                true => "null means `not queued`",
-                false => "null means that there is none",
-            };
-            findings.push(finding(target, format!("the column {name} is NOT NULL, but {null}"), retype(&column)));
-        } else if !column.nullable && (live.nullable || live.default_value.is_none()) {
-            let problem =
-                format!("the column {name} may be null or has no default, so an ordinary insert writes no state");
-            findings.push(finding(target, problem, retype(&column)));
-        } else if name == target.columns.status && !is_status_default(live) {
-            let problem =
-                format!("the column {name} has another default than NOT_ATTEMPTED: is it the application's own?");
-            let mend = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]".to_owned();
-            findings.push(finding(target, problem, mend));
-        } else if is_first_stage(target, &column, live) == Some(false) {
-            let found = live.default_value.as_deref().map(literal).unwrap_or_default();
-            let problem = format!("the column {name} has the default `{found}`, which is not the first stage");
-            findings.push(finding(target, problem, retype(&column)));
-        }
+        findings.extend(found.map(|(problem, mend)| finding(target, problem, mend)));
     }
     findings
+}
+
+/// Says why a live column cannot hold what the queue writes, and the mend; `None` if it can.
+fn unfit(
+    target: &Target,
+    column: &NeededColumn,
+    live: &LiveColumn,
+    retype: impl Fn(&NeededColumn, bool) -> String,
+) -> Option<(String, String)> {
+    let name = column.name;
+    let accepts = |sql_type: &str| column.accepted.contains(&sql_type.to_ascii_lowercase().as_str());
+    let problem = if !accepts(&live.data_type) {
+        format!("the column {name} is of type {}, expected {}", live.sql_type(), column.wanted())
+    } else if live.length.is_some_and(|length| length < column.shortest) {
+        let shortest = column.shortest;
+        format!("the column {name} is of type {}, expected at least {shortest} characters", live.sql_type())
+    } else if column.nullable && !live.nullable {
+        let null = match name == target.columns.next_attempt_time {
+            true => "null means `not queued`",
+            false => "null means that there is none",
+        };
+        format!("the column {name} is NOT NULL, but {null}")
+    } else if !column.nullable && (live.nullable || live.default_value.is_none()) {
+        format!("the column {name} may be null or has no default, so an ordinary insert writes no state")
+    } else if name == target.columns.status && !is_status_default(live) {
+        let problem = format!("the column {name} has another default than NOT_ATTEMPTED: is it the application's own?");
+        return Some((problem, OTHER_NAMES.to_owned()));
+    } else if is_first_stage(target, column, live) == Some(false) {
+        let found = live.default_value.as_deref().map(literal).unwrap_or_default();
+        format!("the column {name} has the default `{found}`, which is not the first stage")
+    } else {
+        return None;
+    };
+    Some((problem, retype(column, live.marked)))
 }
 
 pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
@@ -283,6 +423,17 @@ pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Findi
     finding(target, problem, mend.join("; "))
 }
 
+/// The order of a column in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// As the database does by itself: ascending.
+    Plain,
+    /// Ascending, and the rows without a value before all others.
+    NullsFirst,
+    /// Descending, and the rows without a value behind all others.
+    Descending,
+}
+
 /// An index of the queue.
 pub(crate) struct Index {
     /// The step of the migration that creates it.
@@ -290,8 +441,8 @@ pub(crate) struct Index {
     pub(crate) name: String,
     /// All columns, as SQL.
     pub(crate) columns: String,
-    /// Their names, and whether the nulls of each are put first, on databases where that is not the default.
-    keys: Vec<(String, bool)>,
+    /// Their names, and what each is in the index.
+    keys: Vec<(String, KeyOrder)>,
     /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
     pub(crate) pending_flag: Option<String>,
@@ -304,14 +455,14 @@ impl Index {
     }
 
     /// Returns the columns' names.
-    #[allow(dead_code, reason = "PostgreSQL asks for the order of their nulls too")]
+    #[allow(dead_code, reason = "PostgreSQL asks for their order too")]
     pub(crate) fn names(&self) -> Vec<&str> {
         self.keys.iter().map(|(name, _)| &**name).collect()
     }
 
-    /// Returns the columns, and which of them have their nulls first.
-    #[allow(dead_code, reason = "elsewhere nulls come first by themselves")]
-    pub(crate) fn keys(&self) -> &[(String, bool)] {
+    /// Returns the columns' names, and the order of each.
+    #[allow(dead_code, reason = "SQLite asks for the names alone")]
+    pub(crate) fn keys(&self) -> &[(String, KeyOrder)] {
         &self.keys
     }
 }
@@ -325,7 +476,7 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         step: "index",
         name: target.index(),
         columns: table.quoted(next),
-        keys: vec![(next.to_owned(), false)],
+        keys: vec![(next.to_owned(), KeyOrder::Plain)],
         pending_flag: None,
     }];
     let Options { order, exclusive, .. } = target.options;
@@ -333,19 +484,34 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         return indexes;
     }
     let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
-    let order = order.map(|order| order.column);
     let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
-    let all: Vec<&str> = pending_flag.as_deref().into_iter().chain(order).chain(last).collect();
-    let has_nulls_first = |name: &str| Some(name) == order && !DB::NULLS_FIRST.is_empty();
-    let column = |name: &&str| {
-        let nulls = if has_nulls_first(name) { DB::NULLS_FIRST } else { "" };
-        table.quoted(name) + nulls
+    // No database wants a column twice in an index, and what comes first decides.
+    let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
+    let plain = |name: &str| (name.to_owned(), KeyOrder::Plain);
+    let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
+        let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
+        (column.name.to_owned(), order)
+    });
+    let keys: Vec<_> = pending_flag
+        .as_deref()
+        .map(plain)
+        .into_iter()
+        .chain(ordered)
+        .chain(last.into_iter().filter(is_not_named).map(plain))
+        .collect();
+    let column = |(name, order): &(String, KeyOrder)| {
+        let order = match order {
+            KeyOrder::Plain => "",
+            KeyOrder::NullsFirst => DB::NULLS_FIRST,
+            KeyOrder::Descending => DB::DESCENDING,
+        };
+        table.quoted(name) + order
     };
     indexes.push(Index {
         step: "order",
         name: ordered_index_of(table, target.columns, &target.options),
-        columns: all.iter().map(column).collect::<Vec<_>>().join(", "),
-        keys: all.iter().map(|name| ((*name).to_owned(), has_nulls_first(name))).collect(),
+        columns: keys.iter().map(column).collect::<Vec<_>>().join(", "),
+        keys,
         pending_flag,
     });
     indexes

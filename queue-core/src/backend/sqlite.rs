@@ -91,6 +91,7 @@ impl IndexSql for Sqlite {
     const INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
+    const DESCENDING: &'static str = " DESC";
     const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = true;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");

@@ -48,6 +48,15 @@ impl TableName {
         TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
     }
 
+    /// Returns the name of a table in another schema.
+    #[allow(dead_code, reason = "only partitions may be elsewhere than their table")]
+    pub(crate) fn in_schema(&self, schema: &str, name: &str) -> Self {
+        let schema = Some(schema.to_owned());
+        let mut other = TableName { schema, name: name.to_owned(), sql: String::new(), quote: self.quote };
+        other.sql = other.sibling(name);
+        other
+    }
+
     /// Writes the name into a statement.
     pub(crate) fn push<DB: Backend>(&self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         if let Some(schema) = &self.schema {

@@ -4,7 +4,7 @@ use diesel::result::QueryResult;
 
 use super::table_name::{self, TableName};
 use crate::error::Finding;
-use crate::row::{ColumnNames, Options};
+use crate::row::{ColumnNames, Options, OrderColumn};
 
 /// Where a queue's columns and index are, in the terms of the catalogue and of the DDL.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Target {
     pub options: Options,
     /// The names of the primary key's columns.
     pub key: Vec<String>,
+    /// Whether the application has said that its columns of these names are the queue's.
+    pub adopts: bool,
 }
 
 impl Target {
@@ -43,7 +45,8 @@ pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
 /// Returns the name of the second index, for an entity with its own order. Each order has its own name, because the
 /// queue recognizes an index by its name.
 pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let order = options.order.map_or("", |order| order.column);
+    let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
+    let order = options.order.iter().flat_map(|order| order.columns).map(word).collect::<Vec<_>>().join(", ");
     let kind = if options.exclusive { "key" } else { "time" };
     let of = format!("{}\n{order}\n{kind}", columns.next_attempt_time);
     table_name::with_fingerprint("queueable_order_", &table.name, &of)

@@ -17,6 +17,19 @@ use crate::row::Options;
 /// Diesel's own table stores versions in 50 characters.
 const MAX_VERSION: usize = 50;
 
+/// Says where an entity's queue lives.
+#[derive(Clone, Copy)]
+struct QueueToAdd {
+    target: fn() -> diesel::QueryResult<Target>,
+    adopts: bool,
+}
+
+impl QueueToAdd {
+    fn target(self) -> diesel::QueryResult<Target> {
+        Ok(Target { adopts: self.adopts, ..(self.target)()? })
+    }
+}
+
 /// The migrations of one or several entities, as a source for Diesel's
 /// [`MigrationHarness`](https://docs.rs/diesel_migrations/latest/diesel_migrations/trait.MigrationHarness.html).
 ///
@@ -47,7 +60,7 @@ const MAX_VERSION: usize = 50;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Migrations<DB: QueueBackend> {
-    queues: Vec<fn() -> diesel::QueryResult<Target>>,
+    queues: Vec<QueueToAdd>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
 }
 
@@ -60,7 +73,43 @@ impl<DB: QueueBackend> Migrations<DB> {
 
     /// Adds the queue of an entity.
     pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(target_of::<Q, DB>);
+        self.queues.push(QueueToAdd { target: target_of::<Q, DB>, adopts: false });
+        self
+    }
+
+    /// Adds the queue of an entity whose table has columns that you made for the queue by hand.
+    ///
+    /// [`entity`](Migrations::entity) refuses a table that has a column with the name of one of the queue's, because the
+    /// queue would write into it. A column is known as the queue's by a comment, which the migration adds with it, and
+    /// which dumps and restores keep. With this method the columns that exist need no such comment: the queue takes them
+    /// over, and adds only what is missing. Rows whose `next_attempt_time` is set are due at that time. Keep the call:
+    /// it is also what lets a revert drop these columns.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel::connection::SimpleConnection;
+    /// use diesel_migrations::MigrationHarness;
+    /// use queueable::{Migrations, Queueable};
+    ///
+    /// diesel::table! { payments (id) { id -> BigInt, } }
+    ///
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// struct Payment { id: i64 }
+    ///
+    /// let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, next_attempt_time TEXT)")?;
+    /// let refused = connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap_err();
+    /// assert!(refused.to_string().contains("a column next_attempt_time that is not the queue's"));
+    /// connection.run_pending_migrations(Migrations::new().adopt::<Payment>())?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The migration is refused, and changes nothing, if a column cannot hold what the queue writes; the error gives the
+    /// SQL that mends it.
+    pub fn adopt<Q: StoredIn<DB> + 'static>(mut self) -> Self {
+        self.queues.push(QueueToAdd { target: target_of::<Q, DB>, adopts: true });
         self
     }
 
@@ -74,11 +123,13 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// Writes the queues' migrations as folders with `up.sql` and `down.sql` for the diesel CLI, and returns the folders.
     ///
     /// A folder's version is the current time in UTC, as in `diesel migration generate`. Migrations that were written
-    /// before are left alone. The application's own migrations are not written.
+    /// before are left alone. The application's own migrations are not written. The files do not look at what is there:
+    /// a partitioned table of PostgreSQL needs the migration itself, which indexes each partition first.
     ///
     /// # Errors
     ///
-    /// If the directory cannot be read or written.
+    /// If the directory cannot be read or written, or if an entity is [adopted](Migrations::adopt): a file cannot know
+    /// which columns its table has.
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory)?;
@@ -88,7 +139,14 @@ impl<DB: QueueBackend> Migrations<DB> {
         let mut version = Utc::now();
         let mut written = Vec::new();
         for queue in &self.queues {
-            let target = queue().map_err(io::Error::other)?;
+            let target = queue.target().map_err(io::Error::other)?;
+            if target.adopts {
+                let table = &target.table;
+                return Err(io::Error::other(format!(
+                    "the columns that {table} lacks are known only when the migration runs: let the program run it, or \
+                     write the ALTER TABLE yourself"
+                )));
+            }
             let plain = Target { options: Options::NONE, ..target.clone() };
             for step in DB::Connection::steps(&target) {
                 let name = format!("_{}_{}", version_of(&plain), folder_of(&step));
@@ -147,7 +205,7 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
             migrations.extend(other.migrations()?);
         }
         for queue in &self.queues {
-            let target = queue()?;
+            let target = queue.target()?;
             let name = Name(version_of(&target));
             migrations.push(Box::new(AddQueue::<DB> { target, name, backend: PhantomData }));
         }

@@ -19,5 +19,6 @@ where
         columns: <Q::Queue as QueueTable>::COLUMNS,
         options: <Q::Queue as QueueTable>::OPTIONS,
         key: column_names(Q::KEY_COLUMNS, backend)?,
+        adopts: false,
     })
 }

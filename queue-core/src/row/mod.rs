@@ -19,7 +19,9 @@ pub use self::details::Details;
 pub use self::failure_text::ErrorText;
 pub use self::fence::Fence;
 pub use self::instant::{DueTime, Instant, MAX_DELAY, TimestampUtc};
-pub use self::options::{ColumnNames, Missed, OnFinish, Options, Order, Periodic, RerunOnChange, Stages, Timestamps};
+pub use self::options::{
+    ColumnNames, Missed, OnFinish, Options, Order, OrderColumn, Periodic, RerunOnChange, Stages, Timestamps,
+};
 pub use self::row_key::{RowKey, TextForm};
 pub use self::stage::{Stage, stage_named};
 pub use self::state::QueueState;

@@ -54,10 +54,19 @@ pub struct Options {
     pub notifies: bool,
 }
 
-/// The order in which due rows are claimed: by a column, lower first, then by their due times. Rows that are not due
-/// are left alone, whatever their value.
+/// A column of an [`Order`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderColumn {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether higher values come first.
+    pub descending: bool,
+}
+
+/// The order in which due rows are claimed: by one column or several, then by their due times. Rows that are not due are
+/// left alone, whatever their values.
 ///
-/// Null comes first, on every database: give a column that may be null a default if its rows are to come last.
+/// On every database null is lower than any value, so it comes first in an ascending order and last in a descending one.
 ///
 /// A row can wait for ever: as long as rows that come before it become due faster than they are processed, no worker
 /// claims it. With an age, one claim in eight first looks for rows that have been due for longer than that age, and
@@ -68,9 +77,9 @@ pub struct Options {
 /// later time, for example after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// The column, lower first: the queue's own `priority`, or one of the domain's.
-    pub column: &'static str,
-    /// How long a row may be due before it no longer waits behind rows that come first by the column.
+    /// The columns: the queue's own `priority`, or those of the domain.
+    pub columns: &'static [OrderColumn],
+    /// How long a row may be due before it no longer waits behind rows that come first by the columns.
     pub age: Option<Duration>,
 }
 
@@ -165,9 +174,9 @@ impl Options {
         notifies: false,
     };
 
-    /// Claims due rows in the order of a column.
-    pub const fn order(self, column: &'static str, age: Option<Duration>) -> Self {
-        Options { order: Some(Order { column, age }), ..self }
+    /// Claims due rows in the order of these columns.
+    pub const fn order(self, columns: &'static [OrderColumn], age: Option<Duration>) -> Self {
+        Options { order: Some(Order { columns, age }), ..self }
     }
 
     /// Adds the column `priority`.
@@ -243,7 +252,9 @@ impl Options {
         let mut words = Vec::new();
         let mut say = |what, name: Option<&'static str>| words.extend(name.into_iter().flat_map(|name| [what, name]));
         say("priority", self.priority);
-        say("order by", self.order.map(|order| order.column));
+        for column in self.order.iter().flat_map(|order| order.columns) {
+            say(if column.descending { "order by descending" } else { "order by" }, Some(column.name));
+        }
         say("stage", self.stages.map(|stages| stages.column));
         say("period", self.periodic.map(|periodic| periodic.period));
         say("cron", self.periodic.map(|periodic| periodic.cron));

@@ -86,7 +86,7 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for DueKeys<Q> {
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
         }
-        push_oldest::<Q::Queue, DB>(&mut out, None, &self.limit)
+        push_oldest::<Q::Queue, DB>(&mut out, &[], &self.limit)
     }
 }
 

@@ -9,9 +9,9 @@ use diesel::result::QueryResult;
 use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::due::push_claim_condition;
 use super::key_text::push_key_text;
-use super::names::{push_column, push_columns, push_names, push_table};
+use super::names::{push_columns, push_names, push_table};
 use super::scope::push_stages;
-use super::walk::{push_index_hint, push_ordered_index_hint, push_pending_flag};
+use super::walk::{push_index_hint, push_order_columns, push_ordered_index_hint, push_pending_flag};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
 use crate::row::Status;
@@ -96,9 +96,7 @@ where
     push_claim_condition(out, claim_if)?;
     out.push_sql(" ORDER BY ");
     if let Some(order) = Q::Queue::OPTIONS.order {
-        push_column::<Q::Queue, DB>(out, order.column)?;
-        out.push_sql(DB::NULLS_FIRST);
-        out.push_sql(", ");
+        push_order_columns::<Q::Queue, DB>(out, order.columns)?;
     }
     Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
     out.push_sql(" LIMIT 1");

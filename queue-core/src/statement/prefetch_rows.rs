@@ -81,7 +81,7 @@ impl<Q: ReadFrom<DB>, DB: QueueBackend> Statement<DB> for PrefetchRows<Q, DB> {
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
         }
-        push_oldest::<Q::Queue, DB>(&mut out, None, &self.limit)
+        push_oldest::<Q::Queue, DB>(&mut out, &[], &self.limit)
     }
 }
 

@@ -61,7 +61,7 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDue<Q, DB> {
         }
         push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon, self.claim_if.as_ref(), self.stages.as_deref())?;
-        push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
+        push_oldest::<Q::Queue, DB>(&mut out, &[], const { &Limit::ONE })
     }
 }
 
@@ -86,7 +86,7 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDueFrom<Q, DB> {
         push_microseconds_until(&mut out, |out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
         push_due::<Q::Queue, DB>(&mut out, &horizon::<Q, DB>(), claim_if.as_ref(), stages.as_deref())?;
         push_floor::<Q::Queue, DB>(&mut out, &self.floor)?;
-        push_oldest::<Q::Queue, DB>(&mut out, None, const { &Limit::ONE })
+        push_oldest::<Q::Queue, DB>(&mut out, &[], const { &Limit::ONE })
     }
 }
 

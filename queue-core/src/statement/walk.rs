@@ -7,7 +7,7 @@ use super::limit::Limit;
 use super::names::{push_column, push_columns, push_table};
 use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
 use crate::entity::{QueueTable, TableIn};
-use crate::row::Order;
+use crate::row::{Order, OrderColumn};
 
 /// The order in which due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl Walk {
         DB: QueueBackend,
     {
         let before = match self {
-            Walk::InOrder(order) | Walk::ByKey(Some(order)) => Some(order.column),
-            Walk::Oldest | Walk::ByKey(None) => None,
+            Walk::InOrder(order) | Walk::ByKey(Some(order)) => order.columns,
+            Walk::Oldest | Walk::ByKey(None) => &[],
         };
         push_oldest::<T, DB>(out, before, limit)
     }
@@ -102,10 +102,24 @@ pub(crate) fn push_pending_flag<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstP
     Ok(())
 }
 
-/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with a column before the time if one is named.
+/// Writes the columns of an order, with a comma after each.
+pub(crate) fn push_order_columns<T, DB>(out: &mut AstPass<'_, '_, DB>, columns: &[OrderColumn]) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    for column in columns {
+        push_column::<T, DB>(out, column.name)?;
+        out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
+        out.push_sql(", ");
+    }
+    Ok(())
+}
+
+/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with these columns before the time.
 pub(crate) fn push_oldest<'b, T, DB>(
     out: &mut AstPass<'_, 'b, DB>,
-    first: Option<&str>,
+    first: &[OrderColumn],
     limit: &'b Limit,
 ) -> QueryResult<()>
 where
@@ -113,11 +127,7 @@ where
     DB: QueueBackend,
 {
     out.push_sql(" ORDER BY ");
-    if let Some(column) = first {
-        push_column::<T, DB>(out, column)?;
-        out.push_sql(DB::NULLS_FIRST);
-        out.push_sql(", ");
-    }
+    push_order_columns::<T, DB>(out, first)?;
     push_column::<T, DB>(out, T::COLUMNS.next_attempt_time)?;
     limit.push(out)
 }

@@ -13,7 +13,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     let archives_successes = kinds.archive.as_ref().and_then(|archive| archive.success.as_ref());
     if let (Some(order), Some(_)) = (&kinds.order_by, &kinds.priority) {
         refuse(
-            order.column.span(),
+            order.columns[0].column.span(),
             "`order_by` and `priority` are two orders\n\
              help: `priority` is a column of the queue's own, `order_by` one of the domain's: remove one",
         );

@@ -1,7 +1,7 @@
 //! Expand: what an entity asks for beyond the five columns.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::Ident;
 use syn::spanned::Spanned;
 
@@ -23,6 +23,10 @@ pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
     quote!(#(#columns)*)
 }
 
+fn order_column(name: &impl ToTokens, descending: bool) -> TokenStream {
+    quote!(::queueable::OrderColumn { name: #name, descending: #descending })
+}
+
 /// Writes the constant and the function of the queue's trait, for an entity that asks for anything beyond the five
 /// columns.
 pub(crate) fn options(model: &Model<'_>) -> TokenStream {
@@ -35,12 +39,14 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     };
     let mut calls = Vec::new();
     if let Some(order) = &kinds.order_by {
-        let (column, age) = (name_of(model, &order.column), age(order.age));
-        calls.push(quote!(.order(#column, #age)));
+        let columns = order.columns.iter().map(|order| order_column(&name_of(model, &order.column), order.descending));
+        let age = age(order.age);
+        calls.push(quote!(.order(&[#(#columns),*], #age)));
     }
     if let (Some(priority), Some(name)) = (&kinds.priority, column("priority")) {
         let age = age(priority.age);
-        calls.push(quote!(.priority(#name).order(#name, #age)));
+        let column = order_column(name, false);
+        calls.push(quote!(.priority(#name).order(&[#column], #age)));
     }
     if let (Some(stage), Some(name)) = (&kinds.stage, column("stage")) {
         calls.push(quote!(.stages(#name, <#stage as ::queueable::Stage>::NAMES)));

@@ -83,7 +83,7 @@ impl Model<'_> {
 /// Returns the names of the domain's columns that the keys name, for the check.
 pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&'static str, &'a Ident)> {
     let kinds = &model.attributes.kinds;
-    let order = kinds.order_by.iter().map(|order| ("order_by", &order.column));
+    let order = kinds.order_by.iter().flat_map(|order| &order.columns).map(|order| ("order_by", &order.column));
     let version = kinds.version.iter().map(|column| ("version", column));
     let rerun = kinds.rerun_on_change.iter().flat_map(|(_, columns)| columns).map(|column| ("rerun_on_change", column));
     order.chain(version).chain(rerun)

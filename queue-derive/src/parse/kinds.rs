@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized};
+use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token};
 
 use super::suggest::{one_of, unknown};
 use super::value::{Written, column_name, duration, unexpected, whole_number};
@@ -45,10 +45,16 @@ pub(crate) struct Kinds {
     pub(crate) columns: [Option<Written<String>>; 10],
 }
 
-/// The column by which due rows are claimed.
+/// The columns by which due rows are claimed.
 pub(crate) struct OrderBy {
-    pub(crate) column: Ident,
+    pub(crate) columns: Vec<OrderColumn>,
     pub(crate) age: Option<Duration>,
+}
+
+/// A column of the order, and whether higher values come first.
+pub(crate) struct OrderColumn {
+    pub(crate) column: Ident,
+    pub(crate) descending: bool,
 }
 
 /// The queue's own column for the order.
@@ -89,18 +95,51 @@ const CAP: u32 = 100;
 /// lock.
 const MOST_MISSED: u32 = 10_000;
 
-/// Reads `column` or, in a list, `column, age = "1h"`.
+/// Reads `column` or `column.desc()` or, in a list, several of them and `age = "1h"`.
 pub(crate) fn order_by(input: ParseStream<'_>) -> Result<OrderBy> {
-    if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, "a column such as `due_date`"));
+    let mut columns = vec![order_column(input)?];
+    while input.peek(Token![,]) && input.peek2(Ident::peek_any) && !input.peek3(Token![=]) {
+        input.parse::<Token![,]>()?;
+        let next = order_column(input)?;
+        if columns.iter().any(|column| column.column == next.column) {
+            return Err(Error::new(next.column.span(), format!("`{}` is given twice", next.column)));
+        }
+        columns.push(next);
     }
-    let column = input.call(Ident::parse_any)?;
     let mut age = None;
     options(input, true, &["age"], |_, input| {
         age = Some(some_time(input)?);
         Ok(())
     })?;
-    Ok(OrderBy { column, age })
+    Ok(OrderBy { columns, age })
+}
+
+fn order_column(input: ParseStream<'_>) -> Result<OrderColumn> {
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "a column such as `due_date`"));
+    }
+    let column = input.call(Ident::parse_any)?;
+    if input.parse::<Option<Token![.]>>()?.is_none() {
+        return Ok(OrderColumn { column, descending: false });
+    }
+    if !input.peek(Ident::peek_any) {
+        return Err(unexpected(input, "`asc()` or `desc()`"));
+    }
+    let method = input.call(Ident::parse_any)?;
+    let descending = match method.to_string().as_str() {
+        "asc" => false,
+        "desc" => true,
+        _ => return Err(unknown("order", &method, &["asc", "desc"])),
+    };
+    if !input.peek(token::Paren) {
+        return Err(Error::new(method.span(), format!("expected `{method}()`")));
+    }
+    let arguments;
+    parenthesized!(arguments in input);
+    if !arguments.is_empty() {
+        return Err(unexpected(&arguments, "`)`"));
+    }
+    Ok(OrderColumn { column, descending })
 }
 
 /// Reads the name of the column `priority`.

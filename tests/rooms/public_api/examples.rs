@@ -16,7 +16,7 @@ use Why::{Because, ShownAt};
 #[rustfmt::skip]
 const WITHOUT_EXAMPLE: [(Why, &[&str]); 28] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
-        "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "Periodic",
+        "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "OrderColumn", "Periodic",
         "QueueTable", "RerunOnChange", "Stages", "Timestamps",
     ]),
     (Because("the type of a column or an expression, of which the derive writes the value"), &[

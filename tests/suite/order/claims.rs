@@ -9,6 +9,10 @@ use crate::suite::bank::{Bank, payments};
 
 entity!(Urgent, urgent_queue, priority);
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
+entity!(Largest, largest_queue, order_by = amount_cents.desc());
+entity!(AloneNewest, alone_newest_queue, exclusive, order_by = id.desc());
+entity!(LeasedLargest, leased_largest_queue, order_by(amount_cents.desc()), lease = "60s");
+entity!(ByCompany, by_company_queue, order_by(company_id.desc(), amount_cents.asc(), id.desc(), age = "1h"));
 entity!(LeasedByAmount, leased_by_amount_queue, order_by = amount_cents, lease = "60s");
 entity!(GroupedByAmount, grouped_by_amount_queue, order_by = amount_cents, group = 50);
 
@@ -46,6 +50,73 @@ fn due_rows_are_claimed_in_the_order_of_a_column() {
     };
     ByAmount::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
     assert_eq!(seen.all(), IN_ORDER);
+}
+
+#[test]
+fn higher_values_come_first_in_a_descending_order() {
+    let reversed: Vec<_> = IN_ORDER.into_iter().rev().collect();
+    let bank = bank_of::<Largest>();
+    shuffled(&bank);
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Largest, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    Largest::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), reversed);
+    for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
+        let bank = bank_of::<LeasedLargest>();
+        shuffled(&bank);
+        let seen = Seen::default();
+        let log = seen.clone();
+        let handler = (
+            move |row: &LeasedLargest, _: &Lease| {
+                log.push(row.amount_cents);
+                Ok(())
+            },
+            |_: &LeasedLargest, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+        );
+        let poller = LeasedLargest::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
+        poller.run_until_idle().unwrap();
+        assert_eq!(seen.all(), reversed, "{style:?}");
+    }
+}
+
+#[test]
+fn an_exclusive_queue_may_have_the_descending_order_of_its_key() {
+    let bank = bank_of::<AloneNewest>();
+    sql(
+        &bank,
+        "INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES
+             (1, 1, '2026-01-01 00:00:00.000'), (1, 2, '2026-01-01 00:00:00.000'), (1, 3, '2026-01-01 00:00:00.000')",
+    );
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &AloneNewest, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    AloneNewest::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), [3, 2, 1]);
+}
+
+#[test]
+fn a_later_column_decides_among_rows_that_are_equal_in_those_before_it() {
+    let bank = bank_of::<ByCompany>();
+    // All due for less than the age, so that none overtakes the others.
+    for (id, company, amount) in [(1, 1, 10), (2, 2, 20), (3, 2, 10), (4, 1, 10), (5, 2, 20), (6, 1, 5)] {
+        sql(&bank, &format!("INSERT INTO payments (id, company_id, amount_cents) VALUES ({id}, {company}, {amount})"));
+    }
+    diesel::update(payments::table).set(ByCompany::due_now()).execute(&mut bank.connect()).unwrap();
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &ByCompany, _: &mut Message<'_, Conn>| {
+        log.push(row.id);
+        Ok(Outcome::Done)
+    };
+    ByCompany::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), [3, 5, 2, 6, 4, 1]);
 }
 
 #[test]
@@ -113,7 +184,7 @@ fn a_lower_priority_comes_first_and_equals_by_their_due_times() {
 }
 
 #[test]
-fn a_row_without_a_value_comes_first() {
+fn a_row_without_a_value_comes_first_and_in_a_descending_order_last() {
     diesel::table! {
         invoices (id) {
             id -> BigInt,
@@ -125,6 +196,13 @@ fn a_row_without_a_value_comes_first() {
     #[diesel(table_name = invoices)]
     #[queue(order_by = due_date)]
     struct Invoice {
+        id: i64,
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = invoices)]
+    #[queue(order_by = due_date.desc(), prefix = "late_")]
+    struct Late {
         id: i64,
     }
 
@@ -146,6 +224,18 @@ fn a_row_without_a_value_comes_first() {
     };
     Invoice::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
     assert_eq!(seen.all(), [4, 2, 3, 1]);
+
+    bank.connect().run_pending_migrations(queueable::Migrations::new().entity::<Late>()).unwrap();
+    sql(&bank, "UPDATE invoices SET late_next_attempt_time = '2026-01-01 00:00:00.000'");
+    sql(&bank, "UPDATE invoices SET late_next_attempt_time = '2026-01-01 00:00:01.000' WHERE id = 2");
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Late, _: &mut Message<'_, Conn>| {
+        log.push(row.id);
+        Ok(Outcome::Done)
+    };
+    Late::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(seen.all(), [1, 3, 4, 2]);
 }
 
 #[test]

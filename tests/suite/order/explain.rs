@@ -11,6 +11,7 @@ use crate::suite::bank::{Bank, payments};
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
+entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
 entity!(Alone, alone_queue, exclusive);
 entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);
 
@@ -66,6 +67,9 @@ fn claims_in_order_walk_the_ordered_index() {
     }
     let bank = a_history::<ByAmount>();
     let plan = plan_of(&mut bank.connect(), &Claim::<ByAmount, Backend>::new());
+    assert!(walks_in_order(&plan), "{plan}");
+    let bank = a_history::<Largest>();
+    let plan = plan_of(&mut bank.connect(), &Claim::<Largest, Backend>::new());
     assert!(walks_in_order(&plan), "{plan}");
 }
 

@@ -16,6 +16,7 @@ use crate::suite::bank::{Bank, Payment, payments};
 
 entity!(Urgent, urgent_queue, priority);
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
+entity!(Largest, largest_queue, order_by = amount_cents.desc());
 entity!(Alone, alone_queue, exclusive);
 
 /// Returns the table's columns and indexes.
@@ -50,6 +51,24 @@ where
         Ok(_) => Vec::new(),
         Err(Error::Unsafe(findings)) => findings.into_iter().map(|finding| finding.mend).collect(),
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// As on MariaDB before 10.8, which takes the word and ignores it.
+#[test]
+fn an_ascending_index_does_not_serve_a_descending_order_on_mysql() {
+    let bank = bank_of::<Largest>();
+    assert_eq!(mends::<Largest>(&bank), Vec::<String>::new());
+    if crate::db::NAME == "mysql" {
+        let order = indexes(&bank).into_iter().find(|name| name.starts_with("queueable_order_")).unwrap();
+        let flag = shape(&bank).into_iter().find(|line| line.contains("queueable_pending_")).unwrap();
+        let flag = &flag[flag.find("queueable_pending_").unwrap()..];
+        let flag = flag.split([' ', '"', '`']).next().unwrap();
+        sql(&bank, &format!("DROP INDEX {order} ON payments"));
+        sql(&bank, &format!("CREATE INDEX {order} ON payments ({flag}, amount_cents, next_attempt_time)"));
+        let [mend] = &mends::<Largest>(&bank)[..] else { panic!("one finding") };
+        mend.split("; ").for_each(|statement| sql(&bank, statement));
+        assert_eq!(mends::<Largest>(&bank), Vec::<String>::new());
     }
 }
 

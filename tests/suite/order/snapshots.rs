@@ -14,6 +14,7 @@ use crate::db::{Conn, NAME};
 use crate::suite::bank::payments;
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
+entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
 entity!(Alone, alone_queue, exclusive, order_by = company_id, claim_if = "payments::amount_cents.gt(0)");
 
 fn title(listing: &mut String, title: &str, sql: &str) {
@@ -49,7 +50,9 @@ fn the_sql_of_an_order() {
     add(&mut sql, "whose turn it is", &Head::<Alone, Backend>::new());
     add(&mut sql, "look whose turn it is", &ProbeDue::<Alone, Backend>::new());
     add(&mut sql, "whether another row is leased", &AnotherIsLeased::<Alone>::new(Some(&7)));
+    add(&mut sql, "claim in a descending order", &Claim::<Largest, Backend>::new());
     steps::<Urgent>(&mut sql);
+    steps::<Largest>(&mut sql);
     steps::<Alone>(&mut sql);
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_order"), sql);

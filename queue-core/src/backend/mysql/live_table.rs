@@ -8,7 +8,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::schema::{LiveColumn, LiveTable};
+use crate::backend::schema::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::target::Target;
 use crate::error::refused;
 
@@ -17,19 +17,46 @@ use diesel::prelude::*;
 /// How long the DDL is retried in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+#[derive(QueryableByName)]
+struct Kind {
+    #[diesel(sql_type = Text)]
+    kind: String,
+}
+
 impl LiveTable for MysqlConnection {
     const ALTERS_IN_TRANSACTION: bool = false;
 
     const INSERT_TIME: Option<&'static str> = Some("(UTC_TIMESTAMP(6))");
 
+    /// A temporary table is not in the catalogue, so there seems to be none.
+    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
+        let found: Option<Kind> = diesel::sql_query(
+            "SELECT CAST(TABLE_TYPE AS CHAR) AS kind FROM information_schema.TABLES \
+             WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+        )
+        .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+        .bind::<Text, _>(&target.table.name)
+        .get_result(self)
+        .optional()?;
+        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+            Some("VIEW" | "SYSTEM VIEW") => Some(OtherKind::View),
+            Some("TEMPORARY") => Some(OtherKind::Temporary),
+            _ => None,
+        })
+    }
+
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
         // The casts: MySQL 8 declares these columns with types of its own.
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
-             CAST(IF(DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6, COLUMN_TYPE, DATA_TYPE) AS CHAR) AS data_type, \
-             IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value \
+             CAST(CASE WHEN DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6 THEN CONCAT('datetime(', DATETIME_PRECISION, ')') \
+             WHEN DATA_TYPE LIKE '%text' AND CHARACTER_SET_NAME <> 'utf8mb4' \
+             THEN CONCAT(DATA_TYPE, ' character set ', CHARACTER_SET_NAME) ELSE DATA_TYPE END AS CHAR) AS data_type, \
+             IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value, \
+             CAST(CHARACTER_MAXIMUM_LENGTH AS SIGNED) AS length, COLUMN_COMMENT LIKE CONCAT(?, '%') AS marked \
              FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
         )
+        .bind::<Text, _>(MARK)
         .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
         .bind::<Text, _>(&target.table.name)
         .load(self)

@@ -6,7 +6,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Accepted, Index, LiveTable, NeededColumn, Types, find, finding, indexes};
+use crate::backend::schema::{Accepted, Index, KeyOrder, LiveTable, MARK, NeededColumn, Types, find, finding, indexes};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
 use crate::backend::{archive, trigger};
@@ -36,7 +36,7 @@ impl Ddl for MysqlConnection {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
-        vec![ddl::add_together(target, columns)]
+        vec![ddl::add_together(target, columns, &comment())]
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
@@ -44,10 +44,12 @@ impl Ddl for MysqlConnection {
     }
 
     /// Nulls can be replaced only when the type is right, and must be replaced before the column refuses them.
-    fn redefine(target: &Target, column: &NeededColumn) -> String {
+    fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String {
         let NeededColumn { definition, sql_type, default, .. } = column;
         let (table, name) = (&target.table, target.table.quoted(column.name));
-        let modify = |definition| format!("ALTER TABLE {table} MODIFY COLUMN {name} {definition}");
+        // Without its comment, the new definition would take it away.
+        let comment = if marked { comment() } else { String::new() };
+        let modify = |definition| format!("ALTER TABLE {table} MODIFY COLUMN {name} {definition}{comment}");
         match default {
             None => modify(*sql_type),
             Some(default) => {
@@ -57,16 +59,14 @@ impl Ddl for MysqlConnection {
         }
     }
 
-    fn index_step(target: &Target, index: &Index) -> Step {
+    /// The flag has a step of its own, because another order takes the same flag.
+    fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
+        let step = |name, up, down| Step { name, up: vec![up], down: vec![down], in_transaction: false };
         let flag = index.pending_flag.as_deref();
-        let add_flag = flag.map(|flag| add_pending_flag(target, flag));
-        let drop_flag = flag.map(|flag| drop_pending_flag(target, flag));
-        Step {
-            name: index.step,
-            up: add_flag.into_iter().chain([create_index(target, index)]).collect(),
-            down: [drop_index(target, index)].into_iter().chain(drop_flag).collect(),
-            in_transaction: false,
-        }
+        flag.map(|flag| step("pending", add_pending_flag(target, flag), drop_pending_flag(target, flag)))
+            .into_iter()
+            .chain([step(index.step, create_index(target, index), drop_index(target, index))])
+            .collect()
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -104,6 +104,7 @@ impl Schema for MysqlConnection {
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let present = ddl::present_columns(self, target)?;
         // A column that a trigger refers to cannot be dropped.
         trigger::remove(self, target)?;
         // The ordered index first: its pending flag is computed from a column that the other steps drop.
@@ -116,10 +117,6 @@ impl Schema for MysqlConnection {
                 self.alter(&drop_pending_flag(target, flag))?;
             }
         }
-        let live = self.live_columns(target)?;
-        let needed = ddl::needed::<Self>(target);
-        let present: Vec<_> =
-            needed.iter().map(|column| column.name).filter(|name| find(&live, name).is_some()).collect();
         if present.is_empty() {
             return Ok(());
         }
@@ -133,6 +130,9 @@ impl Schema for MysqlConnection {
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let mut findings = ddl::check(self, target)?;
         findings.extend(binary_log(self, target)?);
+        for index in indexes::<Mysql>(target) {
+            findings.extend(ascending(self, target, &index)?);
+        }
         if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
@@ -140,6 +140,11 @@ impl Schema for MysqlConnection {
         findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
+}
+
+/// Writes the comment by which a column is known as the queue's.
+fn comment() -> String {
+    format!(" COMMENT '{MARK}'")
 }
 
 /// Adds the column that is 1 in pending rows and null in others. The server stores nothing but the index's entries.
@@ -185,6 +190,34 @@ fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &In
     Ok(found.usable.map(|usable| usable != 0))
 }
 
+/// Finds a descending order whose index is ascending: MariaDB before 10.8 takes the word `DESC` and ignores it.
+fn ascending(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<Finding>> {
+    let keys = || index.keys().iter().filter(|(_, order)| *order == KeyOrder::Descending);
+    if keys().next().is_none() {
+        return Ok(None);
+    }
+    #[derive(QueryableByName)]
+    struct Found {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let ascending: Vec<Found> = diesel::sql_query(
+        "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? AND COLLATION <> 'D'",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(&index.name)
+    .load(connection)?;
+    Ok(keys().find(|(name, _)| ascending.iter().any(|found| found.name.eq_ignore_ascii_case(name))).map(|(name, _)| {
+        let problem = format!(
+            "the index {} has the column {name} in ascending order: MariaDB builds descending ones from version 10.8 on",
+            index.name
+        );
+        finding(target, problem, [drop_index(target, index), create_index(target, index)].join("; "))
+    }))
+}
+
 /// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
 fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Finding>> {
     let is_of_statements = "CAST(@@GLOBAL.log_bin = 1 AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
@@ -202,15 +235,19 @@ fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) 
         #[diesel(sql_type = Text)]
         name: String,
     }
+    let key = |(name, order): &(String, KeyOrder)| {
+        let letter = if *order == KeyOrder::Descending { 'D' } else { 'A' };
+        format!("{name} {letter}")
+    };
     let found: Option<Found> = diesel::sql_query(
         "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_TYPE = 'BTREE' \
-         GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \
-         AND SUM(SUB_PART IS NOT NULL OR COLLATION <> 'A') = 0 LIMIT 1",
+         GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME, ' ', COLLATION ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \
+         AND SUM(SUB_PART IS NOT NULL) = 0 LIMIT 1",
     )
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
-    .bind::<Text, _>(index.names().join("\n"))
+    .bind::<Text, _>(index.keys().iter().map(key).collect::<Vec<_>>().join("\n"))
     .get_result(connection)
     .optional()?;
     Ok(found.map(|found| found.name))

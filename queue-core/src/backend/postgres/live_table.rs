@@ -8,7 +8,7 @@ use diesel::pg::PgConnection;
 use diesel::sql_types::Text;
 
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::schema::{Accepted, LiveColumn, LiveTable, Types, needed_columns};
+use crate::backend::schema::{Accepted, LiveColumn, LiveTable, MARK, OtherKind, Types, needed_columns};
 use crate::backend::target::Target;
 use crate::error::refused;
 
@@ -37,19 +37,44 @@ const LOCK_TIMEOUT: &str = "100ms";
 /// How long the DDL is retried in all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+#[derive(QueryableByName)]
+struct Kind {
+    #[diesel(sql_type = Text)]
+    kind: String,
+}
+
 impl LiveTable for PgConnection {
     const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");
+
+    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
+        let found: Option<Kind> = diesel::sql_query(
+            "SELECT CASE WHEN relpersistence = 't' THEN 't' ELSE relkind::text END AS kind FROM pg_class \
+             WHERE oid = to_regclass($1)",
+        )
+        .bind::<Text, _>(target.table.to_string())
+        .get_result(self)
+        .optional()?;
+        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+            Some("v" | "m") => Some(OtherKind::View),
+            Some("f") => Some(OtherKind::Foreign),
+            Some("t") => Some(OtherKind::Temporary),
+            _ => None,
+        })
+    }
 
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
         let mut live: Vec<LiveColumn> = diesel::sql_query(
             "SELECT attname::text AS name, NOT attnotnull AS nullable, \
              format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
              THEN NULLIF(atttypmod, -1) END) AS data_type, \
-             pg_get_expr(d.adbin, d.adrelid) AS default_value FROM pg_attribute \
+             pg_get_expr(d.adbin, d.adrelid) AS default_value, \
+             CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 THEN atttypmod - 4 END::bigint AS length, \
+             COALESCE(starts_with(col_description(attrelid, attnum), $2), false) AS marked FROM pg_attribute \
              LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
              WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
         )
         .bind::<Text, _>(target.table.to_string())
+        .bind::<Text, _>(MARK)
         .load(self)?;
         // On other databases `Status` is `status`; here it is another column.
         let needed = needed_columns(target, &TYPES);

@@ -1,7 +1,7 @@
 //! PostgreSQL's DDL: no table rewrite, a concurrent build of the index, and no long wait for a lock.
 
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{iter, thread};
 
 use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::live_table::{PATIENCE, TYPES, in_transaction};
 use super::rights;
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Index, LiveTable, NeededColumn, Types, finding, indexes, missing, until_done};
+use crate::backend::schema::{Index, KeyOrder, LiveTable, MARK, NeededColumn, Types, finding, indexes, until_done};
 use crate::backend::table_name::{TableName, fingerprint};
 use crate::backend::target::{Schema, Step, Target};
 use crate::backend::{archive, trigger};
@@ -23,15 +23,20 @@ impl Ddl for PgConnection {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
-        vec![ddl::add_together(target, columns)]
+        // One text is one transaction: no column is ever seen without its comment.
+        let add = ddl::add_together(target, columns, "");
+        let table = &target.table;
+        let comment =
+            |column: &NeededColumn| format!("COMMENT ON COLUMN {table}.{} IS '{MARK}'", table.quoted(column.name));
+        vec![iter::once(add).chain(columns.iter().map(comment)).collect::<Vec<_>>().join("; ")]
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
         vec![ddl::drop_together(target, "DROP COLUMN IF EXISTS", names)]
     }
 
-    /// The old default is dropped first, because it may not be valid for the new type.
-    fn redefine(target: &Target, column: &NeededColumn) -> String {
+    /// The old default is dropped first, because it may not be valid for the new type. A comment stays.
+    fn redefine(target: &Target, column: &NeededColumn, _marked: bool) -> String {
         let NeededColumn { sql_type, default, .. } = column;
         let (table, name) = (&target.table, target.table.quoted(column.name));
         let to_type = format!(
@@ -46,13 +51,13 @@ impl Ddl for PgConnection {
         }
     }
 
-    fn index_step(target: &Target, index: &Index) -> Step {
-        Step {
+    fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
+        vec![Step {
             name: index.step,
             up: vec![create_index(target, index, "CONCURRENTLY ")],
             down: vec![drop_index(target, index, "CONCURRENTLY ")],
             in_transaction: false,
-        }
+        }]
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -68,34 +73,35 @@ impl Schema for PgConnection {
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
         let alone = !in_transaction(self);
-        if alone && is_partitioned(self, target)? {
-            let by_hand = left_by_hand(self, target)?;
-            if !by_hand.is_empty() {
-                return Err(refused(format!(
-                    "the table {} is partitioned, and PostgreSQL builds no index on such a table while others write: nothing \
-                     was changed. Run this while writers may wait, and then the migration again: {}",
-                    target.table,
-                    by_hand.join("; ")
-                )));
+        ddl::add_columns(self, target)?;
+        let partitioned = is_partitioned(self, target)?;
+        if alone && partitioned {
+            for partition in partitions(self, target)? {
+                build_indexes_alone(self, &partition)?;
             }
         }
-        ddl::add_columns(self, target)?;
-        indexes::<Pg>(target).iter().try_for_each(|index| match alone {
-            true => build_index_alone(self, target, index),
-            false => build_index(self, target, index, ""),
-        })?;
+        match alone && !partitioned {
+            true => build_indexes_alone(self, target)?,
+            false => indexes::<Pg>(target).iter().try_for_each(|index| build_index(self, target, index, ""))?,
+        }
         ddl::add_rest(self, target)
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let present = ddl::present_columns(self, target)?;
         trigger::remove(self, target)?;
         let concurrently = if in_transaction(self) { "" } else { concurrently(self, target)? };
         for index in indexes::<Pg>(target) {
-            self.batch_execute(&drop_index(target, &index, concurrently))?;
+            let drop = drop_index(target, &index, concurrently);
+            match concurrently {
+                "" => self.alter(&drop)?,
+                _ => self.batch_execute(&drop)?,
+            }
         }
-        let needed = ddl::needed::<Self>(target);
-        let names: Vec<_> = needed.iter().map(|column| column.name).collect();
-        Self::drop_columns(target, &names).iter().try_for_each(|drop| self.alter(drop))
+        if present.is_empty() {
+            return Ok(());
+        }
+        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.alter(drop))
     }
 
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
@@ -162,14 +168,28 @@ fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult
     query.get_result::<Found>(connection).map(|found| found.partitioned)
 }
 
-/// Returns the missing columns and indexes of a partitioned table, as statements.
-fn left_by_hand(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<String>> {
-    let missing = missing(target, ddl::needed::<PgConnection>(target), &connection.live_columns(target)?)?;
-    let mut statements = missing.map_or_else(Vec::new, |columns| PgConnection::add_columns(target, &columns));
-    for index in indexes::<Pg>(target) {
-        statements.extend(lacking(connection, target, &index, "")?);
+/// Returns the queue's place in each partition that holds rows. The index of a partitioned table takes in an equal index
+/// that a partition has. So if the partitions are indexed first, without blocking writers, nothing is left to build.
+fn partitions(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Target>> {
+    #[derive(QueryableByName)]
+    struct Partition {
+        #[diesel(sql_type = Text)]
+        schema: String,
+        #[diesel(sql_type = Text)]
+        name: String,
     }
-    Ok(statements)
+    let found: Vec<Partition> = diesel::sql_query(
+        "SELECT n.nspname::text AS schema, c.relname::text AS name FROM pg_partition_tree(to_regclass($1)) AS t \
+         JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .load(connection)?;
+    let of = |partition: Partition| Target {
+        table: target.table.in_schema(&partition.schema, &partition.name),
+        ..target.clone()
+    };
+    Ok(found.into_iter().map(of).collect())
 }
 
 /// Returns the statements that are still to be run for an index.
@@ -192,8 +212,15 @@ fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, co
     until_done(
         connection,
         |connection| Ok(Some(lacking(connection, target, index, concurrently)?).filter(|lacking| !lacking.is_empty())),
-        |connection, lacking| connection.batch_execute(&lacking[0]),
+        |connection, lacking| match concurrently {
+            "" => connection.alter(&lacking[0]),
+            _ => connection.batch_execute(&lacking[0]),
+        },
     )
+}
+
+fn build_indexes_alone(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+    indexes::<Pg>(target).iter().try_for_each(|index| build_index_alone(connection, target, index))
 }
 
 /// Builds the index without blocking writers, and only while no other session builds it: an index that is still being
@@ -258,9 +285,13 @@ fn has_same_index(connection: &mut PgConnection, target: &Target, index: &Index)
         #[diesel(sql_type = Bool)]
         same: bool,
     }
-    // The options: 0 for an ascending column, and 2 for one whose nulls come first.
-    let keys: Vec<_> =
-        index.keys().iter().map(|(name, nulls_first)| format!("{name} {}", u8::from(*nulls_first) * 2)).collect();
+    // The options: 1 for a descending column, and 2 for one whose nulls come first.
+    let option = |order| match order {
+        KeyOrder::Plain => 0,
+        KeyOrder::Descending => 1,
+        KeyOrder::NullsFirst => 2,
+    };
+    let keys: Vec<_> = index.keys().iter().map(|(name, order)| format!("{name} {}", option(*order))).collect();
     let found: Found = diesel::sql_query(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \
          JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam \

@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Accepted, Index, LiveColumn, LiveTable, NeededColumn, Types, find, indexes};
+use crate::backend::schema::{Accepted, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Types, indexes};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
 use crate::backend::trigger::Triggers;
@@ -36,13 +36,44 @@ const TYPES: Types = Types {
 impl LiveTable for SqliteConnection {
     const INSERT_TIME: Option<&'static str> = None;
 
+    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
+        #[derive(QueryableByName)]
+        struct Kind {
+            #[diesel(sql_type = Text)]
+            kind: String,
+        }
+        // Without a schema, a name means the temporary table of this name first.
+        let found: Option<Kind> = diesel::sql_query(format!(
+            "SELECT 'temporary' AS kind FROM sqlite_temp_master WHERE name = ?1 COLLATE NOCASE AND type = 'table' \
+             AND ?2 IS NULL UNION ALL SELECT CASE WHEN sql LIKE 'CREATE VIRTUAL %' THEN 'virtual' ELSE type END FROM {} \
+             WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view') LIMIT 1",
+            target.table.sibling("sqlite_master")
+        ))
+        .bind::<Text, _>(&target.table.name)
+        .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+        .get_result(self)
+        .optional()?;
+        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+            Some("view") => Some(OtherKind::View),
+            Some("virtual") => Some(OtherKind::Virtual),
+            Some("temporary") => Some(OtherKind::Temporary),
+            _ => None,
+        })
+    }
+
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-        diesel::sql_query(
-            "SELECT name, type AS data_type, \"notnull\" = 0 AS nullable, dflt_value AS default_value \
-             FROM pragma_table_info(?, ?)",
-        )
+        // Of a table, SQLite keeps the statements themselves, with their comments. A renamed column is in other quotes.
+        diesel::sql_query(format!(
+            "SELECT c.name, c.type AS data_type, c.\"notnull\" = 0 AS nullable, c.dflt_value AS default_value, \
+             NULL AS length, COALESCE(instr(m.sql, '`' || replace(c.name, '`', '``') || '` ' || ?3) > 0 \
+             OR instr(m.sql, '\"' || replace(c.name, '\"', '\"\"') || '\" ' || ?3) > 0, 0) AS marked \
+             FROM pragma_table_info(?1, ?2) AS c \
+             LEFT JOIN {} AS m ON m.type = 'table' AND m.name = ?1 COLLATE NOCASE",
+            target.table.sibling("sqlite_master")
+        ))
         .bind::<Text, _>(&target.table.name)
         .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+        .bind::<Text, _>(comment())
         .load(self)
     }
 
@@ -55,7 +86,7 @@ impl Ddl for SqliteConnection {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
-        columns.iter().map(|column| add_column(target, column)).collect()
+        columns.iter().map(|column| add_column(target, column, true)).collect()
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
@@ -65,17 +96,18 @@ impl Ddl for SqliteConnection {
 
     /// SQLite cannot alter a column, so a new one takes its name and its values. An indexed column cannot be dropped, so
     /// its index is dropped first.
-    fn redefine(target: &Target, column: &NeededColumn) -> String {
+    fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String {
         let table = &target.table;
         let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
         let mut statements = vec![
             format!("ALTER TABLE {table} RENAME COLUMN {name} TO {old}"),
-            add_column(target, column),
+            add_column(target, column, marked),
             format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
             format!("ALTER TABLE {table} DROP COLUMN {old}"),
         ];
         let holds = |index: &Index| {
-            let is_order = target.options.order.is_some_and(|order| order.column == column.name);
+            let is_order =
+                target.options.order.is_some_and(|order| order.columns.iter().any(|part| part.name == column.name));
             column.name == target.columns.next_attempt_time || (is_order && index.step == "order")
         };
         for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
@@ -87,13 +119,13 @@ impl Ddl for SqliteConnection {
         statements.join("; ")
     }
 
-    fn index_step(target: &Target, index: &Index) -> Step {
-        Step {
+    fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
+        vec![Step {
             name: index.step,
             up: vec![create_index(target, index)],
             down: vec![drop_index(target, index)],
             in_transaction: true,
-        }
+        }]
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -118,16 +150,12 @@ impl Schema for SqliteConnection {
     }
 
     fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let present = ddl::present_columns(self, target)?;
         // A column that a trigger refers to cannot be dropped.
         trigger::remove(self, target)?;
         for index in indexes::<Sqlite>(target) {
             self.batch_execute(&drop_index(target, &index))?;
         }
-        let live = self.live_columns(target)?;
-        let needed = ddl::needed::<Self>(target);
-        // The status last: without it, the others would not be recognized as the queue's.
-        let present: Vec<_> =
-            needed.iter().rev().map(|column| column.name).filter(|name| find(&live, name).is_some()).collect();
         Self::drop_columns(target, &present).iter().try_for_each(|drop| self.batch_execute(drop))
     }
 
@@ -142,8 +170,16 @@ impl Schema for SqliteConnection {
     }
 }
 
-fn add_column(target: &Target, column: &NeededColumn) -> String {
-    format!("ALTER TABLE {} ADD COLUMN {} {}", target.table, target.table.quoted(column.name), column.definition)
+/// Writes the comment by which a column is known as the queue's. It stands before the type, so that it cannot be taken
+/// for the next column's.
+fn comment() -> String {
+    format!("/* {MARK} */")
+}
+
+fn add_column(target: &Target, column: &NeededColumn, marked: bool) -> String {
+    let (table, name) = (&target.table, target.table.quoted(column.name));
+    let comment = if marked { comment() + " " } else { String::new() };
+    format!("ALTER TABLE {table} ADD COLUMN {name} {comment}{}", column.definition)
 }
 
 fn create_index(target: &Target, index: &Index) -> String {

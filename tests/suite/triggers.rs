@@ -1,0 +1,65 @@
+//! What the application's own triggers see of the queue, and which of its statements take a row out of the queue.
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use crate::db::{self, TEXT};
+use crate::suite::bank::{Bank, book};
+
+/// The triggers of docs/into-your-application.md, with a counter in the place of the time.
+fn counting_trigger() -> &'static str {
+    match db::NAME {
+        "postgres" => {
+            "CREATE FUNCTION count_change() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN NEW.changes = OLD.changes || '+'; RETURN NEW; END; $$;
+             CREATE TRIGGER set_changes BEFORE UPDATE OF company_id, amount_cents ON payments
+                 FOR EACH ROW EXECUTE PROCEDURE count_change()"
+        }
+        "sqlite" => {
+            "CREATE TRIGGER set_changes AFTER UPDATE OF company_id, amount_cents ON payments
+                 BEGIN UPDATE payments SET changes = changes || '+' WHERE id = NEW.id; END"
+        }
+        _ => {
+            "CREATE TRIGGER set_changes BEFORE UPDATE ON payments FOR EACH ROW
+                 SET NEW.changes = IF(NEW.company_id <=> OLD.company_id AND NEW.amount_cents <=> OLD.amount_cents,
+                     OLD.changes, CONCAT(OLD.changes, '+'))"
+        }
+    }
+}
+
+#[test]
+fn a_trigger_on_the_domains_columns_does_not_see_the_queue() {
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    let column = format!("ALTER TABLE payments ADD COLUMN changes {TEXT} NOT NULL DEFAULT ''");
+    connection.batch_execute(&column).unwrap();
+    connection.batch_execute(counting_trigger()).unwrap();
+    let mut changes = || sql::<Text>("SELECT changes FROM payments").get_result::<String>(&mut connection).unwrap();
+    bank.enqueue([10]);
+    assert_eq!(bank.run(book).succeeded, 1);
+    assert_eq!(changes(), "");
+    bank.connect().batch_execute("UPDATE payments SET amount_cents = 20").unwrap();
+    assert_eq!(changes(), "+");
+}
+
+#[test]
+fn an_upsert_leaves_a_row_in_the_queue_and_replace_takes_it_out() {
+    let bank = Bank::new();
+    let [id] = bank.enqueue([10])[..] else { panic!("one payment") };
+    let row = format!("INTO payments (id, company_id, amount_cents) VALUES ({id}, 1, 20)");
+    let upsert = match db::NAME {
+        "mysql" => format!("INSERT {row} ON DUPLICATE KEY UPDATE amount_cents = 20"),
+        _ => format!("INSERT {row} ON CONFLICT (id) DO UPDATE SET amount_cents = 20"),
+    };
+    let due = bank.state(id).next_attempt_time;
+    bank.connect().batch_execute(&upsert).unwrap();
+    assert_eq!((bank.state(id).next_attempt_time, due.is_some()), (due, true));
+    // PostgreSQL has no such statement.
+    if db::NAME != "postgres" {
+        bank.connect().batch_execute(&format!("REPLACE {row}")).unwrap();
+        assert_eq!(bank.state(id).next_attempt_time, None);
+        assert_eq!(bank.run(book).succeeded, 0);
+    }
+}
