@@ -94,9 +94,6 @@ run_chaos() {
     "${CARGO_TARGET_DIR:-target}/debug/chaos" --smoke --seed 20261121 >"$logs/chaos" || { grep '"passed":false' "$logs/chaos"; return 1; }
 }
 
-# A first build gains nothing from what a second one would reuse.
-[ -d "${CARGO_TARGET_DIR:-target}/debug/incremental" ] || export CARGO_INCREMENTAL=0
-
 for tool in cargo 'cargo fmt' 'cargo clippy'; do
     $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
 done
