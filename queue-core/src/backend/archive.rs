@@ -5,9 +5,9 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::schema::{LiveTable, finding, until_done};
+use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
-use super::target::{Step, Target};
+use super::target::{Step, Target, finding};
 use crate::error::{Finding, refused};
 use crate::row::OnFinish;
 

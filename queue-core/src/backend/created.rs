@@ -3,8 +3,8 @@
 
 use diesel::result::QueryResult;
 
-use super::schema::{LiveColumn, LiveTable, find, finding, until_done};
-use super::target::{Step, Target};
+use super::live_table::{LiveColumn, LiveTable, find, until_done};
+use super::target::{Step, Target, finding};
 use crate::error::Finding;
 
 /// Returns the step that adds the default.

@@ -4,11 +4,10 @@
 use diesel::result::QueryResult;
 
 use super::archive::{self, ArchiveSchema};
-use super::schema::{
-    Index, NeededColumn, Types, column_steps, compare, finding, indexes, missing, needed_columns, no_index, present,
-    tell_of_unmarked, until_done,
-};
-use super::target::{Step, Target};
+use super::index::{Index, indexes, no_index};
+use super::live_table::until_done;
+use super::schema::{NeededColumn, Types, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
+use super::target::{Step, Target, finding};
 use super::trigger::{self, Triggers};
 use crate::error::{Finding, refused};
 
@@ -108,9 +107,10 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
     let live = connection.live_columns(target)?;
     let add = |column: &NeededColumn| D::add_columns(target, std::slice::from_ref(column)).join("; ");
     let retype = |column: &NeededColumn, marked| D::redefine(target, column, marked);
-    let mut findings = compare(target, needed::<D>(target), &live, add, retype);
+    let needed = needed::<D>(target);
+    let mut findings = compare(target, &needed, &live, add, retype);
     if findings.is_empty() {
-        tell_of_unmarked(target, &needed::<D>(target), &live);
+        tell_of_unmarked(target, &needed, &live);
     }
     if !findings.is_empty() {
         return Ok(findings);

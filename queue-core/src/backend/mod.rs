@@ -17,6 +17,8 @@ mod ddl;
 mod dialect;
 mod error_class;
 mod exclusion;
+mod index;
+mod live_table;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod now;

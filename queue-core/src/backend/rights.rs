@@ -6,9 +6,8 @@ use diesel::result::{Error, QueryResult};
 
 use super::connection::QueueConnection;
 use super::error_class::ErrorClass;
-use super::schema::finding;
 use super::table_name::TableName;
-use super::target::Target;
+use super::target::{Target, finding};
 use crate::error::Finding;
 use crate::row::{OnFinish, failure_text};
 

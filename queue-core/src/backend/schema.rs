@@ -1,20 +1,11 @@
-//! What the schemas of the three databases share: the queue's columns, and their comparison with the live table.
+//! The queue's columns, and their comparison with those of the live table.
 
-use diesel::Connection;
-use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
-use super::connection::QueueBackend;
-use super::target::{Target, ordered_index_of, pending_flag_of};
+use super::live_table::{LiveColumn, find};
+use super::target::{Target, finding};
 use crate::error::{Finding, refused};
 use crate::row::{Options, Status};
-
-/// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
-/// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
-/// name, type and default: the queue would run rows that nobody has enqueued, and a revert would drop what is not its
-/// own.
-pub(crate) const MARK: &str = "queueable: a column of the queue";
 
 /// The SQL types of the columns on one database.
 pub(crate) struct Types {
@@ -72,88 +63,6 @@ const WORD_LENGTH: i64 = 191;
 
 /// More than the longest error text that a poller writes by default.
 const MESSAGE_LENGTH: i64 = 65_535;
-
-/// A column of the live table.
-#[derive(QueryableByName)]
-pub(crate) struct LiveColumn {
-    #[diesel(sql_type = Text)]
-    pub(crate) name: String,
-    #[diesel(sql_type = Text)]
-    pub(crate) data_type: String,
-    #[diesel(sql_type = Bool)]
-    pub(crate) nullable: bool,
-    #[diesel(sql_type = Nullable<Text>)]
-    pub(crate) default_value: Option<String>,
-    /// The number of characters that a text in it can have; `None`: its type has no limit.
-    #[diesel(sql_type = Nullable<BigInt>)]
-    pub(crate) length: Option<i64>,
-    /// Whether it bears the queue's [`MARK`].
-    #[diesel(sql_type = Bool)]
-    pub(crate) marked: bool,
-}
-
-impl LiveColumn {
-    /// Returns the type as DDL writes it.
-    fn sql_type(&self) -> String {
-        let sql_type = self.data_type.to_ascii_lowercase();
-        match self.length {
-            Some(length) if length < MESSAGE_LENGTH => format!("{sql_type}({length})"),
-            _ => sql_type,
-        }
-    }
-}
-
-/// What cannot have a queue, although it can be read like a table.
-#[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "no database has them all")]
-pub(crate) enum OtherKind {
-    View,
-    /// Its rows are on another server.
-    Foreign,
-    /// Only the session that has made it sees it.
-    Temporary,
-    /// A program stands for the table.
-    Virtual,
-}
-
-impl OtherKind {
-    pub(crate) fn problem(self, target: &Target) -> String {
-        let kind = match self {
-            OtherKind::View => "a view",
-            OtherKind::Foreign => "a foreign table",
-            OtherKind::Temporary => "a temporary table",
-            OtherKind::Virtual => "a virtual table",
-        };
-        format!("{} is {kind}, and a queue needs an ordinary table, whose rows every session can lock", target.table)
-    }
-
-    pub(crate) fn mend(self) -> &'static str {
-        match self {
-            OtherKind::View => "derive Queueable on a struct of the table that the view reads",
-            OtherKind::Foreign => "run the poller on the server that has the table",
-            OtherKind::Temporary => "create it without TEMPORARY",
-            OtherKind::Virtual => "derive Queueable on a struct of an ordinary table that refers to it",
-        }
-    }
-}
-
-/// A database's view of a live table, and how the table is altered there.
-pub(crate) trait LiveTable: Connection<Backend: QueueBackend> {
-    /// Whether a table can be created or altered inside a transaction.
-    const ALTERS_IN_TRANSACTION: bool = true;
-
-    /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
-    const INSERT_TIME: Option<&'static str>;
-
-    /// Says what stands under the table's name, if it is no table that can have a queue.
-    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
-
-    /// Returns the columns of the table; none if there is no such table.
-    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>>;
-
-    /// Runs DDL that needs the table's strongest lock, without keeping other sessions waiting for long.
-    fn alter(&mut self, ddl: &str) -> QueryResult<()>;
-}
 
 /// Returns the queue's columns: the five, and those that the entity's options ask for.
 pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
@@ -216,28 +125,6 @@ pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'s
     std::iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, std::slice::from_ref(column))))
 }
 
-/// Checks what is left to do, and does it, until nothing is left.
-///
-/// Others may be doing the same: processes that start together, or a server that still runs the statement of a killed
-/// process. So an error counts only if the check after it finds the same left to do.
-pub(crate) fn until_done<C, T: PartialEq>(
-    connection: &mut C,
-    look: impl Fn(&mut C) -> QueryResult<Option<T>>,
-    step: impl Fn(&mut C, &T) -> QueryResult<()>,
-) -> QueryResult<()> {
-    let mut left = look(connection)?;
-    while let Some(before) = left {
-        let done = step(connection, &before);
-        let after = look(connection);
-        match (done, after) {
-            (done, Ok(Some(after))) if after == before => return done,
-            (Err(error), Err(_)) => return Err(error),
-            (_, after) => left = after?,
-        }
-    }
-    Ok(())
-}
-
 /// Returns the needed columns that the live table lacks; `None` if it has them all.
 ///
 /// # Errors
@@ -291,8 +178,7 @@ pub(crate) fn present(target: &Target, needed: &[NeededColumn], live: &[LiveColu
 /// Says that a column is the application's own, and what can be done.
 fn not_the_queues(target: &Target, column: &str) -> String {
     format!(
-        "the table {} has a column {column} that is not the queue's, because no migration of the queue has added it: \
-         {}",
+        "the table {} has a column {column} that is not the queue's, because no migration of the queue has added it: {}",
         target.table,
         not_taken_over(target)
     )
@@ -336,15 +222,11 @@ fn is_status_default(live: &LiveColumn) -> bool {
     live.default_value.as_ref().is_some_and(|default| default.contains(Status::NotAttempted.as_str()))
 }
 
-pub(crate) fn find<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
-    live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
-}
-
 /// Returns the findings about the live columns. `add` writes the SQL that adds a column, `retype` the SQL that gives one
 /// its definition, with the queue's mark or without.
 pub(crate) fn compare(
     target: &Target,
-    needed: Vec<NeededColumn>,
+    needed: &[NeededColumn],
     live: &[LiveColumn],
     add: impl Fn(&NeededColumn) -> String,
     retype: impl Fn(&NeededColumn, bool) -> String,
@@ -367,11 +249,11 @@ pub(crate) fn compare(
     let mut findings = Vec::new();
     for column in needed {
         let found = match find(live, column.name) {
-            Some(live) => unfit(target, &column, live, &retype),
+            Some(live) => unfit(target, column, live, &retype),
             None => {
                 let problem =
                     format!("the table {table} has no column {}, which the entity's migration adds", column.name);
-                Some((problem, add(&column)))
+                Some((problem, add(column)))
             }
         };
         findings.extend(found.map(|(problem, mend)| finding(target, problem, mend)));
@@ -411,108 +293,4 @@ fn unfit(
         return None;
     };
     Some((problem, retype(column, live.marked)))
-}
-
-pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
-    Finding { entity: target.entity.to_owned(), problem, mend }
-}
-
-/// Makes the finding for a missing index. `mend` are the statements that create it.
-pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
-    let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
-    finding(target, problem, mend.join("; "))
-}
-
-/// The order of a column in an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyOrder {
-    /// As the database does by itself: ascending.
-    Plain,
-    /// Ascending, and the rows without a value before all others.
-    NullsFirst,
-    /// Descending, and the rows without a value behind all others.
-    Descending,
-}
-
-/// An index of the queue.
-pub(crate) struct Index {
-    /// The step of the migration that creates it.
-    pub(crate) step: &'static str,
-    pub(crate) name: String,
-    /// All columns, as SQL.
-    pub(crate) columns: String,
-    /// Their names, and what each is in the index.
-    keys: Vec<(String, KeyOrder)>,
-    /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
-    #[allow(dead_code, reason = "a database with partial indexes needs none")]
-    pub(crate) pending_flag: Option<String>,
-}
-
-impl Index {
-    /// Returns the first column's name: an index that begins with another column is not the queue's.
-    pub(crate) fn first(&self) -> &str {
-        &self.keys[0].0
-    }
-
-    /// Returns the columns' names.
-    #[allow(dead_code, reason = "PostgreSQL asks for their order too")]
-    pub(crate) fn names(&self) -> Vec<&str> {
-        self.keys.iter().map(|(name, _)| &**name).collect()
-    }
-
-    /// Returns the columns' names, and the order of each.
-    #[allow(dead_code, reason = "SQLite asks for the names alone")]
-    pub(crate) fn keys(&self) -> &[(String, KeyOrder)] {
-        &self.keys
-    }
-}
-
-/// Returns the index of due times, and the one of the entity's own order: by order and due time, or for an exclusive
-/// entity by order and primary key.
-pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
-    let table = &target.table;
-    let next = target.columns.next_attempt_time;
-    let mut indexes = vec![Index {
-        step: "index",
-        name: target.index(),
-        columns: table.quoted(next),
-        keys: vec![(next.to_owned(), KeyOrder::Plain)],
-        pending_flag: None,
-    }];
-    let Options { order, exclusive, .. } = target.options;
-    if order.is_none() && !exclusive {
-        return indexes;
-    }
-    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
-    let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
-    // No database wants a column twice in an index, and what comes first decides.
-    let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
-    let plain = |name: &str| (name.to_owned(), KeyOrder::Plain);
-    let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
-        let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
-        (column.name.to_owned(), order)
-    });
-    let keys: Vec<_> = pending_flag
-        .as_deref()
-        .map(plain)
-        .into_iter()
-        .chain(ordered)
-        .chain(last.into_iter().filter(is_not_named).map(plain))
-        .collect();
-    let column = |(name, order): &(String, KeyOrder)| {
-        let order = match order {
-            KeyOrder::Plain => "",
-            KeyOrder::NullsFirst => DB::NULLS_FIRST,
-            KeyOrder::Descending => DB::DESCENDING,
-        };
-        table.quoted(name) + order
-    };
-    indexes.push(Index {
-        step: "order",
-        name: ordered_index_of(table, target.columns, &target.options),
-        columns: keys.iter().map(column).collect::<Vec<_>>().join(", "),
-        keys,
-        pending_flag,
-    });
-    indexes
 }

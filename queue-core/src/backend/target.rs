@@ -57,6 +57,10 @@ pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String
     table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
 }
 
+pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
+    Finding { entity: target.entity.to_owned(), problem, mend }
+}
+
 /// One step of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {

@@ -9,9 +9,9 @@ use diesel::sql_types::Text;
 
 use super::connection::QueueBackend;
 use super::created;
-use super::schema::{LiveTable, finding, until_done};
+use super::live_table::{LiveTable, until_done};
 use super::table_name::fingerprint;
-use super::target::{Step, Target};
+use super::target::{Step, Target, finding};
 use crate::error::{Finding, refused};
 use crate::row::{PRESUMED, RESERVING};
 

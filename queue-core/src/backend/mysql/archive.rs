@@ -4,7 +4,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::schema::LiveTable;
+use crate::backend::live_table::LiveTable;
 use crate::backend::table_name::TableName;
 use crate::backend::target::Target;
 

@@ -8,7 +8,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::schema::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::target::Target;
 use crate::error::refused;
 
@@ -17,10 +17,25 @@ use diesel::prelude::*;
 /// How long the DDL is retried in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A table's entry in the catalogue.
 #[derive(QueryableByName)]
-struct Kind {
+pub(crate) struct Entry {
     #[diesel(sql_type = Text)]
     kind: String,
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(crate) engine: Option<String>,
+}
+
+/// Reads the table's entry in the catalogue; `None` if there is no such table.
+pub(crate) fn entry(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Entry>> {
+    diesel::sql_query(
+        "SELECT CAST(TABLE_TYPE AS CHAR) AS kind, CAST(ENGINE AS CHAR) AS engine FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .get_result(connection)
+    .optional()
 }
 
 impl LiveTable for MysqlConnection {
@@ -30,15 +45,7 @@ impl LiveTable for MysqlConnection {
 
     /// A temporary table is not in the catalogue, so there seems to be none.
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
-        let found: Option<Kind> = diesel::sql_query(
-            "SELECT CAST(TABLE_TYPE AS CHAR) AS kind FROM information_schema.TABLES \
-             WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
-        )
-        .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
-        .bind::<Text, _>(&target.table.name)
-        .get_result(self)
-        .optional()?;
-        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+        Ok(match entry(self, target)?.as_ref().map(|entry| entry.kind.as_str()) {
             Some("VIEW" | "SYSTEM VIEW") => Some(OtherKind::View),
             Some("TEMPORARY") => Some(OtherKind::Temporary),
             _ => None,

@@ -5,10 +5,13 @@ use diesel::deserialize::QueryableByName;
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::live_table::entry;
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Accepted, Index, KeyOrder, LiveTable, MARK, NeededColumn, Types, find, finding, indexes};
+use crate::backend::index::{Index, KeyOrder, indexes};
+use crate::backend::live_table::{LiveTable, MARK, find};
+use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
-use crate::backend::target::{Schema, Step, Target};
+use crate::backend::target::{Schema, Step, Target, finding};
 use crate::backend::{archive, trigger};
 use crate::error::Finding;
 
@@ -133,7 +136,9 @@ impl Schema for MysqlConnection {
         for index in indexes::<Mysql>(target) {
             findings.extend(ascending(self, target, &index)?);
         }
-        if let Some(engine) = engine(self, target)?.filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
+        if let Some(engine) =
+            entry(self, target)?.and_then(|entry| entry.engine).filter(|engine| !engine.eq_ignore_ascii_case("InnoDB"))
+        {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
@@ -251,21 +256,4 @@ fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) 
     .get_result(connection)
     .optional()?;
     Ok(found.map(|found| found.name))
-}
-
-fn engine(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<String>> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Nullable<Text>)]
-        engine: Option<String>,
-    }
-    let found: Option<Found> = diesel::sql_query(
-        "SELECT CAST(ENGINE AS CHAR) AS engine FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
-    )
-    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
-    .bind::<Text, _>(&target.table.name)
-    .get_result(connection)
-    .optional()?;
-    Ok(found.and_then(|found| found.engine))
 }

@@ -8,7 +8,8 @@ use diesel::pg::PgConnection;
 use diesel::sql_types::Text;
 
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::schema::{Accepted, LiveColumn, LiveTable, MARK, OtherKind, Types, needed_columns};
+use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::schema::{Accepted, Types, needed_columns};
 use crate::backend::target::Target;
 use crate::error::refused;
 

@@ -6,8 +6,7 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use crate::backend::schema::finding;
-use crate::backend::target::Target;
+use crate::backend::target::{Target, finding};
 use crate::error::Finding;
 
 #[derive(QueryableByName)]

@@ -11,9 +11,11 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::live_table::{PATIENCE, TYPES, in_transaction};
 use super::rights;
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Index, KeyOrder, LiveTable, MARK, NeededColumn, Types, finding, indexes, until_done};
+use crate::backend::index::{Index, KeyOrder, indexes};
+use crate::backend::live_table::{LiveTable, MARK, until_done};
+use crate::backend::schema::{NeededColumn, Types};
 use crate::backend::table_name::{TableName, fingerprint};
-use crate::backend::target::{Schema, Step, Target};
+use crate::backend::target::{Schema, Step, Target, finding};
 use crate::backend::{archive, trigger};
 use crate::error::{Finding, refused};
 

@@ -6,7 +6,9 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::ddl::{self, Ddl};
-use crate::backend::schema::{Accepted, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Types, indexes};
+use crate::backend::index::{Index, indexes};
+use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
 use crate::backend::trigger::Triggers;

@@ -1,0 +1,106 @@
+//! The queue's indexes: of due times, and of the entity's own order.
+
+use super::connection::QueueBackend;
+use super::target::{Target, finding, ordered_index_of, pending_flag_of};
+use crate::error::Finding;
+use crate::row::Options;
+
+/// The order of a column in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// As the database does by itself: ascending.
+    Plain,
+    /// Ascending, and the rows without a value before all others.
+    NullsFirst,
+    /// Descending, and the rows without a value behind all others.
+    Descending,
+}
+
+/// An index of the queue.
+pub(crate) struct Index {
+    /// The step of the migration that creates it.
+    pub(crate) step: &'static str,
+    pub(crate) name: String,
+    /// All columns, as SQL.
+    pub(crate) columns: String,
+    /// Their names, and what each is in the index.
+    keys: Vec<(String, KeyOrder)>,
+    /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
+    #[allow(dead_code, reason = "a database with partial indexes needs none")]
+    pub(crate) pending_flag: Option<String>,
+}
+
+impl Index {
+    /// Returns the first column's name: an index that begins with another column is not the queue's.
+    pub(crate) fn first(&self) -> &str {
+        &self.keys[0].0
+    }
+
+    /// Returns the columns' names.
+    #[allow(dead_code, reason = "PostgreSQL asks for their order too")]
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.keys.iter().map(|(name, _)| &**name).collect()
+    }
+
+    /// Returns the columns' names, and the order of each.
+    #[allow(dead_code, reason = "SQLite asks for the names alone")]
+    pub(crate) fn keys(&self) -> &[(String, KeyOrder)] {
+        &self.keys
+    }
+}
+
+/// Returns the index of due times, and the one of the entity's own order: by order and due time, or for an exclusive
+/// entity by order and primary key.
+pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
+    let table = &target.table;
+    let next = target.columns.next_attempt_time;
+    let mut indexes = vec![Index {
+        step: "index",
+        name: target.index(),
+        columns: table.quoted(next),
+        keys: vec![(next.to_owned(), KeyOrder::Plain)],
+        pending_flag: None,
+    }];
+    let Options { order, exclusive, .. } = target.options;
+    if order.is_none() && !exclusive {
+        return indexes;
+    }
+    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
+    let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
+    // No database wants a column twice in an index, and what comes first decides.
+    let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
+    let plain = |name: &str| (name.to_owned(), KeyOrder::Plain);
+    let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
+        let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
+        (column.name.to_owned(), order)
+    });
+    let keys: Vec<_> = pending_flag
+        .as_deref()
+        .map(plain)
+        .into_iter()
+        .chain(ordered)
+        .chain(last.into_iter().filter(is_not_named).map(plain))
+        .collect();
+    let column = |(name, order): &(String, KeyOrder)| {
+        let order = match order {
+            KeyOrder::Plain => "",
+            KeyOrder::NullsFirst => DB::NULLS_FIRST,
+            KeyOrder::Descending => DB::DESCENDING,
+        };
+        table.quoted(name) + order
+    };
+    indexes.push(Index {
+        step: "order",
+        name: ordered_index_of(table, target.columns, &target.options),
+        columns: keys.iter().map(column).collect::<Vec<_>>().join(", "),
+        keys,
+        pending_flag,
+    });
+    indexes
+}
+
+/// Makes the finding for a missing index. `mend` are the statements that create it.
+pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
+    let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
+    finding(target, problem, mend.join("; "))
+}
