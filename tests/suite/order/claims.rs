@@ -1,7 +1,7 @@
 //! Claims in the order of a column, in each mode: lower values first, equal ones by their due times, and only due rows.
 
 use diesel::prelude::*;
-use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
+use queueable::{ClaimStyle, Lease, LeaseMode, Message, Outcome, QueueOn, Queueable, TransactionMode};
 
 use super::{Seen, bank_of, entity, sql};
 use crate::db::Conn;
@@ -36,20 +36,49 @@ fn shuffled(bank: &Bank) {
     );
 }
 
+/// Works the due rows with one worker, and returns what the handler saw, in that order.
+fn seen_by<Q>(bank: &Bank, value: fn(&Q) -> i64) -> Vec<i64>
+where
+    Q: QueueOn<Conn, Mode = TransactionMode> + Send,
+{
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Q, _: &mut Message<'_, Conn>| {
+        log.push(value(row));
+        Ok(Outcome::Done)
+    };
+    Q::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+    seen.all()
+}
+
+/// The same under leases.
+fn seen_under_leases<Q>(bank: &Bank, style: ClaimStyle, value: fn(&Q) -> i64) -> Vec<i64>
+where
+    Q: QueueOn<Conn, Mode = LeaseMode> + Send,
+{
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = (
+        move |row: &Q, _: &Lease| {
+            log.push(value(row));
+            Ok(())
+        },
+        |_: &Q, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    // One row for each claim, because no order is promised for the rows of one claim.
+    let poller = Q::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
+    poller.run_until_idle().unwrap();
+    seen.all()
+}
+
 const IN_ORDER: [i64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 #[test]
 fn due_rows_are_claimed_in_the_order_of_a_column() {
     let bank = bank_of::<ByAmount>();
     shuffled(&bank);
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &ByAmount, _: &mut Message<'_, Conn>| {
-        log.push(row.amount_cents);
-        Ok(Outcome::Done)
-    };
-    ByAmount::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), IN_ORDER);
+    let seen = seen_by(&bank, |row: &ByAmount| row.amount_cents);
+    assert_eq!(seen, IN_ORDER);
 }
 
 #[test]
@@ -57,29 +86,13 @@ fn higher_values_come_first_in_a_descending_order() {
     let reversed: Vec<_> = IN_ORDER.into_iter().rev().collect();
     let bank = bank_of::<Largest>();
     shuffled(&bank);
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &Largest, _: &mut Message<'_, Conn>| {
-        log.push(row.amount_cents);
-        Ok(Outcome::Done)
-    };
-    Largest::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), reversed);
+    let seen = seen_by(&bank, |row: &Largest| row.amount_cents);
+    assert_eq!(seen, reversed);
     for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
         let bank = bank_of::<LeasedLargest>();
         shuffled(&bank);
-        let seen = Seen::default();
-        let log = seen.clone();
-        let handler = (
-            move |row: &LeasedLargest, _: &Lease| {
-                log.push(row.amount_cents);
-                Ok(())
-            },
-            |_: &LeasedLargest, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
-        );
-        let poller = LeasedLargest::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
-        poller.run_until_idle().unwrap();
-        assert_eq!(seen.all(), reversed, "{style:?}");
+        let seen = seen_under_leases(&bank, style, |row: &LeasedLargest| row.amount_cents);
+        assert_eq!(seen, reversed, "{style:?}");
     }
 }
 
@@ -91,14 +104,8 @@ fn an_exclusive_queue_may_have_the_descending_order_of_its_key() {
         "INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES
              (1, 1, '2026-01-01 00:00:00.000'), (1, 2, '2026-01-01 00:00:00.000'), (1, 3, '2026-01-01 00:00:00.000')",
     );
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &AloneNewest, _: &mut Message<'_, Conn>| {
-        log.push(row.amount_cents);
-        Ok(Outcome::Done)
-    };
-    AloneNewest::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), [3, 2, 1]);
+    let seen = seen_by(&bank, |row: &AloneNewest| row.amount_cents);
+    assert_eq!(seen, [3, 2, 1]);
 }
 
 #[test]
@@ -109,14 +116,8 @@ fn a_later_column_decides_among_rows_that_are_equal_in_those_before_it() {
         sql(&bank, &format!("INSERT INTO payments (id, company_id, amount_cents) VALUES ({id}, {company}, {amount})"));
     }
     diesel::update(payments::table).set(ByCompany::due_now()).execute(&mut bank.connect()).unwrap();
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &ByCompany, _: &mut Message<'_, Conn>| {
-        log.push(row.id);
-        Ok(Outcome::Done)
-    };
-    ByCompany::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), [3, 5, 2, 6, 4, 1]);
+    let seen = seen_by(&bank, |row: &ByCompany| row.id);
+    assert_eq!(seen, [3, 5, 2, 6, 4, 1]);
 }
 
 #[test]
@@ -124,19 +125,8 @@ fn leases_are_claimed_in_the_order_of_a_column_in_both_styles() {
     for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
         let bank = bank_of::<LeasedByAmount>();
         shuffled(&bank);
-        let seen = Seen::default();
-        let log = seen.clone();
-        let handler = (
-            move |row: &LeasedByAmount, _: &Lease| {
-                log.push(row.amount_cents);
-                Ok(())
-            },
-            |_: &LeasedByAmount, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
-        );
-        // One row for each claim, because no order is promised for the rows of one claim.
-        let poller = LeasedByAmount::poller(bank.pool(1), handler).workers(1).claim_batch(1).claim_style(style);
-        poller.run_until_idle().unwrap();
-        assert_eq!(seen.all(), IN_ORDER, "{style:?}");
+        let seen = seen_under_leases(&bank, style, |row: &LeasedByAmount| row.amount_cents);
+        assert_eq!(seen, IN_ORDER, "{style:?}");
     }
 }
 
@@ -173,14 +163,8 @@ fn a_lower_priority_comes_first_and_equals_by_their_due_times() {
          INSERT INTO payments (company_id, amount_cents, priority, next_attempt_time)
              VALUES (1, 5, 1, '2026-01-01 00:00:05.000')",
     );
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &Urgent, _: &mut Message<'_, Conn>| {
-        log.push(row.amount_cents);
-        Ok(Outcome::Done)
-    };
-    Urgent::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), [1, 2, 3, 4, 5, 6]);
+    let seen = seen_by(&bank, |row: &Urgent| row.amount_cents);
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
@@ -216,26 +200,14 @@ fn a_row_without_a_value_comes_first_and_in_a_descending_order_last() {
              (1, '2026-03-01', '2026-01-01 00:00:00.000'), (2, NULL, '2026-01-01 00:00:01.000'),
              (3, '2026-02-01', '2026-01-01 00:00:00.000'), (4, NULL, '2026-01-01 00:00:00.000')",
     );
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &Invoice, _: &mut Message<'_, Conn>| {
-        log.push(row.id);
-        Ok(Outcome::Done)
-    };
-    Invoice::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), [4, 2, 3, 1]);
+    let seen = seen_by(&bank, |row: &Invoice| row.id);
+    assert_eq!(seen, [4, 2, 3, 1]);
 
     bank.connect().run_pending_migrations(queueable::Migrations::new().entity::<Late>()).unwrap();
     sql(&bank, "UPDATE invoices SET late_next_attempt_time = '2026-01-01 00:00:00.000'");
     sql(&bank, "UPDATE invoices SET late_next_attempt_time = '2026-01-01 00:00:01.000' WHERE id = 2");
-    let seen = Seen::default();
-    let log = seen.clone();
-    let handler = move |row: &Late, _: &mut Message<'_, Conn>| {
-        log.push(row.id);
-        Ok(Outcome::Done)
-    };
-    Late::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
-    assert_eq!(seen.all(), [1, 3, 4, 2]);
+    let seen = seen_by(&bank, |row: &Late| row.id);
+    assert_eq!(seen, [1, 3, 4, 2]);
 }
 
 #[test]
