@@ -103,15 +103,15 @@ fn main() -> Result<()> {
     }
     ensure!(errors == [(Some("above the limit".into()), 2), (Some("the bank does not answer".into()), 2)]);
 
-    // And in the filter of a join.
-    let troubled: Vec<(String, i64)> = payments::table
+    // And in a join, beside the columns of the other table.
+    let troubled: Vec<(String, i64, Status)> = payments::table
         .inner_join(companies::table)
         .filter(payment_queue::status.eq_any([Status::Error, Status::Failed]))
         .order((companies::name, payments::id))
-        .select((companies::name, payments::id))
+        .select((companies::name, payments::id, payment_queue::status))
         .load(connection)?;
-    for (company, payment) in &troubled {
-        println!("  {company}, payment {payment}");
+    for (company, payment, status) in &troubled {
+        println!("  {company}, payment {payment}: {status}");
     }
     ensure!(troubled.len() == 4);
 

@@ -15,9 +15,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use queueable::{
-    Failure, HandlerResult, Instant, Message, Migrations, Outcome, Poller, Queueable, Schedule, Status, Window,
-};
+use queueable::{Failure, HandlerResult, Message, Migrations, Outcome, Poller, Queueable, Schedule, Status, Window};
 
 use self::schema::{jobs, runs};
 
@@ -157,7 +155,7 @@ fn check(connection: &mut SqliteConnection, now: DateTime<Utc>, before: DateTime
         let expected = [before, Utc::now()].map(|now| schedule.next_after(first, now));
         ensure!(expected.contains(&Some(next)), "{name} runs next at the next time on its schedule");
         let scheduled = jobs::table.find(job.id).select(job_queue::scheduled_time);
-        let scheduled = scheduled.get_result::<Option<Instant>>(connection)?.map(DateTime::from);
+        let scheduled = scheduled.get_result::<Option<DateTime<Utc>>>(connection)?;
         ensure!(scheduled == Some(next), "the schedule says so too");
     }
     ensure!(succeeded == ran, "what was due has run once");

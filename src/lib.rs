@@ -78,7 +78,8 @@
 //! # Features
 //!
 //! `postgres`, `mysql` (MariaDB too) and `sqlite` switch on a database; `bundled` builds SQLite from source. None is on by
-//! default.
+//! default. `time` reads queue columns as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and
+//! `SystemTime` need no feature.
 
 pub use queue_core::*;
 pub use queue_derive::{Queueable, Stage};

@@ -76,7 +76,7 @@ fn set_up(connection: &mut Conn) -> Result<()> {
 }
 
 fn enqueue(connection: &mut Conn, options: &Options) -> QueryResult<()> {
-    let interval = Duration::from_secs(options.over.into()) / options.webhooks.into();
+    let interval = Duration::from_secs(options.over.into()) / u32::from(options.webhooks);
     let new = |place: u32| {
         let id = i64::from(place) + 1;
         (

@@ -34,7 +34,7 @@ pub use self::entity::{
     HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
     LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority, QueueColumn,
     QueueStateColumns, QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, SelectedIn, Settings, StageText,
-    StatusText, StoredIn, TableIn, TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
+    StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
 };
 #[doc(hidden)]
 pub use self::entity::{

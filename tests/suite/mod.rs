@@ -37,6 +37,7 @@ pub(crate) mod periodic;
 mod poller;
 mod pools;
 mod prefetch_keys;
+mod queries;
 pub(crate) mod refused;
 mod reports;
 pub(crate) mod rerun_on_change;

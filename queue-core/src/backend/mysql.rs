@@ -5,7 +5,7 @@ mod live_table;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chrono::{Datelike, NaiveDateTime};
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
@@ -438,9 +438,15 @@ impl FromSql<TimestampUtc, Mysql> for DueTime {
 
 impl ToSql<TimestampUtc, Mysql> for Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        <DateTime<Utc> as ToSql<TimestampUtc, Mysql>>::to_sql(self, out)
+    }
+}
+
+impl ToSql<TimestampUtc, Mysql> for DateTime<Utc> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
         // The server would store the zero date instead, which reads as no time at all.
         if !(1000..=9999).contains(&self.year()) {
-            return Err(format!("the time {} is outside the years 1000 to 9999 that DATETIME has", **self).into());
+            return Err(format!("the time {self} is outside the years 1000 to 9999 that DATETIME has").into());
         }
         <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
     }

@@ -455,6 +455,12 @@ impl FromSql<TimestampUtc, Pg> for DueTime {
 
 impl ToSql<TimestampUtc, Pg> for Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        <DateTime<Utc> as ToSql<TimestampUtc, Pg>>::to_sql(self, out)
+    }
+}
+
+impl ToSql<TimestampUtc, Pg> for DateTime<Utc> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         <DateTime<Utc> as ToSql<Timestamptz, Pg>>::to_sql(self, out)
     }
 }

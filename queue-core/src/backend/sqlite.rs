@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::format::{Item, StrftimeItems};
-use chrono::{Datelike, NaiveDateTime};
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
 use diesel::result::{DatabaseErrorKind, Error};
@@ -290,12 +290,16 @@ impl FromSql<TimestampUtc, Sqlite> for DueTime {
 
 impl ToSql<TimestampUtc, Sqlite> for crate::row::Instant {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        <DateTime<Utc> as ToSql<TimestampUtc, Sqlite>>::to_sql(self, out)
+    }
+}
+
+impl ToSql<TimestampUtc, Sqlite> for DateTime<Utc> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         if !(0..=9999).contains(&self.year()) {
-            return Err(format!(
-                "the time {} is outside the years 0 to 9999 that SQLite's time functions know",
-                **self
-            )
-            .into());
+            return Err(
+                format!("the time {self} is outside the years 0 to 9999 that SQLite's time functions know").into()
+            );
         }
         out.set_value(self.format_with_items(TIME_FORMAT.iter()).to_string());
         Ok(IsNull::No)

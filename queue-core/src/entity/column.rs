@@ -3,12 +3,11 @@
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
-use diesel::expression::{IsContainedInGroupBy, ValidGrouping, is_aggregate};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::query_source::{AppearsInFromClause, Once};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, SingleValue, SqlType, Text};
-use diesel::{AppearsOnTable, Column, Expression, SelectableExpression};
+use diesel::{AppearsOnTable, Column, Expression, SelectableExpression, Table};
 
 use super::table::QueueTable;
 use crate::row::TimestampUtc;
@@ -16,9 +15,59 @@ use crate::row::TimestampUtc;
 /// A queue column of the table of `T`. `K` says which one.
 ///
 /// It is an ordinary Diesel column: it works in `filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`,
-/// boxed queries, and the filter of a joined query. It is defined here, so the user's `table!` stays as it is. To
-/// *select* one from a join, or to group by it together with a column of the domain, list the queue columns in
-/// `schema.rs` too (`diesel print-schema` does): only `table!` writes those impls. Both spellings work side by side.
+/// boxed queries, joins and aliases. It is defined here, so the user's `table!` stays as it is. If `schema.rs` lists the
+/// queue columns too (`diesel print-schema` does), both spellings work side by side; only a `GROUP BY` of the queue
+/// columns of two entities, or of expressions, needs that. In the generated module each
+/// constant has a type of the same name, for `select_expression` and for signatures:
+///
+/// ```
+/// use diesel::connection::SimpleConnection;
+/// use diesel::dsl::count_star;
+/// use diesel::prelude::*;
+/// use diesel_migrations::MigrationHarness;
+/// use queueable::{Migrations, QueueState, Queueable, Status};
+///
+/// diesel::table! { companies (id) { id -> BigInt, name -> Text, } }
+/// diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+/// diesel::joinable!(payments -> companies (company_id));
+/// diesel::allow_tables_to_appear_in_same_query!(companies, payments);
+///
+/// #[derive(Queryable, Selectable, Queueable)]
+/// struct Payment { id: i64, company_id: i64 }
+///
+/// // A row of a list in the application, with the queue's state.
+/// #[derive(Queryable, Selectable)]
+/// #[diesel(table_name = payments)]
+/// struct Listed {
+///     id: i64,
+///     #[diesel(select_expression = payment_queue::queue_state)]
+///     state: QueueState,
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let connection = &mut SqliteConnection::establish(":memory:")?;
+/// # connection.batch_execute("CREATE TABLE companies (id INTEGER PRIMARY KEY NOT NULL, name TEXT NOT NULL);
+/// #     CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL);
+/// #     INSERT INTO companies VALUES (1, 'Acme'), (2, 'Idle')")?;
+/// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+/// # diesel::insert_into(payments::table).values((payments::company_id.eq(1), Payment::due_now())).execute(connection)?;
+/// let listed: Vec<Listed> = payments::table.select(Listed::as_select()).load(connection)?;
+/// assert_eq!(listed[0].state.status, Status::NotAttempted);
+///
+/// let per_company: Vec<(String, Option<Status>)> = companies::table
+///     .left_join(payments::table)
+///     .select((companies::name, payment_queue::status.nullable()))
+///     .order(companies::id)
+///     .load(connection)?;
+/// assert_eq!(per_company, [("Acme".to_owned(), Some(Status::NotAttempted)), ("Idle".to_owned(), None)]);
+///
+/// let counts: Vec<(i64, Status, i64)> = payments::table
+///     .group_by((payments::company_id, payment_queue::status))
+///     .select((payments::company_id, payment_queue::status, count_star()))
+///     .load(connection)?;
+/// assert_eq!(counts, [(1, Status::NotAttempted, 1)]);
+/// # Ok(()) }
+/// ```
 ///
 /// On SQLite, `returning` needs diesel's feature `returning_clauses_for_sqlite_3_35`, as for any other column.
 pub struct QueueColumn<T, K>(PhantomData<fn() -> (T, K)>);
@@ -177,27 +226,31 @@ where
 {
 }
 
-impl<T, K> SelectableExpression<T::Table> for QueueColumn<T, K>
+/// A queue column can be selected from whatever the table's own key can be selected from: from joins, from aliases, and
+/// after an outer join only as `.nullable()`.
+impl<T, K, QS> SelectableExpression<QS> for QueueColumn<T, K>
 where
     T: QueueTable,
     K: ColumnKind<T>,
-    Self: AppearsOnTable<T::Table>,
+    Self: AppearsOnTable<QS>,
+    T: SelectableFrom<QS>,
 {
 }
 
-impl<T, K> ValidGrouping<()> for QueueColumn<T, K> {
-    type IsAggregate = is_aggregate::No;
-}
+/// A queue whose table's key can be selected from `QS`.
+#[diagnostic::on_unimplemented(
+    message = "a queue column cannot be selected from here",
+    label = "cannot select this queue column",
+    note = "after an outer join select it as `.nullable()`, and load an `Option`"
+)]
+pub trait SelectableFrom<QS> {}
 
-impl<T, K, GB> ValidGrouping<GB> for QueueColumn<T, K>
+#[diagnostic::do_not_recommend]
+impl<T, QS> SelectableFrom<QS> for T
 where
-    GB: IsContainedInGroupBy<QueueColumn<T, K>, Output = diesel::expression::is_contained_in_group_by::Yes>,
+    T: QueueTable,
+    <T::Table as Table>::PrimaryKey: SelectableExpression<QS>,
 {
-    type IsAggregate = is_aggregate::Yes;
-}
-
-impl<T, K> IsContainedInGroupBy<QueueColumn<T, K>> for QueueColumn<T, K> {
-    type Output = diesel::expression::is_contained_in_group_by::Yes;
 }
 
 /// The expression that selects a [`QueueState`](crate::QueueState).

@@ -6,9 +6,12 @@
 mod claim_condition;
 mod column;
 mod entity;
+mod grouping;
 mod kinds;
 mod migration;
 mod mode;
+#[cfg(feature = "time")]
+mod offset_date_time;
 mod recurrence;
 mod retry;
 mod schedule;
@@ -17,6 +20,7 @@ mod settings;
 mod stored;
 mod table;
 mod target;
+mod time_operand;
 mod window;
 
 pub use self::claim_condition::{
@@ -38,6 +42,7 @@ pub use self::selectable::{SelectableEntity, assert_selectable};
 pub use self::settings::Settings;
 pub use self::stored::{SelectedIn, StoredIn, TableIn};
 pub use self::table::QueueTable;
+pub use self::time_operand::TimeOperand;
 pub use self::window::{InvalidWindow, Window};
 
 pub(crate) use self::column::queue_state;

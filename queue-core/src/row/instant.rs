@@ -1,13 +1,14 @@
 //! The queue's SQL type for an instant: one type on three backends.
 //!
-//! The Rust value is [`Instant`], chrono's `DateTime<Utc>` in a type of this crate. PostgreSQL stores `timestamptz`,
+//! The Rust value is chrono's `DateTime<Utc>`, or [`Instant`], the same in a type of this crate. PostgreSQL stores `timestamptz`,
 //! MySQL and MariaDB `DATETIME(6)` in UTC. SQLite stores text of a fixed width (`YYYY-MM-DD HH:MM:SS.mmm`), because it
 //! compares times as text.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::deserialize::FromSqlRow;
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
 use diesel::query_builder::QueryId;
 use diesel::sql_types::{SqlOrd, SqlType};
@@ -24,8 +25,8 @@ impl SqlOrd for TimestampUtc {}
 
 /// A [`DateTime<Utc>`], as the queue's time columns take and return it.
 ///
-/// It exists because only Diesel may implement the storage of chrono's type. Convert with `from` and `into`, or read it
-/// as the `DateTime` that it derefs to.
+/// A `DateTime<Utc>` itself can be loaded, compared and written too. This type is for what only Diesel may implement for
+/// chrono's, such as a list for `eq_any`. Convert with `from` and `into`, or read it as the `DateTime` that it derefs to.
 ///
 /// ```
 /// use chrono::{DateTime, Utc};
@@ -60,6 +61,15 @@ impl std::ops::Deref for Instant {
 
     fn deref(&self) -> &DateTime<Utc> {
         &self.0
+    }
+}
+
+impl<DB: Backend> FromSql<TimestampUtc, DB> for DateTime<Utc>
+where
+    Instant: FromSql<TimestampUtc, DB>,
+{
+    fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        Instant::from_sql(bytes).map(Self::from)
     }
 }
 

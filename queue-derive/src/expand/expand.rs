@@ -44,20 +44,27 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
         let doc = format!("The column `{name}`: {}", DOCS[i]);
         quote! {
             #[doc = #doc]
-            pub const #column: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
+            pub const #column: #column = ::queueable::QueueColumn::new();
+            #[doc = #doc]
+            pub type #column = ::queueable::QueueColumn<Queue, ::queueable::#kind>;
         }
     });
+    let all = COLUMNS.map(|column| format_ident!("{column}"));
     let optional_columns = kinds::column_constants(model);
     let queue_visibility = one_module_deeper(visibility);
     quote! {
         #[doc = #doc]
-        #[allow(non_upper_case_globals, dead_code, unreachable_pub)]
+        #[allow(non_upper_case_globals, non_camel_case_types, dead_code, unreachable_pub)]
         #visibility mod #module {
             #[doc = #queue_doc]
             #[derive(Debug, Clone, Copy)]
             #queue_visibility enum Queue {}
             #(#columns)*
             #optional_columns
+            /// The five columns, as one value of type `QueueState`.
+            pub const queue_state: queue_state = (#(#all),*);
+            /// The five columns, as one value of type `QueueState`.
+            pub type queue_state = ::queueable::QueueStateColumns<Queue>;
         }
     }
 }

@@ -17,7 +17,9 @@ pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
         let doc = format!("The column `{name}`: {doc}");
         quote! {
             #[doc = #doc]
-            pub const #constant: ::queueable::QueueColumn<Queue, ::queueable::#kind> = ::queueable::QueueColumn::new();
+            pub const #constant: #constant = ::queueable::QueueColumn::new();
+            #[doc = #doc]
+            pub type #constant = ::queueable::QueueColumn<Queue, ::queueable::#kind>;
         }
     });
     quote!(#(#columns)*)

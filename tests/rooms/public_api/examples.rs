@@ -14,16 +14,17 @@ enum Why {
 use Why::{Because, ShownAt};
 
 #[rustfmt::skip]
-const WITHOUT_EXAMPLE: [(Why, &[&str]); 28] = [
+const WITHOUT_EXAMPLE: [(Why, &[&str]); 29] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
         "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "OrderColumn", "Periodic",
         "QueueTable", "RerunOnChange", "Stages", "Timestamps",
     ]),
     (Because("the type of a column or an expression, of which the derive writes the value"), &[
         "BeginTime", "ChangeCount", "ColumnKind", "CreatedTime", "Cron", "EndTime", "LastAttemptErrorMessage",
-        "LastAttemptTime", "NextAttemptTime", "Occasion", "Period", "Priority", "QueueColumn", "QueueStateColumns",
+        "LastAttemptTime", "NextAttemptTime", "Occasion", "Period", "Priority", "QueueStateColumns",
         "ScheduledTime", "StageText", "StatusText", "TimeZone", "TimestampUtc", "TryCount", "UpdatedTime",
     ]),
+    (Because("what the comparisons of `QueueColumn` take, which have an example"), &["TimeOperand"]),
     (Because("the type of what `due_now` and its like return"), &["Due", "Now", "NowPlus"]),
     (Because("a bound that is named as `ReadOn` at `AsQueueConnection`, by the call that wants it"), &[
         "ArchiveOn", "BacklogOn", "ChangeOn", "EnqueueByVersion", "ErrorsOn", "ExplainOn", "LoadOn", "PreviewErrorsOn",
