@@ -1,5 +1,7 @@
 //! The runtime of [queueable](https://docs.rs/queueable). Use it through that crate.
 
+// For the list of the tuples that a `table!` of 128 columns may have.
+#![recursion_limit = "256"]
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
@@ -24,7 +26,7 @@ mod redact;
 mod row;
 mod statement;
 
-pub use self::attempt::Tally;
+pub use self::attempt::{SchemaOn, Tally};
 #[doc(hidden)]
 pub use self::backend::backends;
 pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};
@@ -56,6 +58,8 @@ pub use self::queue::{
     OddTimes, Part, PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress, Queue,
     ReadOn, Redriven, RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
 };
+#[doc(hidden)]
+pub use self::queueable::assert_no_differences;
 pub use self::queueable::{Due, Queueable};
 pub use self::redact::Redact;
 #[doc(hidden)]
@@ -75,10 +79,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, ErrorClass, ErrorClasses, Exclusion, IndexSql, Loads,
-            LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits,
-            SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions,
-            Unfinished,
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
+            Exclusion, IndexSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection, RoundTrips,
+            Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target, TextSql,
+            TimeSql, Transactions, Unfinished,
         };
     }
 

@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::r2d2::{ConnectionManager, Pool};
 
+use crate::attempt::SchemaOn;
 use crate::backend::{AsQueueConnection, Now, NowPlus, QueueConnection};
 use crate::entity::{
     Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StatusText, TryCount, queue_state,
 };
-use crate::error::Error;
+use crate::error::{Error, Finding};
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
 use crate::row::{Instant, Status, TimestampUtc};
@@ -156,6 +157,39 @@ pub trait Queueable: Entity {
         Ok(Self::explain_row(connection.as_queue_connection(), key)?)
     }
 
+    /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller
+    /// would start. Each has the SQL or the change that mends it.
+    ///
+    /// It finds what a [start](crate::Poller::start) finds, and also: columns of `table!` that the live table lacks,
+    /// columns that the queue writes although no migration of the queue has added them, and columns of the queue that
+    /// `table!` lists with another nullability. It finds everything at once, where a start stops at the first kind of
+    /// finding. It writes nothing. In a transaction, such as Diesel's test transaction, it checks neither the account's
+    /// rights nor the claim itself. [`assert_schema!`](crate::assert_schema) calls it in a test.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use queueable::Queueable;
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// let differences = Payment::check_schema(&mut connection)?;
+    /// assert!(differences.iter().any(|found| found.problem.starts_with("`table!` has a column amount_cents")));
+    /// assert!(differences.iter().any(|found| found.mend.starts_with("ALTER TABLE `payments` ADD COLUMN `status`")));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    fn check_schema<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Finding>, Error>
+    where
+        Self: SchemaOn<C::Connection>,
+    {
+        Ok(Self::differences(connection.as_queue_connection())?)
+    }
+
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.
     fn queue() -> Queue<Self, AllFilters>
     where
@@ -166,6 +200,67 @@ pub trait Queueable: Entity {
 }
 
 impl<Q: Entity> Queueable for Q {}
+
+/// Asserts that the derive, `table!` and the live table agree, for one entity or several. Call it in a test of your CI,
+/// on a database that your migrations have made.
+///
+/// ```
+/// use diesel::prelude::*;
+/// # use diesel::connection::SimpleConnection;
+/// use diesel_migrations::MigrationHarness;
+/// use queueable::{Migrations, Queueable, assert_schema};
+///
+/// diesel::table! { payments (id) { id -> BigInt, } }
+/// diesel::table! { invoices (id) { id -> BigInt, } }
+///
+/// #[derive(Queryable, Selectable, Queueable)]
+/// struct Payment { id: i64 }
+///
+/// #[derive(Queryable, Selectable, Queueable)]
+/// struct Invoice { id: i64 }
+///
+/// // #[test]
+/// fn the_database_has_what_the_queues_need() {
+///     let connection = &mut SqliteConnection::establish(":memory:").unwrap();
+/// #   connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)").unwrap();
+/// #   connection.batch_execute("CREATE TABLE invoices (id INTEGER PRIMARY KEY NOT NULL)").unwrap();
+///     connection.run_pending_migrations(Migrations::new().entity::<Payment>().entity::<Invoice>()).unwrap();
+///     assert_schema!(connection, Payment, Invoice);
+/// }
+/// # the_database_has_what_the_queues_need();
+/// ```
+///
+/// # Panics
+///
+/// If there is a difference, or the database returns an error. The message has the differences of all entities, each
+/// with what mends it. [`Queueable::check_schema`] returns them.
+#[macro_export]
+macro_rules! assert_schema {
+    ($connection:expr, $($entity:ty),+ $(,)?) => {
+        match &mut *$connection {
+            connection => $crate::assert_no_differences([
+                $((
+                    <$entity as $crate::Entity>::ENTITY,
+                    <$entity as $crate::Queueable>::check_schema(&mut *connection),
+                )),+
+            ]),
+        }
+    };
+}
+
+/// Panics if there are differences. [`assert_schema!`] calls it.
+#[doc(hidden)]
+#[track_caller]
+pub fn assert_no_differences(checked: impl IntoIterator<Item = (&'static str, Result<Vec<Finding>, Error>)>) {
+    let mut differences = String::new();
+    for (entity, checked) in checked {
+        match checked {
+            Ok(found) => found.iter().for_each(|finding| differences += &format!("\n- {finding}")),
+            Err(error) => differences += &format!("\n- {entity}: cannot be compared: {error}"),
+        }
+    }
+    assert!(differences.is_empty(), "the derive, `table!` and the live table differ:{differences}");
+}
 
 fn due<T, Time>(time: Time) -> Due<T, Time>
 where

@@ -43,6 +43,7 @@ mod reports;
 pub(crate) mod rerun_on_change;
 mod restore;
 mod retry;
+mod schema;
 mod scout;
 mod serde;
 mod session_settings;

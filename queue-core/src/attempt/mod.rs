@@ -17,6 +17,7 @@ mod preflight;
 mod refusal;
 mod returned;
 mod runner;
+mod schema_on;
 mod settle_rules;
 mod slot;
 mod tell_failed;
@@ -24,6 +25,7 @@ mod transaction_runner;
 mod turn;
 mod undecodable;
 
+pub use self::schema_on::SchemaOn;
 pub use self::turn::Tally;
 
 pub(crate) use self::after_attempt::CONCLUSIONS;
@@ -35,7 +37,7 @@ pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
     AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
 };
-pub(crate) use self::preflight::{channel, check_claim, check_stages, check_table, key_prefix};
+pub(crate) use self::preflight::{channel, check_leased, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
 pub(crate) use self::runner::{BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};

@@ -58,6 +58,21 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     Ok(findings)
 }
 
+/// The same for a queue in lease mode. Its claim needs no lock that passes over rows.
+pub(crate) fn check_leased<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    can_lock: bool,
+) -> QueryResult<Vec<Finding>> {
+    if can_lock {
+        return check_claim::<Q, C>(connection);
+    }
+    let mut findings = check_table::<Q, C>(connection)?;
+    if findings.is_empty() {
+        findings.extend(check_stages::<Q, C>(connection)?);
+    }
+    Ok(findings)
+}
+
 /// Finds the rows that are pending in a stage that the entity does not know: no worker would ever claim them.
 pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };

@@ -25,6 +25,11 @@ pub(crate) trait Ddl: Triggers + ArchiveSchema {
     /// Writes the SQL that gives an existing column its definition, with the queue's mark if it had that.
     fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String;
 
+    /// Writes the SQL that marks an existing column as the queue's.
+    fn mark(target: &Target, column: &NeededColumn) -> String {
+        Self::redefine(target, column, true)
+    }
+
     /// Returns the steps of a migration that create an index.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step>;
 
@@ -108,20 +113,25 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
     let add = |column: &NeededColumn| D::add_columns(target, std::slice::from_ref(column)).join("; ");
     let retype = |column: &NeededColumn, marked| D::redefine(target, column, marked);
     let needed = needed::<D>(target);
-    let mut findings = compare(target, &needed, &live, add, retype);
-    if findings.is_empty() {
-        tell_of_unmarked(target, &needed, &live);
-    }
+    let findings = compare(target, &needed, &live, add, retype);
     if !findings.is_empty() {
         return Ok(findings);
     }
+    tell_of_unmarked(target, &needed, &live);
+    let findings = check_indexes(connection, target)?;
+    if findings.is_empty() { trigger::check(connection, target) } else { Ok(findings) }
+}
+
+/// Returns the findings about the indexes.
+pub(crate) fn check_indexes<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<Finding>> {
+    let mut findings = Vec::new();
     for index in indexes::<D::Backend>(target) {
         let mend = connection.lacking(target, &index)?;
         if !mend.is_empty() {
             findings.push(no_index(target, &index, &mend));
         }
     }
-    if findings.is_empty() { trigger::check(connection, target) } else { Ok(findings) }
+    Ok(findings)
 }
 
 /// Writes `ALTER TABLE .. ADD COLUMN .., ADD COLUMN ..`, for databases that add several columns by one statement.

@@ -88,6 +88,9 @@ pub(crate) trait LiveTable: Connection<Backend: QueueBackend> {
     /// Whether a table can be created or altered inside a transaction.
     const ALTERS_IN_TRANSACTION: bool = true;
 
+    /// Whether two columns of a table may differ in the case of their names alone.
+    const NAMES_HAVE_CASE: bool = false;
+
     /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
     const INSERT_TIME: Option<&'static str>;
 

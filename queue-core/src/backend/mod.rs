@@ -14,7 +14,9 @@ mod connections;
 mod control;
 mod created;
 mod ddl;
+mod declared_column;
 mod dialect;
+mod differences;
 mod error_class;
 mod exclusion;
 mod index;
@@ -42,6 +44,7 @@ mod trigger;
 
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
+pub use self::declared_column::{DeclaredColumn, DeclaredTypes};
 pub use self::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
 pub use self::error_class::{ErrorClass, ErrorClasses};
 pub use self::exclusion::Exclusion;

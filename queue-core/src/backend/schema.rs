@@ -202,7 +202,7 @@ pub(crate) fn tell_of_unmarked(target: &Target, needed: &[NeededColumn], live: &
     }
 }
 
-const OTHER_NAMES: &str = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]";
+pub(crate) const OTHER_NAMES: &str = "give the queue names of its own, for example with #[queue(prefix = \"queue_\")]";
 
 /// Tells whether the default of the live stage column is the first stage; `None` for any other column.
 fn is_first_stage(target: &Target, needed: &NeededColumn, live: &LiveColumn) -> Option<bool> {
@@ -236,13 +236,7 @@ pub(crate) fn compare(
         let problem = format!("there is no table {table}");
         return vec![finding(target, problem, "create it, or correct `table_name`".to_owned())];
     }
-    // Without a status of the queue's there is no queue yet, unless all its columns were made by hand. To add the others
-    // would hand the application's column over to it.
-    let is_status = |live: &LiveColumn| live.marked || unfit(target, &needed[0], live, &retype).is_none();
-    let has_queue = find(live, target.columns.status).is_some_and(is_status)
-        || needed[..OWN].iter().all(|column| find(live, column.name).is_some());
-    let foreign = |column: &&NeededColumn| find(live, column.name).is_some_and(|live| !live.marked);
-    if let Some(foreign) = needed.iter().find(foreign).filter(|_| !has_queue) {
+    if let Some(foreign) = foreign(target, needed, live, &retype) {
         let problem = format!("the table {table} has no queue, but a column {} of its own", foreign.name);
         return vec![finding(target, problem, not_taken_over(target))];
     }
@@ -259,6 +253,23 @@ pub(crate) fn compare(
         findings.extend(found.map(|(problem, mend)| finding(target, problem, mend)));
     }
     findings
+}
+
+/// Returns a column of the application's own that has the name of one of the queue's, in a table that has no queue yet.
+///
+/// Without a status of the queue's there is none, unless all its columns were made by hand. To add the others would hand
+/// the application's column over to it.
+pub(crate) fn foreign<'a>(
+    target: &Target,
+    needed: &'a [NeededColumn],
+    live: &[LiveColumn],
+    retype: impl Fn(&NeededColumn, bool) -> String,
+) -> Option<&'a NeededColumn> {
+    let is_status = |live: &LiveColumn| live.marked || unfit(target, &needed[0], live, &retype).is_none();
+    let has_queue = find(live, target.columns.status).is_some_and(is_status)
+        || needed[..OWN].iter().all(|column| find(live, column.name).is_some());
+    let is_foreign = |column: &&NeededColumn| find(live, column.name).is_some_and(|live| !live.marked);
+    needed.iter().find(is_foreign).filter(|_| !has_queue)
 }
 
 /// Says why a live column cannot hold what the queue writes, and the mend; `None` if it can.

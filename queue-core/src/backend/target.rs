@@ -2,6 +2,7 @@
 
 use diesel::result::QueryResult;
 
+use super::declared_column::DeclaredColumn;
 use super::table_name::{self, TableName};
 use crate::error::Finding;
 use crate::row::{ColumnNames, Options, OrderColumn};
@@ -94,4 +95,8 @@ pub trait Schema {
 
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
+
+    /// Compares the live table with the application's `table!`, and finds what [`check`](Schema::check) leaves out
+    /// because of its own findings.
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>>;
 }

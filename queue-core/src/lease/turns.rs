@@ -11,8 +11,8 @@ use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot, Turn, UnsettledRow,
-    WorkerCalls, channel, check_claim, check_stages, check_table, in_transaction, leave_alone, leave_kept_alone,
-    note_refusal, set_aside, tell_failed,
+    WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside,
+    tell_failed,
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
 use crate::claim::PickedRows;
@@ -260,14 +260,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q,
         let skips_locked_rows = connection.skips_locked_rows()?;
         let can_lock = skips_locked_rows || C::Backend::ONE_WRITER;
         self.way.learn(skips_locked_rows, can_lock);
-        if can_lock {
-            return check_claim::<Q, C>(connection);
-        }
-        let mut findings = check_table::<Q, C>(connection)?;
-        if findings.is_empty() {
-            findings.extend(check_stages::<Q, C>(connection)?);
-        }
-        Ok(findings)
+        check_leased::<Q, C>(connection, can_lock)
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {

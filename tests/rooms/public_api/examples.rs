@@ -28,7 +28,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 29] = [
     (Because("the type of what `due_now` and its like return"), &["Due", "Now", "NowPlus"]),
     (Because("a bound that is named as `ReadOn` at `AsQueueConnection`, by the call that wants it"), &[
         "ArchiveOn", "BacklogOn", "ChangeOn", "EnqueueByVersion", "ErrorsOn", "ExplainOn", "LoadOn", "PreviewErrorsOn",
-        "PreviewOn", "PrioritizeOn", "RetryErrorsOn", "StatisticsOn", "SweepOn",
+        "PreviewOn", "PrioritizeOn", "RetryErrorsOn", "SchemaOn", "StatisticsOn", "SweepOn",
     ]),
     (Because("a bound of bounds, which the library implements for all that Diesel can store"), &[
         "ConnectionFor", "HandlerFor", "QueueBackend", "SelectedIn", "StoredIn", "TableIn",

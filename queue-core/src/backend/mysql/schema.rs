@@ -7,12 +7,13 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::live_table::entry;
 use crate::backend::ddl::{self, Ddl};
+use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, find};
 use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target, finding};
-use crate::backend::{archive, trigger};
+use crate::backend::{archive, differences, trigger};
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -144,6 +145,10 @@ impl Schema for MysqlConnection {
         }
         findings.extend(archive::check(self, target)?);
         Ok(findings)
+    }
+
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
+        differences::differences(self, target, declared)
     }
 }
 

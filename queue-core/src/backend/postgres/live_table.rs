@@ -45,6 +45,8 @@ struct Kind {
 }
 
 impl LiveTable for PgConnection {
+    const NAMES_HAVE_CASE: bool = true;
+
     const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");
 
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {

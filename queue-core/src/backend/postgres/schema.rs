@@ -11,12 +11,13 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::live_table::{PATIENCE, TYPES, in_transaction};
 use super::rights;
 use crate::backend::ddl::{self, Ddl};
+use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, until_done};
 use crate::backend::schema::{NeededColumn, Types};
 use crate::backend::table_name::{TableName, fingerprint};
 use crate::backend::target::{Schema, Step, Target, finding};
-use crate::backend::{archive, trigger};
+use crate::backend::{archive, differences, trigger};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
@@ -27,10 +28,8 @@ impl Ddl for PgConnection {
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         // One text is one transaction: no column is ever seen without its comment.
         let add = ddl::add_together(target, columns, "");
-        let table = &target.table;
-        let comment =
-            |column: &NeededColumn| format!("COMMENT ON COLUMN {table}.{} IS '{MARK}'", table.quoted(column.name));
-        vec![iter::once(add).chain(columns.iter().map(comment)).collect::<Vec<_>>().join("; ")]
+        let comments = columns.iter().map(|column| comment_on(target, column));
+        vec![iter::once(add).chain(comments).collect::<Vec<_>>().join("; ")]
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
@@ -51,6 +50,10 @@ impl Ddl for PgConnection {
                  ALTER TABLE {table} ALTER COLUMN {name} SET NOT NULL"
             ),
         }
+    }
+
+    fn mark(target: &Target, column: &NeededColumn) -> String {
+        comment_on(target, column)
     }
 
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
@@ -129,6 +132,16 @@ impl Schema for PgConnection {
         findings.extend(archive::check(self, target)?);
         Ok(findings)
     }
+
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
+        differences::differences(self, target, declared)
+    }
+}
+
+/// Writes the comment by which a column is known as the queue's.
+fn comment_on(target: &Target, column: &NeededColumn) -> String {
+    let table = &target.table;
+    format!("COMMENT ON COLUMN {table}.{} IS '{MARK}'", table.quoted(column.name))
 }
 
 /// Tells whether the server's messages are in English; an unset language is that of the C locale.

@@ -6,13 +6,14 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::ddl::{self, Ddl};
+use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, indexes};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
 use crate::backend::target::{Schema, Step, Target};
 use crate::backend::trigger::Triggers;
-use crate::backend::{archive, trigger};
+use crate::backend::{archive, differences, trigger};
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -169,6 +170,10 @@ impl Schema for SqliteConnection {
         let mut findings = ddl::check(self, target)?;
         findings.extend(archive::check(self, target)?);
         Ok(findings)
+    }
+
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
+        differences::differences(self, target, declared)
     }
 }
 

@@ -1,0 +1,61 @@
+//! The comparison of the derive, the application's `table!` and the live table, for the user's CI.
+
+use std::any::TypeId;
+
+use diesel::connection::TransactionManager;
+use diesel::query_builder::QueryFragment;
+use diesel::query_source::Table;
+use diesel::result::QueryResult;
+use diesel::{Connection, Expression};
+
+use super::preflight::{check_claim, check_leased, check_table};
+use crate::backend::{DeclaredColumn, DeclaredTypes, LockSql, QueueConnection, column_names};
+use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::error::Finding;
+use crate::statement::QueueOn;
+
+/// An entity whose `table!` can be compared with the live table on a connection of type `C`. It is implemented wherever
+/// Diesel can run the statements.
+pub trait SchemaOn<C>: Entity {
+    #[doc(hidden)]
+    fn differences(connection: &mut C) -> QueryResult<Vec<Finding>>;
+}
+
+/// The columns of an entity's `table!`.
+type Columns<Q> = <<<Q as Entity>::Queue as QueueTable>::Table as Table>::AllColumns;
+
+impl<Q, C> SchemaOn<C> for Q
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+    Columns<Q>: QueryFragment<<C as Connection>::Backend> + Expression<SqlType: DeclaredTypes>,
+{
+    fn differences(connection: &mut C) -> QueryResult<Vec<Finding>> {
+        let names = column_names(&<Q::Queue as QueueTable>::Table::all_columns(), &C::Backend::default())?;
+        let nullable = <<Columns<Q> as Expression>::SqlType as DeclaredTypes>::nullable();
+        let declared = names.into_iter().zip(nullable).map(|(name, nullable)| DeclaredColumn { name, nullable });
+        let target = Q::target()?;
+        // Rights and the claim are tried in transactions of their own.
+        let status = C::TransactionManager::transaction_manager_status_mut(connection);
+        let is_alone = matches!(status.transaction_depth(), Ok(None));
+        let mut findings = match is_alone {
+            true => check_table::<Q, C>(connection)?,
+            false => connection.check(&target)?,
+        };
+        for finding in connection.differences(&target, &declared.collect::<Vec<_>>())? {
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        if !findings.is_empty() || !is_alone {
+            return Ok(findings);
+        }
+        match TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>() {
+            true => {
+                let can_lock = C::Backend::ONE_WRITER || connection.skips_locked_rows()?;
+                check_leased::<Q, C>(connection, can_lock)
+            }
+            false => check_claim::<Q, C>(connection),
+        }
+    }
+}
