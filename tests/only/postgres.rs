@@ -3,6 +3,7 @@
 mod busy_table;
 #[path = "chinook_snake.rs"]
 mod chinook;
+mod concurrent_builds;
 mod group_locks;
 mod isolation;
 mod kept_plans;

@@ -1,6 +1,5 @@
 //! Migrations add a queue to a table that is in use, and remove it again.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -434,43 +433,6 @@ fn the_applications_own_migrations_may_be_run_separately() {
     connection.revert_last_migration(queue()).unwrap();
     assert_eq!(shape(&mut connection), before);
     connection.revert_last_migration(files(directory.path())).unwrap();
-}
-
-#[test]
-fn written_folders_do_the_same_and_are_written_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let written = queue().write_to(directory.path()).unwrap();
-    assert_eq!(written.len(), 2);
-    assert!(written.iter().all(|folder| folder.join("up.sql").exists() && folder.join("down.sql").exists()));
-    assert_eq!(queue().write_to(directory.path()).unwrap().len(), 0);
-    assert_eq!(queue().entity::<Mailed>().write_to(directory.path()).unwrap().len(), 2);
-    // Migrations of the same second also have versions of their own.
-    let folders =
-        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let versions: BTreeSet<_> = folders.map(|folder| folder.split('_').next().unwrap().to_owned()).collect();
-    assert_eq!(versions.len(), 4, "{versions:?}");
-
-    let bank = with_history();
-    let mut connection = bank.connect();
-    let before = shape(&mut connection);
-    connection.run_pending_migrations(files(directory.path())).unwrap();
-    bank.enqueue([1]);
-    assert_eq!(bank.run(book).succeeded, 1);
-    connection.revert_all_migrations(files(directory.path())).unwrap();
-    assert_eq!(shape(&mut connection), before);
-}
-
-#[test]
-fn written_folders_and_a_direct_run_make_the_same_table() {
-    let direct = shape(&mut Bank::new().connect());
-    let directory = tempfile::tempdir().unwrap();
-    queue().write_to(directory.path()).unwrap();
-    let bank = Bank::before_the_queue();
-    bank.connect().run_pending_migrations(files(directory.path())).unwrap();
-    assert_eq!(shape(&mut bank.connect()), direct);
-    // So the direct run finds nothing to do.
-    bank.connect().run_pending_migrations(queue()).unwrap();
-    assert_eq!(shape(&mut bank.connect()), direct);
 }
 
 diesel::table! {

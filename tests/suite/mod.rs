@@ -39,6 +39,7 @@ mod pools;
 mod prefetch_keys;
 mod queries;
 pub(crate) mod refused;
+mod release;
 mod reports;
 pub(crate) mod rerun_on_change;
 mod restore;

@@ -87,7 +87,13 @@ fn archives(target: &Target) -> Vec<TableName> {
 pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
-    (!up.is_empty()).then_some(Step { name: "archive", up, down, in_transaction: A::ALTERS_IN_TRANSACTION })
+    (!up.is_empty()).then_some(Step {
+        name: "archive",
+        up,
+        down,
+        in_transaction: A::ALTERS_IN_TRANSACTION,
+        alone: false,
+    })
 }
 
 /// Creates the archives that are missing.

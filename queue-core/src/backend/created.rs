@@ -15,6 +15,7 @@ pub(crate) fn step<T: LiveTable>(target: &Target) -> Option<Step> {
         up: vec![set_default(target, created, time)],
         down: vec![alter_default(target, created, "DROP DEFAULT")],
         in_transaction: T::ALTERS_IN_TRANSACTION,
+        alone: false,
     })
 }
 

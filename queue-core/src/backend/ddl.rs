@@ -50,6 +50,7 @@ pub(crate) fn steps<D: Ddl>(target: &Target) -> Vec<Step> {
         up: D::add_columns(target, columns),
         down: D::drop_columns(target, &columns.iter().map(|column| column.name).collect::<Vec<_>>()),
         in_transaction: D::ALTERS_IN_TRANSACTION,
+        alone: false,
     };
     column_steps(&needed::<D>(target))
         .map(columns)

@@ -22,6 +22,8 @@ pub struct Target {
     pub key: Vec<String>,
     /// Whether the application has said that its columns of these names are the queue's.
     pub adopts: bool,
+    /// Whether the steps of a migration may keep writers from the table while they build an index.
+    pub blocks_writers: bool,
 }
 
 impl Target {
@@ -73,6 +75,8 @@ pub struct Step {
     pub down: Vec<String>,
     /// Whether the database allows it inside a transaction.
     pub in_transaction: bool,
+    /// Whether the database takes a statement of it only as a text of its own.
+    pub alone: bool,
 }
 
 /// The DDL of a database, and its catalogue's view of a live table.

@@ -83,6 +83,7 @@ pub(crate) fn steps<T: Triggers>(target: &Target) -> Vec<Step> {
             up: triggers.iter().map(|trigger| trigger.create.clone()).collect(),
             down: triggers.iter().flat_map(|trigger| T::drop_trigger(target, &trigger.name)).collect(),
             in_transaction: T::ALTERS_IN_TRANSACTION,
+            alone: false,
         })
     };
     [step("rerun"), created::step::<T>(target).or_else(|| step("created")), step("notify")]

@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
-use chrono::{TimeDelta, Utc};
 use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 
+use super::release::Release;
 use super::stored::StoredIn;
 use super::target::target_of;
 use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
@@ -62,13 +62,14 @@ impl QueueToAdd {
 pub struct Migrations<DB: QueueBackend> {
     queues: Vec<QueueToAdd>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
+    blocks_writers: bool,
 }
 
 impl<DB: QueueBackend> Migrations<DB> {
     /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
-        Migrations { queues: Vec::new(), others: Vec::new() }
+        Migrations { queues: Vec::new(), others: Vec::new(), blocks_writers: false }
     }
 
     /// Adds the queue of an entity.
@@ -120,24 +121,64 @@ impl<DB: QueueBackend> Migrations<DB> {
         self
     }
 
-    /// Writes the queues' migrations as folders with `up.sql` and `down.sql` for the diesel CLI, and returns the folders.
+    /// Lets [`write_to`](Migrations::write_to) write the indexes of PostgreSQL into one folder.
     ///
-    /// A folder's version is the current time in UTC, as in `diesel migration generate`. Migrations that were written
-    /// before are left alone. The application's own migrations are not written. The files do not look at what is there:
-    /// a partitioned table of PostgreSQL needs the migration itself, which indexes each partition first.
+    /// Without it, each index has a folder of its own, because the server takes `CREATE INDEX CONCURRENTLY` only as a
+    /// statement of its own. With it, the indexes are built by `CREATE INDEX`, in one transaction: readers go on, but
+    /// nobody writes to the tables until all indexes are built. That takes about a second for some million rows. A
+    /// partitioned table can have its migration from a folder in this way only. On other databases, and where the
+    /// program runs the migrations, it changes nothing.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let folder = tempfile::tempdir()?;
+    /// let migrations: Migrations<diesel::sqlite::Sqlite> = Migrations::new().entity::<Payment>().block_writers();
+    /// assert_eq!(migrations.write_to(folder.path())?.len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn block_writers(mut self) -> Self {
+        self.blocks_writers = true;
+        self
+    }
+
+    /// Writes the queues' migrations as folders with `up.sql` and `down.sql` for the diesel CLI, for `embed_migrations!`
+    /// and for review, and returns the folders. Call it for each release of the application, with all entities.
+    ///
+    /// A call writes one folder for everything that is new: new entities, and options that were added to others. If
+    /// nothing is new, it writes none. On PostgreSQL each index has a further folder, because it is built
+    /// `CONCURRENTLY`, unless the migrations [block writers](Migrations::block_writers). A folder's version is the
+    /// current time in UTC, as in `diesel migration generate`; its name says what it adds.
+    ///
+    /// What was written before is read from the lines `-- queueable ..` in the directory's `up.sql` files. So the SQL
+    /// below them may be edited, and the folders may be renamed or put together. The application's own migrations are
+    /// not written. The files do not look at what is there: a partitioned table of PostgreSQL needs the migration
+    /// itself, which indexes each partition first, or `block_writers`.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
+    /// # let folder = tempfile::tempdir()?;
+    /// # let directory = folder.path();
+    /// let migrations: Migrations<diesel::sqlite::Sqlite> = Migrations::new().entity::<Payment>().entity::<Invoice>();
+    /// let written = migrations.write_to(directory)?;
+    /// assert!(written[0].to_string_lossy().ends_with("_queue_of_payments_and_invoices"));
+    /// assert!(migrations.write_to(directory)?.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// If the directory cannot be read or written, or if an entity is [adopted](Migrations::adopt): a file cannot know
     /// which columns its table has.
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
-        let directory = directory.as_ref();
-        fs::create_dir_all(directory)?;
-        let mut present: Vec<String> = fs::read_dir(directory)?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect::<io::Result<_>>()?;
-        let mut version = Utc::now();
-        let mut written = Vec::new();
+        let mut release = Release::begun_in(directory.as_ref())?;
         for queue in &self.queues {
             let target = queue.target().map_err(io::Error::other)?;
             if target.adopts {
@@ -147,49 +188,23 @@ impl<DB: QueueBackend> Migrations<DB> {
                      write the ALTER TABLE yourself"
                 )));
             }
-            let plain = Target { options: Options::NONE, ..target.clone() };
-            for step in DB::Connection::steps(&target) {
-                let name = format!("_{}_{}", version_of(&plain), folder_of(&step));
-                if present.iter().any(|folder| folder.ends_with(&name)) {
-                    continue;
-                }
-                // Diesel knows a migration by its version alone, and removes the dashes from it.
-                let is_taken = |version: &str| present.iter().any(|folder| version_of_folder(folder) == version);
-                while is_taken(&version.format("%Y%m%d%H%M%S").to_string()) {
-                    version += TimeDelta::seconds(1);
-                }
-                let name = version.format("%Y-%m-%d-%H%M%S").to_string() + &name;
-                let folder = directory.join(&name);
-                present.push(name);
-                fs::create_dir(&folder)?;
-                fs::write(folder.join("up.sql"), script(&step.up))?;
-                fs::write(folder.join("down.sql"), script(&step.down))?;
-                if !step.in_transaction {
-                    fs::write(folder.join("metadata.toml"), "run_in_transaction = false\n")?;
-                }
-                written.push(folder);
+            let queue = version_of(&Target { options: Options::NONE, ..target.clone() });
+            let as_written = DB::Connection::steps(&Target { blocks_writers: self.blocks_writers, ..target.clone() });
+            for (step, as_written) in DB::Connection::steps(&target).iter().zip(as_written) {
+                release.add(&target.table.name, mark_of(&queue, step), as_written);
             }
         }
-        Ok(written)
+        release.write()
     }
 }
 
-/// The last part of a step's folder name. The name alone is enough for the steps of every queue. The others get a hash
-/// of their SQL too, because another option makes another step of the same name.
-fn folder_of(step: &Step) -> String {
-    let name: String = step.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+/// Returns what tells a step from all others. The queue and the name are enough for the steps of every queue. For the
+/// others their SQL counts too, because another option makes another step of the same name.
+fn mark_of(queue: &str, step: &Step) -> u64 {
     match step.name {
-        "columns" | "index" => name,
-        _ => format!("{name}_{:016x}", fingerprint(&step.up.join("\n"))),
+        "columns" | "index" => fingerprint(&format!("{queue}\n{}", step.name)),
+        name => fingerprint(&format!("{queue}\n{name}\n{}", step.up.join("\n"))),
     }
-}
-
-fn version_of_folder(folder: &str) -> String {
-    folder.split('_').next().unwrap_or_default().replace('-', "")
-}
-
-fn script(statements: &[String]) -> String {
-    statements.iter().map(|statement| format!("{statement};\n")).collect()
 }
 
 impl<DB: QueueBackend> fmt::Debug for Migrations<DB> {

@@ -13,6 +13,7 @@ mod mode;
 #[cfg(feature = "time")]
 mod offset_date_time;
 mod recurrence;
+mod release;
 mod retry;
 mod schedule;
 mod selectable;

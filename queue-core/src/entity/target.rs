@@ -20,5 +20,6 @@ where
         options: <Q::Queue as QueueTable>::OPTIONS,
         key: column_names(Q::KEY_COLUMNS, backend)?,
         adopts: false,
+        blocks_writers: false,
     })
 }

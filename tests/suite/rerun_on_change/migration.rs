@@ -90,7 +90,7 @@ fn files_for_the_diesel_cli_do_the_same() {
     connection.revert_last_migration(Migrations::new().entity::<Document>()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let source: Migrations<<Conn as Connection>::Backend> = Migrations::new().entity::<Document>();
-    assert_eq!(source.write_to(folder.path()).unwrap().len(), 4);
+    source.write_to(folder.path()).unwrap();
     let files = || FileBasedMigrations::from_path(folder.path()).unwrap();
     connection.run_pending_migrations(files()).unwrap();
     let ids = library.enqueue(["one"]);

@@ -65,7 +65,7 @@ impl Ddl for MysqlConnection {
 
     /// The flag has a step of its own, because another order takes the same flag.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
-        let step = |name, up, down| Step { name, up: vec![up], down: vec![down], in_transaction: false };
+        let step = |name, up, down| Step { name, up: vec![up], down: vec![down], in_transaction: false, alone: false };
         let flag = index.pending_flag.as_deref();
         flag.map(|flag| step("pending", add_pending_flag(target, flag), drop_pending_flag(target, flag)))
             .into_iter()

@@ -57,11 +57,14 @@ impl Ddl for PgConnection {
     }
 
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
+        // Several statements of one text are one transaction for the server, which therefore refuses `CONCURRENTLY`.
+        let concurrently = if target.blocks_writers { "" } else { "CONCURRENTLY " };
         vec![Step {
             name: index.step,
-            up: vec![create_index(target, index, "CONCURRENTLY ")],
-            down: vec![drop_index(target, index, "CONCURRENTLY ")],
+            up: vec![create_index(target, index, concurrently)],
+            down: vec![drop_index(target, index, concurrently)],
             in_transaction: false,
+            alone: !target.blocks_writers,
         }]
     }
 

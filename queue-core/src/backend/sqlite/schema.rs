@@ -128,6 +128,7 @@ impl Ddl for SqliteConnection {
             up: vec![create_index(target, index)],
             down: vec![drop_index(target, index)],
             in_transaction: true,
+            alone: false,
         }]
     }
 
