@@ -17,6 +17,8 @@ mod clock;
 mod committed;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/printed_mysql.rs"]
+mod printed;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_mysql.rs"]

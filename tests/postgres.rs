@@ -27,6 +27,8 @@ mod outage;
 mod partitions;
 #[path = "only/prefetch_rows.rs"]
 mod prefetch_rows;
+#[path = "only/printed_postgres.rs"]
+mod printed;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]

@@ -11,6 +11,8 @@ mod suite;
 mod attempt_only;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/printed_sqlite.rs"]
+mod printed;
 #[path = "only/rerun_sqlite.rs"]
 mod rerun_only;
 #[path = "only/rights_sqlite.rs"]

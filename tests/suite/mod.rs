@@ -38,6 +38,7 @@ mod poller;
 mod pools;
 mod prefetch_keys;
 mod queries;
+mod printed_schema;
 pub(crate) mod refused;
 mod release;
 mod reports;
