@@ -39,6 +39,7 @@ mod pools;
 mod prefetch_keys;
 mod queries;
 mod printed_schema;
+mod readme;
 pub(crate) mod refused;
 mod release;
 mod reports;

@@ -1,0 +1,154 @@
+//! The README's program for this database compiles and runs as it is pasted: in a new project, with its `Cargo.toml`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::BigInt;
+use queueable::{Migrations, Queueable};
+
+use crate::db::{self, Conn, Database};
+use crate::suite::bank::Payment;
+
+const README: &str = include_str!("../../README.md");
+
+/// The README's `Cargo.toml` and program for this database.
+fn pasted() -> (String, String) {
+    let (feature, connection) = match db::NAME {
+        "postgres" => ("postgres", "PgConnection"),
+        "mysql" => ("mysql", "MysqlConnection"),
+        _ => ("sqlite", "SqliteConnection"),
+    };
+    let find = |language: &str, text: String| {
+        let found = blocks(language).into_iter().find(|block| block.contains(&text));
+        found.unwrap_or_else(|| panic!("the README has no block of {language} with `{text}`"))
+    };
+    (find("toml", format!("features = [\"{feature}\", \"r2d2\"]")), find("rust", format!("type Db = {connection};")))
+}
+
+/// The README's blocks of a language.
+fn blocks(language: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = README.lines();
+    while let Some(line) = lines.next() {
+        if line.strip_prefix("```").is_some_and(|word| word.split(',').next() == Some(language)) {
+            blocks.push(lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect());
+        }
+    }
+    blocks
+}
+
+/// A new project beside the others that the tests have built, so that it need not build the libraries again.
+struct Project {
+    folder: tempfile::TempDir,
+    /// To cargo, projects of one name are one project, which is built again only if its files are younger than its
+    /// program. So there is one project at a time.
+    _lock: fs::File,
+}
+
+impl Project {
+    fn new(manifest: &str, program: &str) -> Self {
+        fs::create_dir_all(target()).unwrap();
+        let lock = fs::File::create(target().join("one_at_a_time")).unwrap();
+        lock.lock().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).display();
+        // The packages as they are here, with the versions of everything else that the tests have.
+        let here = format!(
+            "\n[patch.crates-io]\nqueueable = {{ path = \"{root}\" }}\nqueueable-core = {{ path = \"{root}/queue-core\" }}\n\
+             queueable-derive = {{ path = \"{root}/queue-derive\" }}\n\n[profile.dev]\ndebug = \"line-tables-only\"\n"
+        );
+        fs::write(folder.path().join("Cargo.toml"), manifest.to_owned() + &here).unwrap();
+        fs::copy(format!("{root}/Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
+        fs::create_dir(folder.path().join("src")).unwrap();
+        fs::write(folder.path().join("src/main.rs"), program).unwrap();
+        Project { folder, _lock: lock }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Builds and runs the program, and returns what it prints.
+    fn run(&self, url: &str) -> String {
+        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["run", "--offline", "--quiet"])
+            .current_dir(self.path())
+            .env("CARGO_TARGET_DIR", target())
+            .env("DATABASE_URL", url)
+            // What cargo has set for the tests is not for this project.
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env_remove("RUSTFLAGS")
+            .output()
+            .unwrap();
+        let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{out}{error}");
+        // As pasted, and without a warning.
+        assert_eq!(error, "");
+        out
+    }
+}
+
+/// The target directory of such projects: in that of the tests, which may be in use.
+fn target() -> PathBuf {
+    let program = env::current_exe().unwrap();
+    program.ancestors().nth(3).expect("target/debug/deps/<program>").join("tests/projects")
+}
+
+#[test]
+fn the_readmes_program_runs_as_it_is_pasted() {
+    let (manifest, program) = pasted();
+    let project = Project::new(&manifest, &program);
+    let database = Database::new();
+    assert_eq!(project.run(database.url()), "charged: 1\npayments and their tries: [(1, 1)]\n");
+    assert_eq!(project.run(database.url()), "charged: 1\npayments and their tries: [(1, 1), (2, 1)]\n");
+    let booked = sql::<BigInt>("SELECT count(*) FROM ledger").get_result::<i64>(&mut database.connect());
+    assert_eq!(booked, Ok(2));
+}
+
+#[test]
+fn the_readmes_programs_differ_in_their_first_lines_alone() {
+    let programs: Vec<_> = blocks("rust").into_iter().filter(|block| block.contains("type Db = ")).collect();
+    assert_eq!(programs.len(), 3);
+    let rest = |program: &str| {
+        let url = |line: &&str| !line.contains("env::var(\"DATABASE_URL\")");
+        let (_, rest) = program.split_once("#[derive(").expect("an entity");
+        rest.lines().filter(url).collect::<Vec<_>>().join("\n")
+    };
+    assert!(programs.iter().all(|program| rest(program) == rest(&programs[0])));
+}
+
+/// Runs, reverts and redoes the migrations that are compiled into it.
+const EMBEDDED: &str = r#"
+use diesel::prelude::*;
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
+
+fn main() {
+    let connection = &mut Db::establish(&std::env::var("DATABASE_URL").unwrap()).unwrap();
+    let run = connection.run_pending_migrations(MIGRATIONS).unwrap().len();
+    let reverted = connection.revert_all_migrations(MIGRATIONS).unwrap().len();
+    let redone = connection.run_pending_migrations(MIGRATIONS).unwrap().len();
+    println!("{run} {reverted} {redone}");
+}
+"#;
+
+#[test]
+fn written_folders_can_be_embedded() {
+    let (manifest, _) = pasted();
+    let connection = std::any::type_name::<Conn>().rsplit("::").next().unwrap();
+    let project = Project::new(&manifest, &format!("type Db = {connection};\n{EMBEDDED}"));
+    let migrations: Migrations<<Conn as Connection>::Backend> = Migrations::new().entity::<Payment>();
+    let written = migrations.write_to(project.path().join("migrations")).unwrap().len();
+    let bank = crate::suite::bank::Bank::before_the_queue();
+    assert_eq!(project.run(bank.database.url()), format!("{written} {written} {written}\n"));
+    let connection = &mut bank.connect();
+    queueable::assert_schema!(connection, Payment);
+    // Nothing is left over that would keep the application's next program from starting.
+    connection.batch_execute("INSERT INTO payments (company_id, amount_cents) VALUES (1, 1)").unwrap();
+    assert_eq!(Payment::queue().pending().count(connection).unwrap(), 0);
+}
