@@ -1,8 +1,10 @@
-//! The documentation's claims: every cell of a table of guarantees names tests, and every test that is named is there.
+//! The documentation's claims: every cell of a table of guarantees names tests, every test that is named is there, and the
+//! dependencies have the licences that `deny.toml` allows.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const PAGE: &str = include_str!("../docs/choosing-a-mode.md");
 const CATALOGUE: &str = include_str!("../docs/catalogue.md");
@@ -107,4 +109,44 @@ fn every_system_of_the_catalogue_names_what_shows_it() {
     }
     named.sort_unstable();
     assert_eq!(named, (1..=SYSTEMS).collect::<Vec<_>>(), "each system has one row");
+}
+
+const DENY: &str = include_str!("../deny.toml");
+
+/// Tells whether an expression of SPDX is true if these licences are allowed. A slash is an old `OR`.
+fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
+    let expression = expression.replace('/', " OR ");
+    if let Some((before, rest)) = expression.split_once('(') {
+        let (inner, after) = rest.split_once(')').expect("a bracket that ends");
+        let word = if is_allowed(inner, allowed) { allowed[0] } else { "none" };
+        return is_allowed(&format!("{before}{word}{after}"), allowed);
+    }
+    let all = |part: &str| part.split(" AND ").all(|licence| allowed.contains(&licence.trim()));
+    expression.split(" OR ").any(all)
+}
+
+#[test]
+fn every_dependency_has_a_licence_that_is_allowed() {
+    let (_, list) = DENY.split_once("allow = [").expect("a list of licences");
+    let (list, _) = list.split_once(']').expect("a list that ends");
+    let allowed: Vec<_> = list.split('"').skip(1).step_by(2).collect();
+    assert!(
+        is_allowed("(MIT OR GPL-3.0) AND Zlib", &allowed) && !is_allowed("MIT AND (GPL-3.0 OR LGPL-3.0)", &allowed)
+    );
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--offline", "--locked", "--all-features", "--format-version", "1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().expect("a list of packages");
+    assert!(packages.len() > 100);
+    for package in packages {
+        let licence = package["license"].as_str().unwrap_or("none");
+        assert!(is_allowed(licence, &allowed), "{} has the licence {licence}", package["name"]);
+        let source = package["source"].as_str();
+        let is_public = source.is_none_or(|source| source == "registry+https://github.com/rust-lang/crates.io-index");
+        assert!(is_public, "{} comes from {source:?}", package["name"]);
+    }
 }
