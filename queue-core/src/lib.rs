@@ -40,8 +40,8 @@ pub use self::entity::{
 };
 #[doc(hidden)]
 pub use self::entity::{
-    ConditionFor, SelectableEntity, UnwritableCondition, WritableCondition, assert_condition, assert_selectable,
-    condition_on, unwritable_condition,
+    ConditionFor, Embedded, EmbeddedSelection, SelectableEntity, SelectedFrom, UnwritableCondition, WritableCondition,
+    assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of, unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::handler::{

@@ -119,6 +119,44 @@ fn may_carry_all_of_diesels_other_attributes() {
 }
 
 #[test]
+fn may_select_functions_of_the_row_and_subselects() {
+    diesel::define_sql_function! { fn abs(amount: diesel::sql_types::BigInt) -> diesel::sql_types::BigInt; }
+
+    #[derive(Debug, PartialEq, Queryable, Selectable)]
+    #[diesel(table_name = payments)]
+    struct Owner {
+        #[diesel(select_expression =
+            companies::table.filter(companies::id.eq(payments::company_id)).select(companies::name).single_value())]
+        name: Option<String>,
+    }
+
+    #[derive(Debug, PartialEq, HasQuery, Queueable)]
+    #[diesel(table_name = payments)]
+    struct Enriched {
+        id: i64,
+        #[diesel(select_expression = abs(payments::amount_cents))]
+        amount: i64,
+        // Only the type says that the literal has 64 bits.
+        #[diesel(select_expression = payments::amount_cents + 1)]
+        #[diesel(select_expression_type = diesel::helper_types::Add<payments::amount_cents, i64>)]
+        more: i64,
+        #[diesel(select_expression = diesel::dsl::sql::<diesel::sql_types::Text>("'raw'"))]
+        #[diesel(select_expression_type = diesel::expression::SqlLiteral<diesel::sql_types::Text>)]
+        raw: String,
+        #[diesel(embed)]
+        owner: Owner,
+        #[diesel(embed)]
+        same: Option<Owner>,
+    }
+
+    let enriched = payments::table.find(3).select(Enriched::as_select()).first(&mut database());
+    let owner = || Owner { name: Some("Grace".into()) };
+    let raw = "raw".to_owned();
+    assert_eq!(enriched, Ok(Enriched { id: 3, amount: 300, more: 301, raw, owner: owner(), same: Some(owner()) }));
+    assert_eq!(Enriched::ENTITY, "Enriched");
+}
+
+#[test]
 fn may_name_its_module() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]

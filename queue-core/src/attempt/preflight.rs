@@ -48,7 +48,10 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
                 true => {
                     "end the sessions that hold old snapshots (`backend_xmin` in pg_stat_activity), and VACUUM the table"
                 }
-                false => "make the struct and its `table!` say what the table has, or migrate the table",
+                false => {
+                    "make the struct and its `table!` say what the table has, or migrate the table; a claim reads no other table, \
+                     except in a subselect"
+                }
             };
             findings.push(finding(problem, mend));
         }

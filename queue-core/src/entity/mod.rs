@@ -39,7 +39,9 @@ pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::schedule::{InvalidSchedule, Schedule};
-pub use self::selectable::{SelectableEntity, assert_selectable};
+pub use self::selectable::{
+    Embedded, EmbeddedSelection, SelectableEntity, SelectedFrom, assert_selectable, assert_selected_from, selection_of,
+};
 pub use self::settings::Settings;
 pub use self::stored::{SelectedIn, StoredIn, TableIn};
 pub use self::table::QueueTable;

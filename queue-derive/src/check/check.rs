@@ -99,7 +99,7 @@ fn embedded_hint(model: &Model<'_>) -> &'static str {
 
 fn key_type(field: &Field<'_>) -> Option<Error> {
     let name = field.ident.unraw();
-    if let Some(attribute) = &field.select_expression {
+    if let Some((attribute, _)) = &field.select_expression {
         let message = format!(
             "the key `{name}` is selected by an expression, so its type is not the type of the key's column\n\
              help: give the column a field without `select_expression`"

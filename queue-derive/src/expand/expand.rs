@@ -4,10 +4,11 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Ident, Path, Visibility, parse_quote};
+use syn::{Ident, Path, Visibility};
 
 use super::duration::duration;
 use super::kinds;
+use super::selection;
 use crate::model::{KeyColumn, Model};
 use crate::parse::{COLUMNS, Retry};
 
@@ -28,8 +29,8 @@ pub(crate) fn expand(model: &Model<'_>, key: &[KeyColumn]) -> TokenStream {
     let module = column_module(model);
     let queue_table = queue_table(model);
     let queueable = queueable(model, &Key::new(&model.table, key));
-    let selectable = selectable(model);
-    quote!(#module #queue_table #queueable #selectable)
+    let selection = selection::assertions(model);
+    quote!(#module #queue_table #queueable #selection)
 }
 
 /// Writes the module of the queue's columns.
@@ -237,27 +238,5 @@ fn retry_policy(retry: &Retry) -> TokenStream {
         fn retry_policy() -> ::std::sync::Arc<dyn ::queueable::RetryPolicy> {
             #arc
         }
-    }
-}
-
-/// Writes the assertion that the entity is `Selectable`, whatever the backend. It assumes that an embedded struct is:
-/// the entity's own impl requires it, and may do so for one backend only.
-fn selectable(model: &Model<'_>) -> TokenStream {
-    let entity = &model.input.ident;
-    let (_, ty_generics, _) = model.input.generics.split_for_impl();
-    let mut generics = model.input.generics.clone();
-    generics.params.push(parse_quote!(__DB: ::diesel::backend::Backend));
-    for field in model.fields.iter().filter(|field| field.embed) {
-        let embedded = field.ty;
-        generics.make_where_clause().predicates.push(parse_quote!(#embedded: ::diesel::Selectable<__DB>));
-    }
-    let (impl_generics, _, where_clause) = generics.split_for_impl();
-    let assertion = quote_spanned!(entity.span()=> ::queueable::assert_selectable::<#entity #ty_generics, __DB>());
-    quote! {
-        const _: () = {
-            fn _selectable #impl_generics () #where_clause {
-                #assertion
-            }
-        };
     }
 }

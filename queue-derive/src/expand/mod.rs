@@ -7,6 +7,7 @@ mod duration;
 mod expand;
 mod fallback;
 mod kinds;
+mod selection;
 mod stage;
 
 pub(crate) use self::crate_path::in_crate;

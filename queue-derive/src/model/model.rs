@@ -35,7 +35,7 @@ pub(crate) struct Field<'a> {
     /// The name of its column, and where it was given.
     pub(crate) column: Written<String>,
     pub(crate) embed: bool,
-    pub(crate) select_expression: Option<Ident>,
+    pub(crate) select_expression: Option<(Ident, Expr)>,
     pub(crate) deserialize_as: Option<(Ident, Type)>,
     pub(crate) serialize_as: Option<(Ident, Type)>,
 }
@@ -141,7 +141,7 @@ struct DieselAttributes {
     primary_key: Option<(Span, Vec<Ident>)>,
     column_name: Option<Written<String>>,
     embed: bool,
-    select_expression: Option<Ident>,
+    select_expression: Option<(Ident, Expr)>,
     deserialize_as: Option<(Ident, Type)>,
     serialize_as: Option<(Ident, Type)>,
 }
@@ -179,10 +179,7 @@ impl DieselAttributes {
                 let columns = Punctuated::<_, Token![,]>::parse_terminated(&columns)?;
                 self.primary_key = Some((key.span(), columns.into_iter().collect()));
             }
-            "select_expression" => {
-                self.select_expression = Some(key);
-                equals::<Expr>(input)?;
-            }
+            "select_expression" => self.select_expression = Some((key, equals(input)?)),
             // A comma inside these does not end the item.
             "base_query" => drop(equals::<Expr>(input)?),
             "base_query_type" | "select_expression_type" | "sql_type" => drop(equals::<Type>(input)?),
