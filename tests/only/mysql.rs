@@ -26,6 +26,7 @@ use crate::db::{Conn, Database, PrivateServer, initialize};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
 use crate::suite::names::a_table_elsewhere_works;
 use crate::suite::rerun_on_change::{Document, Library};
+use crate::suite::warnings::{is_told, keep_warnings};
 
 /// Writes the zero date, which strict mode refuses.
 fn zero_date(bank: &Bank, id: i64) {
@@ -185,4 +186,27 @@ fn content_is_watched_where_an_empty_text_is_a_null() {
     library.run(|_: &Document, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
     library.write("UPDATE documents SET body = 'new'");
     assert_eq!((library.change_count(id), library.state(id).status), (1, Status::NotAttempted));
+}
+
+#[test]
+fn a_poller_tells_of_a_column_that_each_write_of_the_queue_sets() {
+    keep_warnings();
+    let bank = Bank::new();
+    let add = |name: &str| {
+        let add = format!("ALTER TABLE payments ADD COLUMN {name} TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP");
+        bank.connect().batch_execute(&add).unwrap();
+    };
+    add("moved_by_queue");
+    add("kept_by_trigger");
+    let keep = "CREATE TRIGGER keep BEFORE UPDATE ON payments FOR EACH ROW SET NEW.kept_by_trigger = \
+                IF(NEW.amount_cents <=> OLD.amount_cents, OLD.kept_by_trigger, NEW.kept_by_trigger)";
+    bank.connect().batch_execute(keep).unwrap();
+    let id = bank.enqueue([1])[0];
+    assert_eq!(bank.run(book).succeeded, 1);
+    assert!(is_told(&["INFO", "sets the column moved_by_queue", "into-your-application.md"]));
+    assert!(!is_told(&["kept_by_trigger"]), "the trigger keeps its time");
+    let times = sql::<Bool>(&format!(
+        "SELECT moved_by_queue IS NOT NULL AND kept_by_trigger IS NULL FROM payments WHERE id = {id}"
+    ));
+    assert!(times.get_result::<bool>(&mut bank.connect()).unwrap());
 }

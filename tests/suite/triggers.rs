@@ -7,6 +7,7 @@ use diesel::sql_types::Text;
 
 use crate::db::{self, TEXT};
 use crate::suite::bank::{Bank, book};
+use crate::suite::warnings::{is_told, keep_warnings};
 
 /// The triggers of docs/into-your-application.md, with a counter in the place of the time.
 fn counting_trigger() -> &'static str {
@@ -29,8 +30,49 @@ fn counting_trigger() -> &'static str {
     }
 }
 
+/// The same as an application writes it that has no queue.
+fn trigger_without_columns() -> &'static str {
+    match db::NAME {
+        "postgres" => {
+            "CREATE FUNCTION count_change() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN NEW.changes = OLD.changes || '+'; RETURN NEW; END; $$;
+             CREATE TRIGGER counts_every_write BEFORE UPDATE ON payments
+                 FOR EACH ROW WHEN (NEW.amount_cents > 0) EXECUTE PROCEDURE count_change()"
+        }
+        "sqlite" => {
+            "CREATE TRIGGER counts_every_write AFTER UPDATE ON payments
+                 BEGIN UPDATE payments SET changes = changes || '+' WHERE id = NEW.id; END"
+        }
+        _ => {
+            "CREATE TRIGGER counts_every_write BEFORE UPDATE ON payments FOR EACH ROW
+                 SET NEW.changes = CONCAT(OLD.changes, '+')"
+        }
+    }
+}
+
+#[test]
+fn a_poller_tells_of_a_trigger_that_each_write_of_the_queue_runs() {
+    keep_warnings();
+    let bank = Bank::new();
+    let mut connection = bank.connect();
+    let column = format!("ALTER TABLE payments ADD COLUMN changes {TEXT} NOT NULL DEFAULT ''");
+    connection.batch_execute(&column).unwrap();
+    connection.batch_execute(trigger_without_columns()).unwrap();
+    bank.enqueue([10]);
+    assert_eq!(bank.run(book).succeeded, 1);
+    let changes: String = sql::<Text>("SELECT changes FROM payments").get_result(&mut connection).unwrap();
+    assert_eq!(changes, "+");
+    assert!(is_told(&[
+        "INFO",
+        "entity=\"Payment\"",
+        "runs the trigger counts_every_write",
+        "into-your-application.md"
+    ]));
+}
+
 #[test]
 fn a_trigger_on_the_domains_columns_does_not_see_the_queue() {
+    keep_warnings();
     let bank = Bank::new();
     let mut connection = bank.connect();
     let column = format!("ALTER TABLE payments ADD COLUMN changes {TEXT} NOT NULL DEFAULT ''");
@@ -42,6 +84,7 @@ fn a_trigger_on_the_domains_columns_does_not_see_the_queue() {
     assert_eq!(changes(), "");
     bank.connect().batch_execute("UPDATE payments SET amount_cents = 20").unwrap();
     assert_eq!(changes(), "+");
+    assert!(!is_told(&["runs the trigger set_changes"]), "the trigger needs no change");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The warnings of the library. A process has one subscriber, so all tests of a program share it.
+//! The warnings and hints of the library. A process has one subscriber, so all tests of a program share it.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, Once};
@@ -27,21 +27,30 @@ impl Write for Keeper {
     }
 }
 
-/// Begins to keep warnings. A test that waits for one calls this first.
+/// Begins to keep warnings and hints. A test that waits for one calls this first.
 pub(crate) fn keep_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(|| Keeper).init();
+        tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false).with_writer(|| Keeper).init();
     });
 }
 
 /// Waits for a warning that contains all of these texts.
 pub(crate) fn await_warning(texts: &[&str]) {
-    let is_it = |line: &String| texts.iter().all(|text| line.contains(text));
+    let is_it = |line: &String| contains(line, texts);
     let lines = LINES.lock().unwrap();
     let (lines, _) = ARRIVED.wait_timeout_while(lines, PATIENCE, |lines| !lines.iter().any(is_it)).unwrap();
     // Not under the lock, because the other tests go on.
     let is_told = lines.iter().any(is_it);
     drop(lines);
     assert!(is_told, "nothing warns of {texts:?}");
+}
+
+/// Tells whether a line that contains all of these texts has been kept.
+pub(crate) fn is_told(texts: &[&str]) -> bool {
+    LINES.lock().unwrap().iter().any(|line| contains(line, texts))
+}
+
+fn contains(line: &str, texts: &[&str]) -> bool {
+    texts.iter().all(|text| line.contains(text))
 }

@@ -4,6 +4,7 @@
 use diesel::result::QueryResult;
 
 use super::archive::{self, ArchiveSchema};
+use super::bystanders;
 use super::index::{Index, indexes, no_index};
 use super::live_table::until_done;
 use super::schema::{NeededColumn, Types, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
@@ -119,8 +120,14 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
         return Ok(findings);
     }
     tell_of_unmarked(target, &needed, &live);
-    let findings = check_indexes(connection, target)?;
-    if findings.is_empty() { trigger::check(connection, target) } else { Ok(findings) }
+    let mut findings = check_indexes(connection, target)?;
+    if findings.is_empty() {
+        findings = trigger::check(connection, target)?;
+    }
+    if findings.is_empty() {
+        bystanders::tell(connection, target)?;
+    }
+    Ok(findings)
 }
 
 /// Returns the findings about the indexes.

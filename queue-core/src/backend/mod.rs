@@ -7,6 +7,7 @@ mod archive;
 #[doc(hidden)]
 pub mod backends;
 mod bind;
+mod bystanders;
 mod captured;
 mod connection;
 mod connections;

@@ -5,7 +5,7 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::result::{Error, QueryResult};
-use diesel::sql_types::Text;
+use diesel::sql_types::{Nullable, Text};
 
 use super::connection::QueueBackend;
 use super::created;
@@ -17,7 +17,7 @@ use crate::row::{PRESUMED, RESERVING};
 
 /// The beginning of the name of every trigger of the queue. Where triggers fire in the order of their names, this one
 /// fires after the application's, and sees their changes of the row.
-const PREFIX: &str = "zz_queueable_";
+pub(crate) const PREFIX: &str = "zz_queueable_";
 
 /// A trigger that an entity asks for.
 pub(crate) struct Trigger {
@@ -35,6 +35,9 @@ pub(crate) struct Trigger {
 pub(crate) struct LiveTrigger {
     #[diesel(sql_type = Text)]
     pub(crate) name: String,
+    /// Its definition, if it runs at updates.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(crate) at_update: Option<String>,
 }
 
 /// What is left to do on a table's triggers.
@@ -56,6 +59,14 @@ pub(crate) trait Triggers: LiveTable {
 
     /// Returns the triggers of the live table, the application's too.
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>>;
+
+    /// Tells whether a trigger with this definition runs at every update, whatever the update changes.
+    fn runs_at_every_update(definition: &str) -> bool;
+
+    /// Returns the application's columns that the database itself sets at every update.
+    fn set_at_update(&mut self, _target: &Target) -> QueryResult<Vec<String>> {
+        Ok(Vec::new())
+    }
 
     /// Finds a change that no trigger would notice, as a problem with its remedy.
     fn unseen(&mut self, _target: &Target) -> QueryResult<Option<(String, String)>> {

@@ -4,6 +4,7 @@ use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::Text;
 
 use super::notify::{PATH, notify};
+use crate::backend::bystanders::has_no_columns;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
 
@@ -24,11 +25,15 @@ impl Triggers for PgConnection {
 
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
         diesel::sql_query(
-            "SELECT tgname::text AS name FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
-             AND tgenabled IN ('O', 'A')",
+            "SELECT tgname::text AS name, CASE WHEN tgtype & 16 <> 0 THEN pg_get_triggerdef(oid) END AS at_update \
+             FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('O', 'A')",
         )
         .bind::<Text, _>(target.table.to_string())
         .load(self)
+    }
+
+    fn runs_at_every_update(definition: &str) -> bool {
+        has_no_columns(definition)
     }
 }
 

@@ -5,6 +5,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use crate::backend::bystanders::has_no_columns;
 use crate::backend::dialect::TimeSql;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers, name};
@@ -26,9 +27,14 @@ impl Triggers for SqliteConnection {
         let table = &target.table;
         let schema = table.quoted(table.schema.as_deref().unwrap_or("main"));
         let select = format!(
-            "SELECT name FROM {schema}.sqlite_master WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE ORDER BY name"
+            "SELECT name, sql AS at_update FROM {schema}.sqlite_master WHERE type = 'trigger' \
+             AND tbl_name = ? COLLATE NOCASE ORDER BY name"
         );
         diesel::sql_query(select).bind::<Text, _>(&table.name).load(self)
+    }
+
+    fn runs_at_every_update(definition: &str) -> bool {
+        has_no_columns(definition)
     }
 
     /// Finds a generated column among those of `rerun_on_change`. It is in no update's list of columns, so a trigger

@@ -1,0 +1,102 @@
+//! The application's triggers, and columns that fill themselves, that every write of the queue sets off.
+
+use std::sync::LazyLock;
+
+use diesel::result::QueryResult;
+use regex::Regex;
+
+use super::target::Target;
+use super::trigger::{PREFIX, Triggers};
+
+/// Tells which of the application's triggers and columns each write of the queue sets off, so that nobody is surprised
+/// by the times in `updated_at`. Triggers that name columns or compare them have been written with that in mind.
+pub(crate) fn tell<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<()> {
+    let live = connection.live_triggers(target)?.into_iter().filter(|trigger| !trigger.name.starts_with(PREFIX));
+    let updates: Vec<_> = live.filter_map(|trigger| Some((trigger.name, trigger.at_update?))).collect();
+    for (name, _) in updates.iter().filter(|(_, definition)| T::runs_at_every_update(definition)) {
+        tell_of(target, &format!("runs the trigger {name}"));
+    }
+    for column in connection.set_at_update(target)?.iter().filter(|column| !is_kept(column, &updates)) {
+        tell_of(target, &format!("sets the column {column}"));
+    }
+    Ok(())
+}
+
+fn tell_of(target: &Target, what: &str) {
+    tracing::info!(
+        entity = target.entity,
+        "each write of the queue to {} {what}, as every UPDATE does; docs/into-your-application.md shows how to restrict it \
+         to the domain's columns",
+        target.table
+    );
+}
+
+/// Tells whether a trigger that a definition in the SQL of PostgreSQL or SQLite creates runs at every update: it has no
+/// list of columns, and no condition on single columns of the old row.
+#[allow(dead_code, reason = "MySQL knows neither")]
+pub(crate) fn has_no_columns(definition: &str) -> bool {
+    static HEAD_ENDS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(begin|execute)\b"));
+    static ANY_COLUMN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bupdate\s+(on|or)\b"));
+    static OLD_COLUMN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bwhen\b(?s:.*)\bold\s*\.\s*[^* ]"));
+    let definition = definition.to_ascii_lowercase();
+    let head = HEAD_ENDS.find(&definition).map_or(&*definition, |end| &definition[..end.start()]);
+    ANY_COLUMN.is_match(head) && !OLD_COLUMN.is_match(head)
+}
+
+/// Tells whether the statement of a trigger compares no column with its old value.
+#[allow(dead_code, reason = "the others have conditions outside the statement")]
+pub(crate) fn compares_nothing(statement: &str) -> bool {
+    static COMPARES: LazyLock<Regex> =
+        LazyLock::new(|| regex(r"\bold\s*\.\s*(`[^`]+`|[a-z_0-9]+)\s*(<=>|<>|!=)|(<=>|<>|!=)\s*old\s*\."));
+    !COMPARES.is_match(&statement.to_ascii_lowercase())
+}
+
+/// Tells whether a trigger that compares gives the column its value.
+fn is_kept(column: &str, triggers: &[(String, String)]) -> bool {
+    let column = regex::escape(&column.to_ascii_lowercase());
+    let sets = regex(&format!(r"\bnew\s*\.\s*`?{column}`?\s*="));
+    let keeps = |statement: &str| !compares_nothing(statement) && sets.is_match(&statement.to_ascii_lowercase());
+    triggers.iter().any(|(_, statement)| keeps(statement))
+}
+
+/// Makes a regular expression. The crate is built without the tables of Unicode, so the boundaries and blanks are those of
+/// ASCII.
+fn regex(pattern: &str) -> Regex {
+    let pattern = pattern.replace(r"\b", r"(?-u:\b)").replace(r"\s", "[ \t\r\n]");
+    Regex::new(&pattern).expect("the pattern is a regular expression")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trigger_with_a_list_of_columns_or_a_condition_on_some_is_left_alone() {
+        let runs = |definition: &str| has_no_columns(definition);
+        assert!(runs("CREATE TRIGGER t BEFORE UPDATE ON public.payments FOR EACH ROW EXECUTE FUNCTION f()"));
+        assert!(runs("CREATE TRIGGER t AFTER INSERT OR UPDATE OR TRUNCATE ON payments EXECUTE FUNCTION f()"));
+        assert!(runs("create trigger t after update\non payments begin update log set n = n + 1; end"));
+        let whole = "CREATE TRIGGER t BEFORE UPDATE ON p FOR EACH ROW WHEN ((old.* IS DISTINCT FROM new.*)) EXECUTE FUNCTION f()";
+        assert!(runs(whole));
+        assert!(runs("CREATE TRIGGER t AFTER UPDATE ON p WHEN NEW.active BEGIN DELETE FROM q WHERE id = OLD.id; END"));
+        assert!(!runs("CREATE TRIGGER t BEFORE UPDATE OF amount ON p FOR EACH ROW EXECUTE FUNCTION f()"));
+        assert!(!runs("CREATE TRIGGER t AFTER INSERT ON p BEGIN SELECT 1; END"));
+        assert!(!runs("CREATE TRIGGER t AFTER UPDATE ON p WHEN old.\"amount\" IS NOT NEW.amount BEGIN SELECT 1; END"));
+        assert!(!runs(
+            "CREATE TRIGGER t BEFORE UPDATE ON p FOR EACH ROW WHEN ((old.amount <> new.amount)) EXECUTE FUNCTION f()"
+        ));
+    }
+
+    #[test]
+    fn a_statement_that_compares_with_the_old_row_is_left_alone() {
+        assert!(compares_nothing("SET NEW.updated_at = NOW()"));
+        assert!(compares_nothing("INSERT INTO audit VALUES (OLD.id, NEW.amount)"));
+        assert!(!compares_nothing("SET NEW.updated_at = IF(NEW.amount <=> OLD.amount, OLD.updated_at, NOW())"));
+        assert!(!compares_nothing("BEGIN IF OLD.`amount` <> NEW.amount THEN SET NEW.n = 1; END IF; END"));
+        let keeps = |column, statement: &str| is_kept(column, &[("t".to_owned(), statement.to_owned())]);
+        let compares = "SET NEW.`updated_at` = IF(NEW.amount <=> OLD.amount, OLD.updated_at, NEW.updated_at)";
+        assert!(keeps("updated_at", compares));
+        assert!(!keeps("updated", compares));
+        assert!(!keeps("updated_at", "SET NEW.updated_at = NOW()"));
+    }
+}
