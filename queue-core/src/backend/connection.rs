@@ -49,7 +49,9 @@ pub trait QueueBackend:
 /// It is implemented for Diesel's three synchronous connections.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a connection that a queue can use",
-    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name"
+    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name",
+    note = "beside a `MultiConnection`, make a pool of the connection in one of its variants, as the program's URL says: \
+            docs/into-your-application.md shows it under \"One build for several databases\""
 )]
 pub trait QueueConnection:
     LoadConnection<Backend: QueueBackend>

@@ -54,6 +54,7 @@ pub trait ConnectionFor<Q: Entity>: QueueConnection {
         H: LeaseHandler<Q, Self> + 'static;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, C> ConnectionFor<Q> for C
 where
     Q: QueueOn<C> + Send,

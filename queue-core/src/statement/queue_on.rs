@@ -24,6 +24,38 @@ use crate::backend::QueueConnection;
 ///     Q::poller(pool, handler).start()
 /// }
 /// ```
+///
+/// A function that serves entities of every mode takes a [`HandlerFor`](crate::HandlerFor). To migrate and to operate,
+/// it also names [`StoredIn`](crate::StoredIn) and the trait of the operation, here [`ReadOn`](crate::ReadOn):
+///
+/// ```
+/// use diesel::Connection;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_migrations::MigrationHarness;
+/// use queueable::{
+///     AllFilters, HandlerFor, Migrations, PollerHandle, Queue, QueueConnection, QueueOn, Queueable, ReadOn, StoredIn,
+/// };
+///
+/// fn serve<Q, C>(
+///     pool: Pool<ConnectionManager<C>>,
+///     handler: impl HandlerFor<Q, C> + 'static,
+/// ) -> Result<PollerHandle, Box<dyn std::error::Error + Send + Sync>>
+/// where
+///     Q: QueueOn<C> + StoredIn<C::Backend> + 'static,
+///     C: QueueConnection + MigrationHarness<<C as Connection>::Backend>,
+///     Queue<Q, AllFilters>: ReadOn<C>,
+/// {
+///     let mut connection = pool.get()?;
+///     connection.run_pending_migrations(Migrations::new().entity::<Q>())?;
+///     println!("{} rows of {} are due", Q::queue().due().count(&mut connection)?, Q::ENTITY);
+///     Ok(Q::poller(pool, handler).start()?)
+/// }
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(diesel::Queryable, diesel::Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn instance(pool: Pool<ConnectionManager<diesel::SqliteConnection>>, handler: impl HandlerFor<Payment, diesel::SqliteConnection> + 'static) {
+/// #     let _ = serve::<Payment, _>(pool, handler);
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a queue on `{C}`",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
