@@ -38,7 +38,7 @@ struct ByBytes {
 /// A key type of the application's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow)]
 #[diesel(sql_type = sql_types::BigInt)]
-struct AccountNumber(i64);
+pub(crate) struct AccountNumber(pub(crate) i64);
 
 impl ToSql<sql_types::BigInt, Backend> for AccountNumber
 where

@@ -1,6 +1,7 @@
 //! The promises, each written once. The three roots mount this module beside a `db`, so a test says `crate::db` and
 //! runs on every backend.
 
+mod adopted;
 pub(crate) mod attempt;
 pub(crate) mod bank;
 mod check;
@@ -16,7 +17,7 @@ pub(crate) mod group_end;
 mod harness;
 mod heartbeat;
 mod held;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod lease;
 mod lease_batch;
 mod lease_trouble;
