@@ -120,11 +120,13 @@ fn goes_through(url: &str) {
     // States and numbers are read like any column; only the queue's times have a type of their own.
     let states = payments::table
         .filter(payment_queue::status.eq(Status::Success))
-        .select((payments::id, payment_queue::status, payment_queue::try_count))
+        .select((payments::id, payment_queue::try_count, payment_queue::last_attempt_error_message))
         .order(payments::id)
-        .load::<(i64, Status, i32)>(&mut any)
+        .load::<(i64, i32, Option<String>)>(&mut any)
         .unwrap();
-    assert_eq!(states, [(7, Status::Success, 1), (8, Status::Success, 1)]);
+    assert_eq!(states, [(7, 1, None), (8, 1, None)]);
+    let status = payments::table.find(7).select(payment_queue::status).first::<Status>(&mut any).unwrap();
+    assert_eq!(status, Status::Success);
     let rerun = on_its_database!(&mut any, connection => Payment::queue().filter(payments::id.eq(8)).rerun(connection));
     assert_eq!(rerun.unwrap(), 1);
     assert_eq!(run_until_idle(url).unwrap(), 1);
