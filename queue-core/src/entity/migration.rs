@@ -134,9 +134,10 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// # use queueable::{Migrations, Queueable};
     /// # diesel::table! { payments (id) { id -> BigInt, } }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
-    /// # let folder = tempfile::tempdir()?;
+    /// # let directory = std::env::temp_dir().join(format!("queueable_blocking_{}", std::process::id()));
     /// let migrations: Migrations<diesel::sqlite::Sqlite> = Migrations::new().entity::<Payment>().block_writers();
-    /// assert_eq!(migrations.write_to(folder.path())?.len(), 1);
+    /// assert_eq!(migrations.write_to(&directory)?.len(), 1);
+    /// # std::fs::remove_dir_all(directory)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn block_writers(mut self) -> Self {
@@ -164,12 +165,12 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// # diesel::table! { invoices (id) { id -> BigInt, } }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
-    /// # let folder = tempfile::tempdir()?;
-    /// # let directory = folder.path();
+    /// # let directory = &std::env::temp_dir().join(format!("queueable_release_{}", std::process::id()));
     /// let migrations: Migrations<diesel::sqlite::Sqlite> = Migrations::new().entity::<Payment>().entity::<Invoice>();
     /// let written = migrations.write_to(directory)?;
     /// assert!(written[0].to_string_lossy().ends_with("_queue_of_payments_and_invoices"));
     /// assert!(migrations.write_to(directory)?.is_empty());
+    /// # std::fs::remove_dir_all(directory)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
