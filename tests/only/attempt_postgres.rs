@@ -98,7 +98,7 @@ fn a_text_that_the_servers_encoding_cannot_take_is_stored_as_ascii() {
     bank.connect().batch_execute("ALTER TABLE payments ADD CHECK (last_attempt_error_message ~ '^[ -~]*$')").unwrap();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         Err(queueable::Failure::retry("no caf\u{e9}"))
     });
     let state = bank.state(id);

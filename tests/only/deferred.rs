@@ -22,7 +22,7 @@ fn a_deferred_constraint_that_fails_at_commit_is_a_failure_of_its_row() {
         .unwrap();
     let ids = bank.enqueue([1, 2]);
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         let company = if payment.amount_cents == 1 { 404 } else { 1 };
         diesel::sql_query(format!("INSERT INTO receipts (company_id) VALUES ({company})"))
             .execute(message.connection())?;
@@ -39,7 +39,7 @@ fn a_deferred_constraint_that_fails_at_commit_is_a_failure_of_its_row() {
 #[test]
 fn a_deferred_constraint_that_fails_at_the_commit_of_a_group_is_a_failure_of_its_row() {
     fn receive(payment: &Payment, message: &mut Message<'_, Conn>) -> queueable::HandlerResult {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         let company = if payment.amount_cents == 3 { 404 } else { 1 };
         diesel::sql_query(format!("INSERT INTO receipts (company_id) VALUES ({company})"))
             .execute(message.connection())?;

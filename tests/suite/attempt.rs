@@ -16,7 +16,7 @@ use queueable::internals::backend::SessionSetup;
 
 /// Books the payment, then fails.
 fn book_and_fail(payment: &Payment, message: &mut Message<'_, Conn>) -> HandlerResult {
-    book(payment, message)?;
+    let _ = book(payment, message)?;
     Err(Failure::retry("no route to the bank"))
 }
 
@@ -97,7 +97,7 @@ fn every_outcome_becomes_a_state_of_the_row() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2, 3, 4]);
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         Ok(match payment.amount_cents {
             1 => Outcome::Done,
             2 => Outcome::Delete,
@@ -144,7 +144,7 @@ fn a_swallowed_sql_error_is_never_a_success_without_effects() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         // PostgreSQL aborts the whole transaction, the others undo this statement alone.
         let swallowed = diesel::sql_query("INSERT INTO no_such_table VALUES (1)").execute(message.connection());
         assert!(swallowed.is_err());
@@ -176,7 +176,7 @@ fn ends_the_transaction(statement: &'static str) {
     let id = bank.enqueue([1])[0];
     bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         use diesel::connection::SimpleConnection;
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         message.connection().batch_execute(statement)?;
         Ok(Outcome::Done)
     });
@@ -225,7 +225,7 @@ fn a_panic_is_a_failure_of_its_row_and_the_worker_lives_on() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2, 3]);
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         assert_ne!(payment.amount_cents, 2, "two is odd");
         Ok(Outcome::Done)
     });
@@ -270,7 +270,7 @@ fn a_handler_that_removes_its_row_itself_is_told_to_answer_delete() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         diesel::delete(payments::table.find(payment.id)).execute(message.connection())?;
         Ok(Outcome::Done)
     });
@@ -285,7 +285,7 @@ fn a_handler_that_edits_its_queue_columns_changes_nothing() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         diesel::update(payments::table.find(payment.id))
             .set((payment_queue::try_count.eq(7), payment_queue::status.eq(Status::Success)))
             .execute(message.connection())?;
@@ -305,7 +305,7 @@ fn the_backoff_counts_from_the_end_of_the_attempt() {
     bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         // Some work for the database, so that the handler ends noticeably later than its transaction began.
         for _ in 0..50 {
-            book(payment, message)?;
+            let _ = book(payment, message)?;
         }
         *in_handler.lock().unwrap() = now(message.connection());
         Err(Failure::retry("later"))
@@ -326,7 +326,7 @@ fn a_session_killed_in_mid_handler_costs_no_try() {
     let killer = Mutex::new(std::mem::replace(&mut killer, bank.connect()));
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         if let (true, Some(session)) = (first, message.connection().session_id()?) {
             killer.lock().unwrap().end_session(session)?;
         }

@@ -97,7 +97,7 @@ fn the_successes_of_a_group_commit_at_once_and_its_failures_follow_their_policy(
     let watching = watch.clone();
     let tally = run::<Grouped>(&bank, move |grouped: &Grouped, message: &mut Message<'_, Conn>| {
         watching.sees(grouped.id);
-        book(&grouped.payment(), message)?;
+        let _ = book(&grouped.payment(), message)?;
         if grouped.amount_cents < 0 { Err(Failure::retry("no route to the bank")) } else { Ok(Outcome::Done) }
     });
     assert_eq!((tally.succeeded, tally.retried), (63 + 45, 5));
@@ -148,7 +148,7 @@ fn a_panic_in_a_group_is_a_failure_of_its_row_and_its_neighbours_succeed() {
     let bank = Bank::new();
     let ids = enqueue_group(&bank, 8, [1, 2, 3, 4]);
     let tally = run::<Grouped>(&bank, |grouped: &Grouped, message: &mut Message<'_, Conn>| {
-        book(&grouped.payment(), message)?;
+        let _ = book(&grouped.payment(), message)?;
         assert_ne!(grouped.amount_cents, 2, "two is odd");
         Ok(Outcome::Done)
     });
@@ -163,7 +163,7 @@ fn every_outcome_in_a_group_becomes_a_state_of_its_row() {
     // The message that runs again comes first: the group leaves its mark on the first row.
     let ids = enqueue_group(&bank, 4, [3, 1, 2, 4]);
     let tally = run::<Grouped>(&bank, |grouped: &Grouped, message: &mut Message<'_, Conn>| {
-        book(&grouped.payment(), message)?;
+        let _ = book(&grouped.payment(), message)?;
         Ok(match grouped.amount_cents {
             0 | 1 => Outcome::Done,
             2 => Outcome::Delete,
@@ -250,7 +250,7 @@ fn an_optimistic_group_with_a_failure_keeps_the_same_books() {
         let ids = enqueue_group(&bank, 8, 1..=20);
         let failing = ids[12];
         let tally = run::<Optimistic>(&bank, move |optimistic: &Optimistic, message: &mut Message<'_, Conn>| {
-            book(&optimistic.payment(), message)?;
+            let _ = book(&optimistic.payment(), message)?;
             if optimistic.id == failing { misfortune(message) } else { Ok(Outcome::Done) }
         });
         assert_eq!((tally.succeeded, tally.retried, tally.interrupted), (7 + 19, 1, 0));
@@ -280,7 +280,7 @@ fn a_swallowed_sql_error_in_a_group_costs_its_neighbours_nothing() {
     let bank = Bank::new();
     let ids = enqueue_group(&bank, 8, [1, 2, 3, 4]);
     run::<Grouped>(&bank, |grouped: &Grouped, message: &mut Message<'_, Conn>| {
-        book(&grouped.payment(), message)?;
+        let _ = book(&grouped.payment(), message)?;
         if grouped.amount_cents == 2 {
             assert!(diesel::sql_query("INSERT INTO no_such_table VALUES (1)").execute(message.connection()).is_err());
         }
@@ -301,7 +301,7 @@ fn a_handler_that_removes_its_row_or_edits_its_queue_columns_in_a_group_is_found
         let bank = Bank::new();
         let ids = enqueue_group(&bank, 8, [1, 2, 3, 4]);
         let meddle = move |payment: Payment, message: &mut Message<'_, Conn>| {
-            book(&payment, message)?;
+            let _ = book(&payment, message)?;
             if payment.amount_cents == 2 && edit {
                 let row = payments::table.find(payment.id);
                 diesel::update(row).set(payment_queue::try_count.eq(7)).execute(message.connection())?;
@@ -415,7 +415,7 @@ fn a_session_killed_in_the_middle_of_a_group_costs_no_try() {
     let (killer, first) = (Mutex::new(bank.connect()), AtomicBool::new(true));
     let victim = ids[4];
     run::<Grouped>(&bank, move |grouped: &Grouped, message: &mut Message<'_, Conn>| {
-        book(&grouped.payment(), message)?;
+        let _ = book(&grouped.payment(), message)?;
         if grouped.id == victim
             && first.swap(false, Ordering::Relaxed)
             && let Some(session) = message.connection().session_id()?

@@ -23,7 +23,7 @@ fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResu
     let ids = enqueue_group(&bank, 8, [1; 5]);
     let saying = ids[culprit];
     run::<Ended>(&bank, move |ended: &Ended, message: &mut Message<'_, Conn>| {
-        book(&ended.payment(), message)?;
+        let _ = book(&ended.payment(), message)?;
         if ended.id != saying {
             return Ok(Outcome::Done);
         }
@@ -87,7 +87,7 @@ fn a_handler_that_ignores_that_its_commit_was_refused_fails_with_its_own_words_o
         let ids = enqueue_group(&bank, 8, [1; 5]);
         let culprit = ids[2];
         run::<Ended>(&bank, move |ended: &Ended, message: &mut Message<'_, Conn>| {
-            book(&ended.payment(), message)?;
+            let _ = book(&ended.payment(), message)?;
             if ended.id == culprit {
                 assert_eq!(message.connection().batch_execute("COMMIT").is_err(), REFUSES_COMMITS);
                 return answer();
@@ -131,7 +131,7 @@ fn other_outcomes_and_failures_before_a_commit_by_a_handler_stand_too() {
     let bank = Bank::new();
     let ids = enqueue_group(&bank, 8, 1..=6);
     run::<Ended>(&bank, |ended: &Ended, message: &mut Message<'_, Conn>| {
-        book(&ended.payment(), message)?;
+        let _ = book(&ended.payment(), message)?;
         match ended.amount_cents {
             1 => Ok(Outcome::again_in(Duration::from_secs(3600))),
             2 => Ok(Outcome::Delete),
@@ -159,7 +159,7 @@ fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
         let ids = enqueue_group(&bank, 8, 1..=8);
         let pool = bank.pool(1);
         let commit_and_let_others_work = move |payment: Payment, message: &mut Message<'_, Conn>| {
-            book(&payment, message)?;
+            let _ = book(&payment, message)?;
             if payment.amount_cents == 4 {
                 let committed = message.connection().batch_execute("COMMIT");
                 if !ignores {
@@ -204,7 +204,7 @@ fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again
         let bank = Bank::new();
         let ids = enqueue_group(&bank, 8, 1..=12);
         run::<EndedOptimistic>(&bank, move |ended: &EndedOptimistic, message: &mut Message<'_, Conn>| {
-            book(&ended.payment(), message)?;
+            let _ = book(&ended.payment(), message)?;
             if ended.amount_cents == 4 {
                 message.connection().batch_execute(statement)?;
             }
@@ -276,7 +276,7 @@ fn a_slow_handler_closes_its_group_early_and_the_rest_of_the_group_is_not_punish
     let (_nobody, wait) = mpsc::channel::<()>();
     let (wait, slow, outside) = (Mutex::new(wait), ids[2], Mutex::new(bank.connect()));
     let tally = run::<Hurried>(&bank, move |hurried: &Hurried, message: &mut Message<'_, Conn>| {
-        book(&hurried.payment(), message)?;
+        let _ = book(&hurried.payment(), message)?;
         if hurried.id == slow {
             // Nobody ever sends. This takes more than half the timeout, but not all of it.
             let _ = wait.lock().unwrap().recv_timeout(Duration::from_millis(2200));
@@ -298,7 +298,7 @@ fn a_handler_past_its_timeout_is_judged_alone_and_its_group_is_not() {
     let (_nobody, wait) = mpsc::channel::<()>();
     let (wait, slow) = (Mutex::new(wait), ids[2]);
     let tally = run::<Hurried>(&bank, move |hurried: &Hurried, message: &mut Message<'_, Conn>| {
-        book(&hurried.payment(), message)?;
+        let _ = book(&hurried.payment(), message)?;
         if hurried.id == slow {
             let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(6));
         }
@@ -319,7 +319,7 @@ fn a_shutdown_in_the_middle_of_a_group_leaves_its_rows_as_they_were_and_due() {
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (may_go_on, stopping) = (Mutex::new(may_go_on), ids[3]);
     let handle = Ended::poller(bank.pool(1), move |ended: &Ended, message: &mut Message<'_, Conn>| {
-        book(&ended.payment(), message)?;
+        let _ = book(&ended.payment(), message)?;
         if ended.id == stopping {
             running.send(()).unwrap();
             // This ends with the test at the latest, even if the test fails.
@@ -353,7 +353,7 @@ fn a_shutdown_with_grace_ends_a_group_after_the_message_that_is_handled() {
         .build(ConnectionManager::<Conn>::new(bank.database.url()))
         .unwrap();
     let handle = Ended::poller(pool, move |ended: &Ended, message: &mut Message<'_, Conn>| {
-        book(&ended.payment(), message)?;
+        let _ = book(&ended.payment(), message)?;
         if ended.id == last {
             running.send(()).unwrap();
             // This ends with the test at the latest, even if the test fails.

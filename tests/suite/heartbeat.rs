@@ -156,7 +156,7 @@ fn a_conflict_while_the_answer_is_applied_repeats_no_call_and_uses_no_try() {
             Ok(charge.amount_cents)
         },
         move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
-            apply(charge, receipt, message)?;
+            let _ = apply(charge, receipt, message)?;
             if applied.fetch_add(1, Ordering::SeqCst) < 3 {
                 // Diesel has no error kind for this on SQLite.
                 let sqlite = crate::db::NAME == "sqlite";
@@ -187,7 +187,7 @@ fn a_session_that_is_lost_while_the_answer_is_applied_repeats_no_call() {
         },
         move |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
             let first = applied.fetch_add(1, Ordering::SeqCst) == 0;
-            apply(charge, receipt, message)?;
+            let _ = apply(charge, receipt, message)?;
             // On SQLite no session can be ended from outside.
             if let (true, Some(session)) = (first, message.connection().session_id()?) {
                 killer.lock().unwrap().end_session(session)?;
@@ -208,7 +208,7 @@ fn a_finishing_part_that_ends_its_transaction_is_found_out() {
     let handler = (
         |charge: &Charge, _: &Lease| Ok(charge.amount_cents),
         |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
-            apply(charge, receipt, message)?;
+            let _ = apply(charge, receipt, message)?;
             use diesel::connection::SimpleConnection;
             message.connection().batch_execute("ROLLBACK")?;
             Ok(Outcome::Done)

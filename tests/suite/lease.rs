@@ -109,7 +109,7 @@ fn a_failure_of_either_part_follows_the_policy_and_leaves_nothing_behind() {
                 _ => Ok(4),
             },
             |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
-                apply(charge, receipt, message)?;
+                let _ = apply(charge, receipt, message)?;
                 Err(Failure::retry_after(Duration::from_secs(90), "the books are closed"))
             },
         ),
@@ -137,7 +137,7 @@ fn every_outcome_of_the_finishing_part_becomes_a_state_of_the_row() {
     let tally = run(
         &bank,
         (call, |charge: &Charge, receipt: &i64, message: &mut Message<'_, Conn>| {
-            apply(charge, receipt, message)?;
+            let _ = apply(charge, receipt, message)?;
             Ok(match receipt {
                 1 => Outcome::Done,
                 2 => Outcome::Delete,

@@ -212,7 +212,7 @@ fn a_handler_that_outlasts_the_grace_is_rolled_back_and_its_row_is_due() {
         .poller({
             let returned = returned.clone();
             move |payment: &Payment, message: &mut Message<'_, Conn>| {
-                book(payment, message)?;
+                let _ = book(payment, message)?;
                 entered.lock().unwrap().send(())?;
                 let _ = released.lock().unwrap().recv_timeout(PATIENCE);
                 returned.store(true, Ordering::Relaxed);

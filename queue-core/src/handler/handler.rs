@@ -29,6 +29,9 @@ use crate::row::{Details, QueueState, Stage};
 /// # }
 /// ```
 ///
+/// A closure names the types of its arguments, because the compiler does not infer them from here. It is not `async`: see
+/// [`LeaseHandler`](crate::LeaseHandler) for calls that take long.
+///
 /// So are a handler in an [`Arc`](std::sync::Arc), which several pollers may share, and a `Box<dyn Handler<Q, C>>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` on `{C}`",
@@ -84,6 +87,7 @@ pub type HandlerResult = Result<Outcome, Failure>;
 /// assert_eq!(settle(None).unwrap(), Outcome::Again(When::In(Duration::from_secs(60))));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "an outcome does nothing until the handler returns it: `Ok(outcome)`"]
 #[non_exhaustive]
 pub enum Outcome {
     /// The work is done: the row becomes `SUCCESS` and is no longer pending. A row that has a schedule stays pending,
