@@ -31,17 +31,21 @@ pub use self::attempt::{SchemaOn, Tally};
 pub use self::backend::backends;
 pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};
 pub use self::crash::CrashAccounting;
+#[doc(hidden)]
+pub use self::entity::field_check;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
     HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
     LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority, QueueColumn,
-    QueueStateColumns, QueueTable, Retry, RetryPolicy, Schedule, ScheduledTime, SelectedIn, Settings, StageText,
-    StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TransactionMode, TryCount, UpdatedTime, Window,
+    QueueStateColumns, QueueTable, Retry, RetryPolicy, RowCondition, Schedule, ScheduledTime, SelectedIn, Settings,
+    StageOf, StageText, StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TransactionMode, TryCount, UpdatedTime,
+    Window,
 };
 #[doc(hidden)]
 pub use self::entity::{
-    ConditionFor, Embedded, EmbeddedSelection, SelectableEntity, SelectedFrom, UnwritableCondition, WritableCondition,
-    assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of, unwritable_condition,
+    ConditionFor, Embedded, EmbeddedSelection, KeyColumn, SelectableEntity, SelectedFrom, UnwritableCondition,
+    WritableCondition, assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of,
+    unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::handler::{

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
-use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::attempt::SchemaOn;
-use crate::backend::{AsQueueConnection, Now, NowPlus, QueueConnection};
+use crate::backend::{AsQueueConnection, Now, NowPlus};
 use crate::entity::{
     Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StatusText, TryCount, queue_state,
 };
@@ -112,7 +112,7 @@ pub trait Queueable: Entity {
     /// [`Poller::serve`] adds further entities.
     fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
     where
-        C: QueueConnection,
+        C: R2D2Connection + 'static,
         Self: 'static,
     {
         Poller::new(pool).serve::<Self>(handler)

@@ -149,14 +149,17 @@ fn optional_columns_are_columns() {
 #[test]
 fn the_queue_knows_what_was_asked_for() {
     fn has_priority<T: HasPriority>() {}
-    fn stages<T: HasStages>() -> &'static [&'static str] {
-        T::Stage::NAMES
+    fn stages<S: Stage>() -> &'static [&'static str]
+    where
+        published_queue::Queue: HasStages<S>,
+    {
+        S::NAMES
     }
     fn version<T: HasVersion>() -> &'static str {
         <T::Column as Column>::NAME
     }
     has_priority::<indexed_queue::Queue>();
-    assert_eq!(stages::<published_queue::Queue>().len(), 3);
+    assert_eq!(stages().len(), 3);
     assert_eq!(version::<indexed_queue::Queue>(), "content_version");
     assert_eq!(DocumentStage::named("translated"), Some(DocumentStage::Translate));
 }

@@ -190,6 +190,144 @@ fn gives_its_visibility_to_the_module() {
     assert_eq!(outer::inner::Hidden::ENTITY, "Hidden");
 }
 
+#[test]
+fn may_be_visible_in_any_way_and_its_stages_less() {
+    mod outer {
+        pub(super) mod inner {
+            use queueable::{Queueable, Stage};
+
+            #[derive(Debug, Clone, Copy, Stage)]
+            enum Private {
+                Charge,
+            }
+
+            #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+            #[diesel(table_name = super::super::payments)]
+            #[queue(stage = Private)]
+            pub(crate) struct InTheCrate {
+                #[expect(dead_code)]
+                id: i64,
+            }
+
+            #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+            #[diesel(table_name = super::super::payments)]
+            #[queue(stage = Private)]
+            pub(in self::super) struct InTheParent {
+                #[expect(dead_code)]
+                id: i64,
+            }
+
+            pub(in super::super) fn first() -> &'static str {
+                Private::Charge.name()
+            }
+        }
+
+        pub(super) fn parents() -> &'static str {
+            let _ = inner::in_the_parent_queue::stage;
+            <inner::InTheParent as queueable::Entity>::ENTITY
+        }
+    }
+
+    assert_eq!(
+        sql(&payments::table.select(outer::inner::in_the_crate_queue::stage)),
+        "SELECT `payments`.`stage` FROM `payments`"
+    );
+    assert_eq!((outer::inner::InTheCrate::ENTITY, outer::parents()), ("InTheCrate", "InTheParent"));
+    assert_eq!(outer::inner::first(), "CHARGE");
+}
+
+#[test]
+fn may_be_deprecated_and_its_stages_too() {
+    use queueable::Stage;
+
+    // Diesel's own derives warn of a deprecated struct, so its traits are implemented by hand here.
+    mod old {
+        #![deny(deprecated)]
+
+        use queueable::{Queueable, Stage};
+
+        #[derive(Debug, Clone, Copy, Stage)]
+        #[deprecated]
+        pub(super) enum Old {
+            Charge,
+        }
+
+        #[derive(Queueable)]
+        #[diesel(table_name = super::payments)]
+        #[queue(stage = Old)]
+        #[deprecated]
+        pub(super) struct Payment {
+            pub(super) id: i64,
+        }
+
+        #[allow(deprecated)]
+        impl<DB: diesel::backend::Backend> diesel::Selectable<DB> for Payment {
+            type SelectExpression = (super::payments::id,);
+
+            fn construct_selection() -> Self::SelectExpression {
+                (super::payments::id,)
+            }
+        }
+
+        #[allow(deprecated)]
+        impl<DB: diesel::backend::Backend> diesel::Queryable<(diesel::sql_types::BigInt,), DB> for Payment
+        where
+            (i64,): diesel::deserialize::FromStaticSqlRow<(diesel::sql_types::BigInt,), DB>,
+        {
+            type Row = (i64,);
+
+            fn build((id,): Self::Row) -> diesel::deserialize::Result<Self> {
+                Ok(Payment { id })
+            }
+        }
+    }
+
+    #[allow(deprecated)]
+    let key = |payment: old::Payment| (payment.id, old::Old::Charge.name());
+    #[allow(deprecated)]
+    let payment = old::Payment { id: 7 };
+    assert_eq!(key(payment), (7, "CHARGE"));
+}
+
+#[test]
+fn may_stand_beside_types_with_common_names() {
+    use queueable::Stage;
+
+    mod common {
+        #![allow(dead_code, non_camel_case_types)]
+
+        use queueable::{Queueable, Stage};
+
+        struct bool;
+        struct str;
+        struct usize;
+        struct String;
+        struct Option;
+        struct Vec;
+        enum Result {}
+        enum Ordering {}
+
+        diesel::table! { parcels (id) { id -> BigInt, weight -> BigInt, } }
+
+        #[derive(Debug, Clone, Copy, Stage)]
+        pub(super) enum Step {
+            Pack,
+        }
+
+        #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+        #[queue(stage = Step, group(10, optimistic), order_in_group = weight, order_by(weight), timestamps, occasion)]
+        #[queue(claim_if = "parcels::weight.gt(3)", retry = fixed("3s"), timeout = "3s")]
+        pub(super) struct Parcel {
+            id: i64,
+            weight: i64,
+        }
+
+        use diesel::ExpressionMethods;
+    }
+
+    assert_eq!((common::Parcel::ENTITY, common::Step::NAMES), ("Parcel", &["PACK"][..]));
+}
+
 /// The library as an application re-exports it.
 mod jobs {
     pub(crate) mod reexported {

@@ -405,7 +405,7 @@ fn a_poller_that_serves_no_stage_is_refused() {
 fn the_modes_are_what_they_are_said_to_be() {
     fn mode_of<Q: Queueable<Mode = M>, M>()
     where
-        Q::Queue: HasStages<Stage = InvoiceStage>,
+        Q::Queue: HasStages<InvoiceStage>,
     {
     }
     mode_of::<Invoice, TransactionMode>();

@@ -14,6 +14,8 @@ pub use self::absent::Pg;
 #[cfg(not(feature = "sqlite"))]
 pub use self::absent::Sqlite;
 
+pub use self::absent::IsAbsent;
+
 /// Stands in for a backend whose feature is off: no condition can be written for it, and no code asks for one.
 #[allow(
     dead_code,
@@ -25,4 +27,13 @@ mod absent {
     pub enum Mysql {}
     pub enum Pg {}
     pub enum Sqlite {}
+
+    /// A backend whose feature is off.
+    pub trait IsAbsent {}
+
+    impl IsAbsent for Mysql {}
+
+    impl IsAbsent for Pg {}
+
+    impl IsAbsent for Sqlite {}
 }

@@ -89,6 +89,12 @@ pub trait QueueConnection:
 ///     Q::queue().due().count(connection)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection that a queue can use",
+    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, alone or from a pool, and switch on the feature of queueable \
+            with that name",
+    note = "generic code names `C: queueable::AsQueueConnection`"
+)]
 pub trait AsQueueConnection {
     /// The connection behind it.
     type Connection: QueueConnection;
@@ -97,6 +103,7 @@ pub trait AsQueueConnection {
     fn as_queue_connection(&mut self) -> &mut Self::Connection;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: QueueConnection> AsQueueConnection for C {
     type Connection = C;
 
@@ -105,6 +112,7 @@ impl<C: QueueConnection> AsQueueConnection for C {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: QueueConnection> AsQueueConnection for PooledConnection<ConnectionManager<C>> {
     type Connection = C;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection};
+use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection, R2D2Connection};
 
 use super::connection::QueueConnection;
 use crate::error::{ConnectFailure, Error};
 
 /// Where a poller gets its connections.
-pub(crate) enum Connections<C: QueueConnection> {
+pub(crate) enum Connections<C: R2D2Connection + 'static> {
     /// A pool. It decides itself when to connect: after an outage it waits for up to half its `connection_timeout`.
     Pool(Pool<ConnectionManager<C>>),
     /// Each connection is made when it is needed.

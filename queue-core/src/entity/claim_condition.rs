@@ -5,12 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
-use diesel::expression::NonAggregate;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::sql_types::BoolOrNullableBool;
-use diesel::{AppearsOnTable, Expression};
 
+use super::row_condition::RowCondition;
 use crate::error::refused;
 
 /// The condition of `claim_if`, in the SQL of one backend.
@@ -87,8 +85,7 @@ pub fn condition_on<DB: Backend + 'static, X: 'static>(
 #[doc(hidden)]
 pub fn assert_condition<T, E>(_condition: &E)
 where
-    E: Expression + AppearsOnTable<T> + NonAggregate + 'static,
-    E::SqlType: BoolOrNullableBool,
+    E: RowCondition<T> + 'static,
 {
 }
 

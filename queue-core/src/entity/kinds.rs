@@ -2,6 +2,7 @@
 
 use diesel::Column;
 
+use super::entity::Entity;
 use super::table::QueueTable;
 use crate::row::Stage;
 
@@ -9,15 +10,25 @@ use crate::row::Stage;
 #[diagnostic::on_unimplemented(message = "this queue has no priority", note = "add `#[queue(priority)]` to the entity")]
 pub trait HasPriority: QueueTable {}
 
-/// A queue whose rows pass through stages: `#[queue(stage = ..)]`. The derive implements it.
+/// A queue whose rows pass through the stages of the enum `S`: `#[queue(stage = ..)]`. The derive implements it. The enum
+/// is a parameter, so that it may be more private than the entity.
 #[diagnostic::on_unimplemented(
     message = "this queue has no stages",
     note = "add `#[queue(stage = MyStage)]` to the entity, where `MyStage` is an enum that derives `Stage`"
 )]
-pub trait HasStages: QueueTable {
-    /// The enum.
-    type Stage: Stage;
-}
+pub trait HasStages<S>: QueueTable {}
+
+/// A stage of the entity `Q`: a value of the enum that `#[queue(stage = ..)]` names. There is nothing to implement by
+/// hand.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a stage of `{Q}`",
+    label = "no stage of `{Q}`",
+    note = "the stages of an entity are the values of the enum in `#[queue(stage = MyStage)]`"
+)]
+pub trait StageOf<Q>: Stage {}
+
+#[diagnostic::do_not_recommend]
+impl<Q: Entity<Queue: HasStages<S>>, S: Stage> StageOf<Q> for S {}
 
 /// A queue whose rows have schedules: `#[queue(periodic)]`. The derive implements it.
 ///

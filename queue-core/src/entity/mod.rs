@@ -6,7 +6,9 @@
 mod claim_condition;
 mod column;
 mod entity;
+pub mod field_check;
 mod grouping;
+mod key_column;
 mod kinds;
 mod migration;
 mod mode;
@@ -15,6 +17,7 @@ mod offset_date_time;
 mod recurrence;
 mod release;
 mod retry;
+mod row_condition;
 mod schedule;
 mod selectable;
 mod settings;
@@ -34,10 +37,12 @@ pub use self::column::{
     TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
-pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion};
+pub use self::key_column::KeyColumn;
+pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
 pub use self::retry::{Retry, RetryPolicy};
+pub use self::row_condition::RowCondition;
 pub use self::schedule::{InvalidSchedule, Schedule};
 pub use self::selectable::{
     Embedded, EmbeddedSelection, SelectableEntity, SelectedFrom, assert_selectable, assert_selected_from, selection_of,

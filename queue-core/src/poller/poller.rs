@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use super::columns_in_use::ColumnsInUse;
 use super::handle::PollerHandle;
@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::preflight::{check_entities, check_pool, check_tables, window_gates, workers_of};
 use super::reentrance::check_reentrance;
 use super::scout::Scout;
-use super::serve::HandlerFor;
+use super::serve::{HandlerFor, ServeLater, Served};
 use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::shared::{PollerShared, spawn};
@@ -24,17 +24,11 @@ use super::worker::Worker;
 use crate::attempt::{Runner, Tally};
 use crate::backend::{Connections, QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
-use crate::entity::{Entity, HasStages, Window};
+use crate::entity::{Entity, StageOf, Window};
 use crate::error::Error;
 use crate::lease::ClaimStyle;
 use crate::log::RateLimitedLog;
 use crate::redact::Redact;
-use crate::row::Stage;
-
-/// The stages of an entity.
-type StageOf<Q> = <<Q as Entity>::Queue as HasStages>::Stage;
-
-type ServeLater<C> = Box<dyn FnOnce(&PollerSettings) -> Result<Box<dyn Runner<C>>, Error> + Send>;
 
 /// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
 /// short a handler's timeout is. A handler's own statement ends with its session, which the scout ends when the
@@ -62,15 +56,15 @@ const LEAST_STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// # Ok(()) }
 /// ```
 #[must_use = "a poller does nothing until it is started"]
-pub struct Poller<C: QueueConnection> {
+pub struct Poller<C: R2D2Connection + 'static> {
     pub(crate) connections: Connections<C>,
     pub(crate) settings: PollerSettings,
-    served: Vec<ServeLater<C>>,
+    served: Vec<Box<dyn ServeLater<C>>>,
     /// The largest number of workers for a queue, with the entity's name.
     shares: Vec<(TypeId, &'static str, usize)>,
 }
 
-impl<C: QueueConnection> Poller<C> {
+impl<C: R2D2Connection + 'static> Poller<C> {
     /// Creates a poller that serves nothing yet.
     ///
     /// Each worker keeps one connection of the pool while the poller runs, and the poller itself keeps one more: the
@@ -125,7 +119,7 @@ impl<C: QueueConnection> Poller<C> {
     where
         Q: Entity + 'static,
     {
-        self.served.push(Box::new(|settings| Ok(handler.into_runner(settings)?.0)));
+        self.served.push(Box::new(Served::<Q, _>::new(handler, None)));
         self
     }
 
@@ -149,23 +143,17 @@ impl<C: QueueConnection> Poller<C> {
     /// let renderer = Poller::new(pool).serve_stages::<Invoice>(&[InvoiceStage::Render], render);
     /// # }
     /// ```
-    pub fn serve_stages<Q>(mut self, stages: &[StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
+    pub fn serve_stages<Q>(mut self, stages: &[impl StageOf<Q>], handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
-        Q: Entity<Queue: HasStages> + 'static,
+        Q: Entity + 'static,
     {
-        let stages: Vec<_> = stages.iter().map(|stage| stage.name()).collect();
-        self.served.push(Box::new(|settings| {
-            if stages.is_empty() {
-                let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
-                return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
-            }
-            let mut runner = handler.into_runner(settings)?.0;
-            runner.serve_stages(stages);
-            Ok(runner)
-        }));
+        let stages = stages.iter().map(|stage| stage.name()).collect();
+        self.served.push(Box::new(Served::<Q, _>::new(handler, Some(stages))));
         self
     }
+}
 
+impl<C: QueueConnection> Poller<C> {
     /// Replaces all settings at once, for example by those of a configuration file.
     pub fn settings(mut self, settings: PollerSettings) -> Self {
         self.settings = settings;
@@ -371,7 +359,7 @@ impl<C: QueueConnection> Poller<C> {
 
 /// Builds a runner for each entity that is served.
 fn build_runners<C: QueueConnection>(
-    served: Vec<ServeLater<C>>,
+    served: Vec<Box<dyn ServeLater<C>>>,
     settings: &PollerSettings,
 ) -> Result<Vec<Box<dyn Runner<C>>>, Error> {
     if served.is_empty() {
@@ -379,7 +367,7 @@ fn build_runners<C: QueueConnection>(
         return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
     }
     settings.check()?;
-    served.into_iter().map(|serve| serve(settings)).collect()
+    served.into_iter().map(|serve| Ok(serve.build(settings)?.0)).collect()
 }
 
 /// Returns the limits of the workers' sessions: those of the runner whose handlers may take longest.

@@ -1,5 +1,7 @@
 //! Which handler serves an entity: this follows from the entity's mode.
 
+use std::marker::PhantomData;
+
 use super::settings::PollerSettings;
 use crate::attempt::{BoxedRunner, TransactionRunner};
 use crate::backend::QueueConnection;
@@ -22,9 +24,11 @@ use crate::statement::QueueOn;
             `(|entity: &{Q}, lease: &Lease| Ok(answer), |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| \
             Ok(Outcome::Done))`"
 )]
-pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Sized + Send {
+pub trait HandlerFor<Q: Entity, C, M = <Q as Entity>::Mode>: Sized + Send {
     #[doc(hidden)]
-    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>;
+    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    where
+        C: QueueConnection;
 }
 
 /// A connection on which the queue of `Q` can be used.
@@ -35,8 +39,11 @@ pub trait HandlerFor<Q: Entity, C: QueueConnection, M = <Q as Entity>::Mode>: Si
 /// [`Queueable::poller`](crate::Queueable::poller).
 #[diagnostic::on_unimplemented(
     message = "the queue of `{Q}` cannot be used on `{Self}`",
-    note = "the entity derives `Queryable`, `Selectable` and `Queueable` and is `Send`, and every field's type can be read on this \
-            database"
+    label = "`{Q}` has no queue here",
+    note = "the connection is Diesel's `PgConnection`, `MysqlConnection` or `SqliteConnection`, and queueable's feature of that name \
+            is on",
+    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, is `Send`, and every field's type can be read on this \
+            database; `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
 )]
 pub trait ConnectionFor<Q: Entity>: QueueConnection {
     #[doc(hidden)]
@@ -76,6 +83,49 @@ where
         let PollerSettings { claim_batch, claim_style, .. } = *settings;
         let runner = LeaseRunner::<Q, C>::new(Box::new(handler), settings.for_runner(), claim_batch, claim_style)?;
         Ok(BoxedRunner(Box::new(runner)))
+    }
+}
+
+/// An entity that a poller is to serve with a handler. It has no bound on the connection, so that a connection that no
+/// queue can use is one error, at the call that names it.
+pub(super) trait ServeLater<C>: Send {
+    /// Builds the runner.
+    fn build(self: Box<Self>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    where
+        C: QueueConnection;
+}
+
+/// The entity `Q`, its handler, and the stages in which its rows are served: `None` for all rows.
+pub(super) struct Served<Q, H> {
+    handler: H,
+    stages: Option<Vec<&'static str>>,
+    entity: PhantomData<fn() -> Q>,
+}
+
+impl<Q, H> Served<Q, H> {
+    pub(super) fn new(handler: H, stages: Option<Vec<&'static str>>) -> Self {
+        Served { handler, stages, entity: PhantomData }
+    }
+}
+
+impl<Q, C, H> ServeLater<C> for Served<Q, H>
+where
+    Q: Entity,
+    H: HandlerFor<Q, C>,
+{
+    fn build(self: Box<Self>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    where
+        C: QueueConnection,
+    {
+        if self.stages.as_ref().is_some_and(Vec::is_empty) {
+            let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
+            return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
+        }
+        let mut runner = self.handler.into_runner(settings)?;
+        if let Some(stages) = self.stages {
+            runner.0.serve_stages(stages);
+        }
+        Ok(runner)
     }
 }
 

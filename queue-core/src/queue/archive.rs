@@ -45,10 +45,7 @@ enum Side {
     Succeeded,
 }
 
-impl<Q: Entity, F: Chosen> Queue<Q, F>
-where
-    Q::Queue: HasArchive,
-{
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Moves finished rows to their archive: rows with `SUCCESS` to the archive for successes and `FAILED` rows to the
     /// archive for failures, if the entity names them. Pollers do this by themselves; call it for rows that finished
     /// before the archive existed. Skipped rows are left alone.
@@ -63,6 +60,8 @@ where
     /// are moved, [`Error::Refused`] says how many stay, inside [`Error::Interrupted`] if other rows were moved.
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
+        Q::Queue: HasArchive,
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         let connection = connection.as_queue_connection();
@@ -114,6 +113,8 @@ where
     /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema.
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
+        F: Chosen,
+        Q::Queue: HasArchive,
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
@@ -127,6 +128,8 @@ where
     /// As [`redrive`](Queue::redrive).
     pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
+        F: Chosen,
+        Q::Queue: HasArchive,
         Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
@@ -176,10 +179,7 @@ where
     }
 }
 
-impl<Q: Entity, F: Chosen> DryRun<Q, F>
-where
-    Q::Queue: HasArchive,
-{
+impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// Reads what [`Queue::archive`] would do.
     ///
     /// # Errors
@@ -187,6 +187,7 @@ where
     /// [`Error::Database`].
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
+        Q::Queue: HasArchive,
         Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
     {
         self.0.preview(connection, &operation::archive(&Q::Queue::OPTIONS))
@@ -199,6 +200,7 @@ where
     /// As [`Queue::redrive`].
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
+        Q::Queue: HasArchive,
         Queue<Q, F>: PreviewOn<C::Connection, Entity = Q> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
@@ -211,6 +213,7 @@ where
     /// As [`Queue::redrive`].
     pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
+        Q::Queue: HasArchive,
         Queue<Q, F>: PreviewOn<C::Connection, Entity = Q> + ArchiveOn<C::Connection, Key = Q::Key>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
@@ -247,6 +250,12 @@ fn is_conflict(error: &DieselError) -> bool {
 }
 
 /// Moves a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be moved on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: ArchiveOn<C>`"
+)]
 pub trait ArchiveOn<C> {
     /// The primary key.
     type Key;
@@ -270,6 +279,7 @@ pub trait ArchiveOn<C> {
     ) -> QueryResult<usize>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> ArchiveOn<C> for Queue<Q, F>
 where
     Q: StoredIn<C::Backend>,

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::poller::wake;
 use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
 
-impl<Q: Entity, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
     /// skipped rows, rows that are not queued, and rows that a worker holds under a lease.
     ///
@@ -25,6 +25,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// [`Error::Held`] and [`Error::Database`], as all changing calls. Nothing is changed then.
     pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::retry_now())
@@ -38,6 +39,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::postpone_until(time.into()))
@@ -54,6 +56,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
@@ -68,6 +71,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
@@ -85,6 +89,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn rerun<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
@@ -100,6 +105,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
@@ -113,6 +119,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// As [`retry_now`](Queue::retry_now).
     pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: ChangeOn<C::Connection>,
     {
         let operation = operation::delete(&Q::Queue::OPTIONS);
@@ -179,6 +186,12 @@ pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) ->
 }
 
 /// Changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be changed on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: ChangeOn<C>`"
+)]
 pub trait ChangeOn<C> {
     #[doc(hidden)]
     fn change_rows(
@@ -192,6 +205,7 @@ pub trait ChangeOn<C> {
     fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
 where
     Q: Entity<Queue: TableIn<C::Backend>>,

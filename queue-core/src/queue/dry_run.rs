@@ -67,7 +67,7 @@ pub struct PreviewedRow<Q> {
     pub entity: Option<Q>,
 }
 
-impl<Q: Entity, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes a dry run: each changing call then returns how many rows it would change, and some of them. It writes
     /// nothing and takes no lock.
     ///
@@ -89,7 +89,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// ```
     pub fn dry_run(&self) -> DryRun<Q, F>
     where
-        F: Clone,
+        F: Chosen + Clone,
     {
         DryRun(self.clone())
     }
@@ -98,7 +98,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
 /// The dry runs: each call stands for the one of the same name on [`Queue`].
 macro_rules! dry_runs {
     ($($name:ident($($argument:ident: $type:ty),*) = $operation:expr;)*) => {
-        impl<Q: Entity, F: Chosen> DryRun<Q, F> {$(
+        impl<Q: Entity, F: Selection> DryRun<Q, F> {$(
             #[doc = concat!("What [`Queue::", stringify!($name), "`] would do.")]
             ///
             /// # Errors
@@ -148,6 +148,12 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 
 /// Reads the previews of a selection on one kind of connection. It is implemented wherever Diesel can run the
 /// statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be shown on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
+            stored there, and every field can be read from it",
+    note = "generic code names this bound: `Queue<Q, F>: PreviewOn<C>`"
+)]
 pub trait PreviewOn<C> {
     /// The entity.
     type Entity;
@@ -160,6 +166,7 @@ pub trait PreviewOn<C> {
     ) -> QueryResult<Preview<Self::Entity>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
 where
     Q: ShownFrom<C::Backend>,

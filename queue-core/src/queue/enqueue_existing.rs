@@ -43,7 +43,7 @@ impl fmt::Display for Progress {
     }
 }
 
-impl<Q: Entity, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Enqueues rows that were never enqueued, such as those that were in the table before the queue was: the back-fill
     /// of a new queue. Rows that were attempted, stopped, skipped or finished are left alone.
     ///
@@ -72,7 +72,10 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// assert_eq!(enqueued, 2);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn enqueue_existing(self) -> EnqueueExisting<Q, F> {
+    pub fn enqueue_existing(self) -> EnqueueExisting<Q, F>
+    where
+        F: Chosen,
+    {
         EnqueueExisting { queue: self, batch: DEFAULT_BATCH, per_second: None }
     }
 }

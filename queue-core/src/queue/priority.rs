@@ -7,17 +7,13 @@ use super::change::in_transaction;
 use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
 use super::queue::Queue;
-use super::selection::Chosen;
+use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, QueueConnection, execute};
 use crate::entity::{Entity, HasPriority, TableIn};
 use crate::error::Error;
 use crate::statement::{Condition, SetPriority, StateCondition};
 
-impl<Q, F> Queue<Q, F>
-where
-    Q: Entity<Queue: HasPriority>,
-    F: Chosen,
-{
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Sets the priority of rows: among the rows that are due, those with a lower number are claimed first. A new row
     /// has the priority 0; a negative one comes before it.
     ///
@@ -48,6 +44,8 @@ where
     /// As [`retry_now`](Queue::retry_now).
     pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
     where
+        F: Chosen,
+        Q::Queue: HasPriority,
         Self: PrioritizeOn<C::Connection>,
     {
         let operation = operation::set_priority(priority);
@@ -57,11 +55,7 @@ where
     }
 }
 
-impl<Q, F> DryRun<Q, F>
-where
-    Q: Entity<Queue: HasPriority>,
-    F: Chosen,
-{
+impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// Reads what [`Queue::set_priority`] would do.
     ///
     /// # Errors
@@ -69,6 +63,7 @@ where
     /// [`Error::Database`].
     pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<Preview<Q>, Error>
     where
+        Q::Queue: HasPriority,
         Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
     {
         self.0.preview(connection, &operation::set_priority(priority))
@@ -76,6 +71,12 @@ where
 }
 
 /// Changes a selection's priority on one kind of connection. It is implemented wherever Diesel can run the statement.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be given a priority on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: PrioritizeOn<C>`"
+)]
 pub trait PrioritizeOn<C> {
     #[doc(hidden)]
     fn prioritize_rows(
@@ -87,10 +88,11 @@ pub trait PrioritizeOn<C> {
     ) -> QueryResult<usize>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: HasPriority + TableIn<C::Backend>>,
-    F: Chosen<Filter: QueryFragment<C::Backend>>,
+    Q: Entity<Queue: TableIn<C::Backend>>,
+    F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
 {
     fn prioritize_rows(

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::operation;
 use super::queue::Queue;
-use super::selection::Chosen;
+use super::selection::{Chosen, Selection};
 use super::sweep::{Refused, Sweep, SweepOn};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
 
-impl<Q: Entity, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
     /// was at least `older_than` ago, by the database's clock. Pending rows are never deleted, however old they are.
     ///
@@ -45,6 +45,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
     where
+        F: Chosen,
         Self: SweepOn<C::Connection, Key = Q::Key>,
     {
         let (mut rows, mut refused) = (0, Refused::default());

@@ -4,16 +4,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::expression::NonAggregate;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, BoolOrNullableBool, Text};
-use diesel::{AppearsOnTable, Expression};
+use diesel::sql_types::{BigInt, Text};
 
 use super::counts::StatusCounts;
 use super::selection::{AllFilters, EveryRow, Filtered, Selection};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, TableIn};
+use crate::entity::{Entity, QueueTable, RowCondition, TableIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{And, Condition, Count, CountByStatus, Load, ShownFrom, StateCondition};
@@ -99,8 +97,7 @@ impl<Q: Entity> Queue<Q, AllFilters> {
     /// queue columns.
     pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<E>>
     where
-        E: AppearsOnTable<<Q::Queue as QueueTable>::Table> + NonAggregate,
-        <E as Expression>::SqlType: BoolOrNullableBool,
+        E: RowCondition<<Q::Queue as QueueTable>::Table>,
     {
         self.with(|AllFilters| Filtered(filter))
     }
@@ -115,8 +112,7 @@ impl<Q: Entity, A> Queue<Q, Filtered<A>> {
     /// Picks the rows for which this condition holds too.
     pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<And<A, E>>>
     where
-        E: AppearsOnTable<<Q::Queue as QueueTable>::Table> + NonAggregate,
-        <E as Expression>::SqlType: BoolOrNullableBool,
+        E: RowCondition<<Q::Queue as QueueTable>::Table>,
     {
         self.with(|Filtered(first)| Filtered(And(first, filter)))
     }
@@ -256,6 +252,12 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 }
 
 /// Reads a selection's numbers on one kind of connection. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be read on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: ReadOn<C>`"
+)]
 pub trait ReadOn<C> {
     #[doc(hidden)]
     fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>;
@@ -264,6 +266,12 @@ pub trait ReadOn<C> {
 }
 
 /// Loads a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statement.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be loaded on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
+            stored there, and every field can be read from it",
+    note = "generic code names this bound: `Queue<Q, F>: LoadOn<C>`"
+)]
 pub trait LoadOn<C> {
     /// The entity.
     type Entity;
@@ -271,6 +279,7 @@ pub trait LoadOn<C> {
     fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
 where
     Q: Entity<Queue: TableIn<C::Backend>>,
@@ -290,6 +299,7 @@ where
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> LoadOn<C> for Queue<Q, F>
 where
     Q: ShownFrom<C::Backend>,

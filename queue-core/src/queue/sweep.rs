@@ -247,6 +247,12 @@ pub(crate) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
 
 /// Runs a selection's operations in batches on one kind of connection. It is implemented wherever Diesel can run the
 /// statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be changed on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: SweepOn<C>`"
+)]
 pub trait SweepOn<C> {
     /// The primary key.
     type Key;
@@ -282,6 +288,7 @@ pub trait SweepOn<C> {
     fn remove_keys(&self, connection: &mut C, keys: &[Self::Key], archive: Option<&Archive>) -> QueryResult<usize>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> SweepOn<C> for Queue<Q, F>
 where
     Q: ShownFrom<C::Backend>,

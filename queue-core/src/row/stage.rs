@@ -1,16 +1,15 @@
 //! The stages of a pipeline, as an enum of the user's.
 
-use std::fmt::Debug;
-
 /// The stages that a row of a pipeline passes through: an enum without fields, named by `#[queue(stage = ..)]`.
 ///
 /// `#[derive(Stage)]` implements it, together with Diesel's mapping to text, so that queries can filter by a stage and
 /// store it like any value. The text of a stage is its name in capitals with underscores, `SEND_MAIL` for `SendMail`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an enum of stages",
-    note = "add `#[derive(Debug, Clone, Copy, PartialEq, Eq, queueable::Stage)]` to an enum without fields"
+    label = "not an enum of stages",
+    note = "add `#[derive(Debug, Clone, Copy, queueable::Stage)]` to an enum without fields"
 )]
-pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
+pub trait Stage: Copy + Send + Sync + 'static {
     /// All stages, in the order in which a row passes through them. A row begins in the first.
     const ALL: &'static [Self];
 
@@ -18,9 +17,7 @@ pub trait Stage: Copy + Debug + PartialEq + Send + Sync + 'static {
     const NAMES: &'static [&'static str];
 
     /// Returns the stage's text.
-    fn name(self) -> &'static str {
-        Self::ALL.iter().zip(Self::NAMES).find(|(stage, _)| **stage == self).map_or("", |(_, name)| name)
-    }
+    fn name(self) -> &'static str;
 
     /// Returns the stage with this text.
     fn named(name: &str) -> Option<Self> {

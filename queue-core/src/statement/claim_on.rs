@@ -64,6 +64,7 @@ pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
     fn end_exclusion(connection: &mut C) -> QueryResult<()>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
         let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);

@@ -42,6 +42,7 @@ pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn finish_lease() -> QueryResult<Option<(String, String)>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
     fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
         Q::load_claimed(connection, &Taken::<Q, C::Backend>::new(token))

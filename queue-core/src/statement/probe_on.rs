@@ -54,6 +54,7 @@ pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn try_claim(connection: &mut C) -> QueryResult<()>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn target() -> QueryResult<Target> {
         target_of::<Q, C::Backend>()

@@ -58,10 +58,12 @@ use crate::backend::QueueConnection;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a queue on `{C}`",
-    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database"
+    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database; \
+            `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
 )]
 pub trait QueueOn<C: QueueConnection>: ProbeOn<C> + ClaimOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C> {}
 
+#[diagnostic::do_not_recommend]
 impl<Q, C> QueueOn<C> for Q
 where
     C: QueueConnection,

@@ -35,6 +35,7 @@ pub trait RecallOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn retake_if_claimable(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<Option<Claimed<Self>>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> RecallOn<C> for Q {
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
         Ok(state_of(connection, &Recall::<Q>::new(key))?.and_then(state))

@@ -153,6 +153,7 @@ pub trait ReadFrom<DB: QueueBackend>: SelectedIn<DB> + 'static {
         C: QueueConnection<Backend = DB>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, DB> ReadFrom<DB> for Q
 where
     Q: SelectedIn<DB, SelectExpression: Expression> + 'static,
@@ -229,6 +230,7 @@ pub trait ShownFrom<DB: QueueBackend>: SelectedIn<DB> {
         C: QueueConnection<Backend = DB>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, DB> ShownFrom<DB> for Q
 where
     Q: SelectedIn<DB, SelectExpression: Expression>,

@@ -51,6 +51,7 @@ pub trait SettleOn<C: QueueConnection>: ReadFrom<C::Backend> {
     fn finish_in_a_block(connection: &mut C, key: &Self::Key, fence: Fence, tries: i32) -> Result<(), Unfinished>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> SettleOn<C> for Q {
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
         on_finish::settle::<Q, C>(connection, &[(key, fence)], change, false)

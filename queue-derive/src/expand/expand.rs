@@ -4,11 +4,10 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Ident, Path, Visibility};
+use syn::{Ident, Path, Type, Visibility};
 
 use super::duration::duration;
-use super::kinds;
-use super::selection;
+use super::{fields, kinds, selection};
 use crate::model::{KeyColumn, Model};
 use crate::parse::{COLUMNS, Retry};
 
@@ -30,7 +29,8 @@ pub(crate) fn expand(model: &Model<'_>, key: &[KeyColumn]) -> TokenStream {
     let queue_table = queue_table(model);
     let queueable = queueable(model, &Key::new(&model.table, key));
     let selection = selection::assertions(model);
-    quote!(#module #queue_table #queueable #selection)
+    let fields = fields::checks(model);
+    quote!(#module #queue_table #queueable #selection #fields)
 }
 
 /// Writes the module of the queue's columns.
@@ -81,6 +81,11 @@ fn one_module_deeper(visibility: &Visibility) -> TokenStream {
             match path.segments.first() {
                 Some(first) if first.ident == "crate" => quote!(pub(in #path)),
                 _ if path.is_ident("self") => quote!(pub(super)),
+                // `self` may only begin a path.
+                Some(first) if first.ident == "self" => {
+                    let rest = path.segments.iter().skip(1);
+                    quote!(pub(in super::#(#rest)::*))
+                }
                 _ => quote!(pub(in super::#path)),
             }
         }
@@ -97,6 +102,7 @@ pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
     let markers = kinds::markers(model);
     quote! {
         #[automatically_derived]
+        #[allow(deprecated)]
         impl ::queueable::QueueTable for #module::Queue {
             type Table = #table::table;
             const TABLE: &'static #table::table = &#table::table;
@@ -113,27 +119,25 @@ pub(crate) struct Key {
     pub(crate) value: TokenStream,
     pub(crate) is_key: TokenStream,
     pub(crate) comparison: TokenStream,
+    /// Where the compiler reports a key that does not fit its column.
+    pub(crate) place: Span,
 }
 
 impl Key {
     pub(crate) fn new(table: &Path, key: &[KeyColumn]) -> Self {
-        let equals = |column: &KeyColumn, value: TokenStream| {
-            let KeyColumn { column, ty } = column;
-            (
-                quote!(::diesel::dsl::Eq<#table::#column, #ty>),
-                quote!(::diesel::ExpressionMethods::eq(#table::#column, #value)),
-            )
-        };
-        if let [only] = key {
-            let KeyColumn { column, ty } = only;
-            let (is_key, comparison) = equals(only, quote!(__key));
-            return Key { columns: quote!(#table::#column), value: quote!(#ty), is_key, comparison };
+        if let [KeyColumn { column, ty }] = key {
+            // Nothing but the type has a place of its own. So a type that does not fit is reported there, and once.
+            let place = Span::call_site().located_at(ty.span());
+            let entity_column = quote_spanned!(place=> <Self as ::queueable::Entity>::KeyColumns);
+            let (is_key, comparison) = equals(place, &entity_column, ty, &quote_spanned!(place=> __key));
+            return Key { columns: quote!(#table::#column), value: quote!(#ty), is_key, comparison, place };
         }
         let columns = key.iter().map(|KeyColumn { column, .. }| quote!(#table::#column));
         let types = key.iter().map(|KeyColumn { ty, .. }| ty);
-        let compared = key.iter().enumerate().map(|(i, column)| {
+        let compared = key.iter().enumerate().map(|(i, KeyColumn { column, ty })| {
             let i = syn::Index::from(i);
-            equals(column, quote!(__key.#i))
+            let place = Span::call_site().located_at(ty.span());
+            equals(place, &quote!(#table::#column), ty, &quote!(__key.#i))
         });
         let all = compared.reduce(|(left_type, left), (right_type, right)| {
             (
@@ -142,8 +146,17 @@ impl Key {
             )
         });
         let (is_key, comparison) = all.expect("the check refuses an empty primary key");
-        Key { columns: quote!((#(#columns),*)), value: quote!((#(#types),*)), is_key, comparison }
+        let place = Span::call_site();
+        Key { columns: quote!((#(#columns),*)), value: quote!((#(#types),*)), is_key, comparison, place }
     }
+}
+
+/// Writes the type of a comparison, and the comparison.
+fn equals(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (TokenStream, TokenStream) {
+    (
+        quote_spanned!(place=> <#column as ::queueable::KeyColumn<#ty>>::IsKey),
+        quote_spanned!(place=> <#column as ::queueable::KeyColumn<#ty>>::is_key(#value)),
+    )
 }
 
 /// Writes the entity's impl.
@@ -155,7 +168,9 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let name = entity.unraw().to_string();
     let (impl_generics, ty_generics, where_clause) = model.input.generics.split_for_impl();
     let module = model.module();
-    let Key { columns, value, is_key, comparison } = key;
+    let Key { columns, value, is_key, comparison, place } = key;
+    let condition = quote_spanned!(*place=> fn is_key(__key: Self::Key) -> Self::IsKey { #comparison });
+    let is_key = quote_spanned!(*place=> type IsKey = #is_key;);
     let parts = model.primary_key.len();
     let key_parts = (parts > 1).then(|| quote!(const KEY_PARTS: ::core::primitive::usize = #parts;));
     let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
@@ -177,20 +192,19 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let compare_in_group = model.order_in_group_field().map(compare_in_group);
     quote! {
         #[automatically_derived]
+        #[allow(deprecated)]
         impl #impl_generics ::queueable::Entity for #entity #ty_generics #where_clause {
             type Queue = #module::Queue;
             type KeyColumns = #columns;
             type Key = #value;
-            type IsKey = #is_key;
+            #is_key
             type Mode = ::queueable::#mode;
             const ENTITY: &'static ::core::primitive::str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             #key_parts
             const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #timeout #lease #group;
             const IS_ITS_ROW: ::core::primitive::bool = #is_its_row;
-            fn is_key(__key: Self::Key) -> Self::IsKey {
-                #comparison
-            }
+            #condition
             #compare_in_group
             #retry_policy
         }

@@ -1,6 +1,6 @@
 //! Expand, after an error: impls that keep the rest of the user's code from failing too.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{Data, Error};
 
@@ -23,5 +23,11 @@ pub(crate) fn expand(model: &Model<'_>, errors: Vec<Error>) -> TokenStream {
 }
 
 fn no_key() -> Key {
-    Key { columns: quote!(()), value: quote!(()), is_key: quote!(()), comparison: quote!(__key) }
+    Key {
+        columns: quote!(()),
+        value: quote!(()),
+        is_key: quote!(()),
+        comparison: quote!(__key),
+        place: Span::call_site(),
+    }
 }

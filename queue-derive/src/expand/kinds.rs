@@ -156,9 +156,8 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
     markers.extend(kinds.stage.as_ref().map(|stage| {
         quote! {
             #[automatically_derived]
-            impl ::queueable::HasStages for #module::Queue {
-                type Stage = #stage;
-            }
+            #[allow(deprecated)]
+            impl ::queueable::HasStages<#stage> for #module::Queue {}
         }
     }));
     markers.extend(kinds.version.as_ref().map(|column| {

@@ -6,6 +6,7 @@ mod crate_path;
 mod duration;
 mod expand;
 mod fallback;
+mod fields;
 mod kinds;
 mod selection;
 mod stage;

@@ -28,6 +28,7 @@ pub(crate) fn assertions(model: &Model<'_>) -> TokenStream {
     );
     let embedded = embedded(model);
     quote! {
+        #[allow(deprecated)]
         const _: () = {
             fn _selectable #impl_generics () #where_clause {
                 #assertion

@@ -96,15 +96,23 @@ fn name(variant: &Variant) -> Result<String> {
 fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
     let entity = &input.ident;
     let variants = stages.iter().map(|(variant, _)| &variant.ident);
-    let names = stages.iter().map(|(_, name)| name);
+    let names: Vec<_> = stages.iter().map(|(_, name)| name).collect();
+    let each = variants.clone();
     quote! {
         #[automatically_derived]
+        #[allow(deprecated)]
         impl ::queueable::Stage for #entity {
             const ALL: &'static [Self] = &[#(Self::#variants),*];
             const NAMES: &'static [&'static ::core::primitive::str] = &[#(#names),*];
+            fn name(self) -> &'static ::core::primitive::str {
+                match self {
+                    #(Self::#each => #names),*
+                }
+            }
         }
 
         #[automatically_derived]
+        #[allow(deprecated)]
         impl<__DB> ::diesel::serialize::ToSql<::diesel::sql_types::Text, __DB> for #entity
         where
             __DB: ::diesel::backend::Backend,
@@ -117,6 +125,7 @@ fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
         }
 
         #[automatically_derived]
+        #[allow(deprecated)]
         impl<__DB> ::diesel::deserialize::FromSql<::diesel::sql_types::Text, __DB> for #entity
         where
             __DB: ::diesel::backend::Backend,

@@ -87,6 +87,11 @@ impl<'a> Model<'a> {
         self.fields.iter().find(|field| !field.embed && field.column.value == name)
     }
 
+    /// Tells whether the field is a part of the primary key.
+    pub(crate) fn is_key(&self, field: &Field<'_>) -> bool {
+        !field.embed && self.primary_key.iter().any(|column| column.unraw() == field.column.value)
+    }
+
     /// Returns the column of `order_in_group` as it was written, and its field.
     pub(crate) fn order_in_group_field(&self) -> Option<(&Ident, &'a Ident)> {
         let column = self.attributes.order_in_group.as_ref()?;
@@ -100,7 +105,10 @@ impl<'a> Model<'a> {
             let read_as = field.deserialize_as.as_ref().map(|(_, ty)| ty);
             let mut ty = read_as.unwrap_or(field.ty).clone();
             EndlessLifetimes(&self.input.generics).visit_type_mut(&mut ty);
-            Some(KeyColumn { column: column.clone(), ty })
+            let mut column = column.clone();
+            // Where Diesel's derive says so too if there is no such column, so that it is said once.
+            column.set_span(field.column.span);
+            Some(KeyColumn { column, ty })
         };
         self.primary_key.iter().map(column).collect()
     }

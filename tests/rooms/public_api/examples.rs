@@ -55,6 +55,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 29] = [
     (ShownAt("Queue::redrive"), &["HasArchive", "Redriven"]),
     (ShownAt("Queue::set_priority"), &["HasPriority"]),
     (ShownAt("Outcome::next"), &["HasStages"]),
+    (ShownAt("Poller::serve_stages"), &["StageOf"]),
     (ShownAt("QueueOn"), &["QueueConnection", "TransactionMode"]),
 ];
 

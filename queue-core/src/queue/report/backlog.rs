@@ -189,11 +189,18 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
 
 /// Counts a selection's backlog on one kind of connection, split by the column `S`. It is implemented wherever Diesel
 /// can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be counted on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: BacklogOn<C, S>`"
+)]
 pub trait BacklogOn<C, S> {
     #[doc(hidden)]
     fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C, S> BacklogOn<C, S> for Queue<Q, F>
 where
     Q: StoredIn<C::Backend>,

@@ -206,7 +206,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-impl<Q: Entity, F: Chosen> Queue<Q, F> {
+impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those
     /// rows of the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found
     /// for one value needs a filter for that value, or the rows of other values are retried too.
@@ -220,6 +220,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     /// transaction.
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
     where
+        F: Chosen,
         C: AsQueueConnection,
         Self: RetryErrorsOn<C::Connection>,
     {
@@ -253,7 +254,7 @@ impl<Q: Entity, F: Chosen> Queue<Q, F> {
     }
 }
 
-impl<Q: Entity, F: Chosen> DryRun<Q, F> {
+impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// Reads what [`Queue::retry_error_group`] would do. It shows the rows in the order of their texts.
     ///
     /// # Errors
@@ -328,6 +329,12 @@ fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>
 
 /// Reads a selection's failures on one kind of connection, split by the column `S`. It is implemented wherever Diesel
 /// can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be read on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
+            stored there, and every field can be read from it",
+    note = "generic code names this bound: `Queue<Q, F>: ErrorsOn<C, S>`"
+)]
 pub trait ErrorsOn<C, S> {
     /// The entity's primary key.
     type Key;
@@ -341,6 +348,12 @@ pub trait ErrorsOn<C, S> {
 }
 
 /// Retries a group of failures on one kind of connection. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be retried on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: RetryErrorsOn<C>`"
+)]
 pub trait RetryErrorsOn<C> {
     #[doc(hidden)]
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>>;
@@ -348,6 +361,7 @@ pub trait RetryErrorsOn<C> {
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
 where
     Q: ShownFrom<C::Backend>,
@@ -370,6 +384,12 @@ where
 }
 
 /// Previews the retry of a group of failures. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be shown on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
+            stored there, and every field can be read from it",
+    note = "generic code names this bound: `Queue<Q, F>: PreviewErrorsOn<C>`"
+)]
 pub trait PreviewErrorsOn<C> {
     /// The entity.
     type Entity;
@@ -377,6 +397,7 @@ pub trait PreviewErrorsOn<C> {
     fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Self::Entity>, Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
 where
     Q: ShownFrom<C::Backend>,
@@ -392,6 +413,7 @@ where
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
     Q: Entity<Queue: TableIn<C::Backend>>,

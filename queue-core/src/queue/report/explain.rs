@@ -150,11 +150,18 @@ impl fmt::Display for Explanation {
 }
 
 /// Explains one row on one kind of connection. It is implemented wherever Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "rows of `{Self}` cannot be explained on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and every field can be read \
+            from it",
+    note = "generic code names this bound: `Q: ExplainOn<C>`"
+)]
 pub trait ExplainOn<C>: Entity {
     #[doc(hidden)]
     fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, C> ExplainOn<C> for Q
 where
     C: QueueConnection + Loads<InspectedRowType, InspectedRow>,

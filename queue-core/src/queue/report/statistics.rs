@@ -224,6 +224,12 @@ const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::F
 
 /// Counts a selection's finished rows on one kind of connection, split by the column `S`. It is implemented wherever
 /// Diesel can run the statements.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be counted on `{C}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `Queue<Q, F>: StatisticsOn<C, S>`"
+)]
 pub trait StatisticsOn<C, S> {
     #[doc(hidden)]
     fn read_finished(
@@ -235,6 +241,7 @@ pub trait StatisticsOn<C, S> {
     ) -> QueryResult<Vec<FinishedRow>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
 where
     Q: Entity<Queue: TableIn<C::Backend>>,

@@ -1,0 +1,163 @@
+//! The derive's check that each field can be read from its column, on one of the databases that are switched on.
+//!
+//! No bound can ask for one of several backends. So the derive's code calls the method `check` of a [`Probe`] behind
+//! eight references. The compiler tries the impls for most references first, and takes the first that applies:
+//!
+//! 1. No database is switched on, so nothing is known.
+//! 2. The entity can be read. It may be read by an impl of the user's, whatever its fields are.
+//! 3. The field can be read.
+//! 4. What is left is a mistake, and the call a compile error.
+
+use std::marker::PhantomData;
+
+use diesel::Selectable;
+use diesel::backend::Backend;
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::{AsExpression, Expression, TypedExpressionType};
+use diesel::sql_types::SqlType;
+
+use crate::backend::backends::{IsAbsent, Mysql, Pg, Sqlite};
+
+/// Asks `What` of the entity `E`, the type `T` as which one of its fields is read, and the column's SQL type `S`. The
+/// question [`OfEntity`] has the tuples of all fields and columns instead.
+pub struct Probe<What, E, T, S, A = Pg, B = Mysql, C = Sqlite> {
+    subject: PhantomData<(What, E, T, S)>,
+    databases: PhantomData<(A, B, C)>,
+}
+
+impl<What, E, T, S> Probe<What, E, T, S> {
+    #[expect(clippy::new_without_default, missing_docs, reason = "only the derive makes one")]
+    pub const fn new() -> Self {
+        Probe { subject: PhantomData, databases: PhantomData }
+    }
+}
+
+/// Does the field fit its column?
+pub enum OfField {}
+
+/// Does the key's field fit its column? If it cannot even be compared with it, [`KeyColumn`](super::key_column::KeyColumn) says so.
+pub enum OfKey {}
+
+/// Is the entity `Queryable`? If one of its fields does not fit, the entity is not accused too.
+pub enum OfEntity {}
+
+/// A type that can be read from a column. It has no impl: it exists for its error message.
+#[diagnostic::on_unimplemented(
+    message = "a field of type `{Self}` cannot be read from its column of type `{S}`",
+    label = "does not fit the column, `{S}`",
+    note = "compare it with the column's type in `table!`; https://docs.diesel.rs/2.3.x/diesel/sql_types/index.html has the Rust types \
+            of each SQL type, and a `Nullable` column takes an `Option`",
+    note = "a type of your own derives `FromSqlRow` and implements `FromSql`, or the field has `#[diesel(deserialize_as = ..)]`",
+    note = "a borrowed field is read as an owned one: `String` or `Cow<'a, str>` in place of `&'a str`",
+    note = "it has to fit on one of the databases that queueable's features switch on"
+)]
+pub trait FitsColumn<S> {}
+
+/// An entity that is `Queryable`. It has no impl: it exists for its error message.
+#[diagnostic::on_unimplemented(
+    message = "the queue cannot read `{Self}`, because it is not `Queryable`",
+    label = "this entity is not `Queryable`",
+    note = "add `#[derive(Queryable)]` beside `#[derive(Selectable, Queueable)]`"
+)]
+pub trait QueryableEntity {}
+
+/// An entity that Diesel can read from one kind of database.
+pub trait Readable<DB> {}
+
+impl<E, DB> Readable<DB> for E
+where
+    DB: Backend,
+    E: Selectable<DB, SelectExpression: Expression> + FromSqlRow<SqlTypeOf<E::SelectExpression>, DB>,
+{
+}
+
+/// A question about one field.
+pub trait AboutField {}
+
+impl AboutField for OfField {}
+
+impl AboutField for OfKey {}
+
+/// Any question.
+pub trait AboutAny {}
+
+impl<What> AboutAny for What {}
+
+/// Writes the impls with which nothing is wrong.
+macro_rules! fine {
+    ($($trait:ident: $what:ident for $receiver:ty, where $($bound:ty: $is:path),*;)*) => {$(
+        #[doc = "See the module."]
+        pub trait $trait {
+            /// Finds nothing wrong.
+            fn check(&self) {}
+        }
+
+        impl<What: $what, E, T, S, A, B, C> $trait for $receiver where $($bound: $is,)* {}
+    )*};
+}
+
+fine! {
+    NoDatabase: AboutAny for &&&&&&&Probe<What, E, T, S, A, B, C>, where A: IsAbsent, B: IsAbsent, C: IsAbsent;
+    EntityOnFirst: AboutAny for &&&&&&Probe<What, E, T, S, A, B, C>, where E: Readable<A>;
+    EntityOnSecond: AboutAny for &&&&&Probe<What, E, T, S, A, B, C>, where E: Readable<B>;
+    EntityOnThird: AboutAny for &&&&Probe<What, E, T, S, A, B, C>, where E: Readable<C>;
+    FieldOnFirst: AboutField for &&&Probe<What, E, T, S, A, B, C>, where A: Backend, T: FromSqlRow<S, A>;
+    FieldOnSecond: AboutField for &&Probe<What, E, T, S, A, B, C>, where B: Backend, T: FromSqlRow<S, B>;
+    FieldOnThird: AboutField for &Probe<What, E, T, S, A, B, C>, where C: Backend, T: FromSqlRow<S, C>;
+}
+
+impl<E, T, S, A, B, C> Probe<OfField, E, T, S, A, B, C> {
+    /// Does not compile.
+    pub fn check(&self)
+    where
+        T: FitsColumn<S>,
+    {
+    }
+}
+
+impl<E, T, S, A, B, C> Probe<OfKey, E, T, S, A, B, C>
+where
+    S: SqlType + TypedExpressionType,
+    T: AsExpression<S>,
+{
+    /// Does not compile.
+    pub fn check(&self)
+    where
+        T: FitsColumn<S>,
+    {
+    }
+}
+
+/// Another check has said what is wrong.
+pub trait SaidElsewhere {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfKey, E, T, S, A, B, C> {}
+
+impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfEntity, E, T, S, A, B, C> {}
+
+/// Writes the impls for an entity whose fields fit on a database, and which cannot be read there.
+macro_rules! not_queryable {
+    ($($trait:ident for $receiver:ty, on $db:ident;)*) => {$(
+        #[doc = "See the module."]
+        pub trait $trait<E> {
+            /// Does not compile.
+            fn check(&self)
+            where
+                E: QueryableEntity,
+            {
+            }
+        }
+
+        impl<E: Selectable<$db>, T: FromSqlRow<S, $db>, S, A, B, C> $trait<E> for $receiver where $db: Backend {}
+    )*};
+}
+
+not_queryable! {
+    NotQueryableOnFirst for &&&Probe<OfEntity, E, T, S, A, B, C>, on A;
+    NotQueryableOnSecond for &&Probe<OfEntity, E, T, S, A, B, C>, on B;
+    NotQueryableOnThird for &Probe<OfEntity, E, T, S, A, B, C>, on C;
+}
