@@ -21,25 +21,30 @@ use crate::backend::backends::{IsAbsent, Mysql, Pg, Sqlite};
 
 /// Asks `What` of the entity `E`, the type `T` as which one of its fields is read, and the column's SQL type `S`. The
 /// question [`OfEntity`] has the tuples of all fields and columns instead.
+#[doc(hidden)]
 pub struct Probe<What, E, T, S, A = Pg, B = Mysql, C = Sqlite> {
     subject: PhantomData<(What, E, T, S)>,
     databases: PhantomData<(A, B, C)>,
 }
 
 impl<What, E, T, S> Probe<What, E, T, S> {
-    #[expect(clippy::new_without_default, missing_docs, reason = "only the derive makes one")]
+    /// Makes one.
+    #[expect(clippy::new_without_default, reason = "only the derive makes one")]
     pub const fn new() -> Self {
         Probe { subject: PhantomData, databases: PhantomData }
     }
 }
 
 /// Does the field fit its column?
+#[doc(hidden)]
 pub enum OfField {}
 
 /// Does the key's field fit its column? If it cannot even be compared with it, [`KeyColumn`](super::key_column::KeyColumn) says so.
+#[doc(hidden)]
 pub enum OfKey {}
 
 /// Is the entity `Queryable`? If one of its fields does not fit, the entity is not accused too.
+#[doc(hidden)]
 pub enum OfEntity {}
 
 /// A type that can be read from a column. It has no impl: it exists for its error message.
@@ -52,6 +57,7 @@ pub enum OfEntity {}
     note = "a borrowed field is read as an owned one: `String` or `Cow<'a, str>` in place of `&'a str`",
     note = "it has to fit on one of the databases that queueable's features switch on"
 )]
+#[doc(hidden)]
 pub trait FitsColumn<S> {}
 
 /// An entity that is `Queryable`. It has no impl: it exists for its error message.
@@ -60,9 +66,11 @@ pub trait FitsColumn<S> {}
     label = "this entity is not `Queryable`",
     note = "add `#[derive(Queryable)]` beside `#[derive(Selectable, Queueable)]`"
 )]
+#[doc(hidden)]
 pub trait QueryableEntity {}
 
 /// An entity that Diesel can read from one kind of database.
+#[doc(hidden)]
 pub trait Readable<DB> {}
 
 impl<E, DB> Readable<DB> for E
@@ -73,6 +81,7 @@ where
 }
 
 /// A question about one field.
+#[doc(hidden)]
 pub trait AboutField {}
 
 impl AboutField for OfField {}
@@ -80,31 +89,112 @@ impl AboutField for OfField {}
 impl AboutField for OfKey {}
 
 /// Any question.
+#[doc(hidden)]
 pub trait AboutAny {}
 
 impl<What> AboutAny for What {}
 
-/// Writes the impls with which nothing is wrong.
-macro_rules! fine {
-    ($($trait:ident: $what:ident for $receiver:ty, where $($bound:ty: $is:path),*;)*) => {$(
-        #[doc = "See the module."]
-        pub trait $trait {
-            /// Finds nothing wrong.
-            fn check(&self) {}
-        }
-
-        impl<What: $what, E, T, S, A, B, C> $trait for $receiver where $($bound: $is,)* {}
-    )*};
+/// No database is switched on.
+#[doc(hidden)]
+pub trait NoDatabase {
+    /// Finds nothing wrong.
+    fn check(&self) {}
 }
 
-fine! {
-    NoDatabase: AboutAny for &&&&&&&Probe<What, E, T, S, A, B, C>, where A: IsAbsent, B: IsAbsent, C: IsAbsent;
-    EntityOnFirst: AboutAny for &&&&&&Probe<What, E, T, S, A, B, C>, where E: Readable<A>;
-    EntityOnSecond: AboutAny for &&&&&Probe<What, E, T, S, A, B, C>, where E: Readable<B>;
-    EntityOnThird: AboutAny for &&&&Probe<What, E, T, S, A, B, C>, where E: Readable<C>;
-    FieldOnFirst: AboutField for &&&Probe<What, E, T, S, A, B, C>, where A: Backend, T: FromSqlRow<S, A>;
-    FieldOnSecond: AboutField for &&Probe<What, E, T, S, A, B, C>, where B: Backend, T: FromSqlRow<S, B>;
-    FieldOnThird: AboutField for &Probe<What, E, T, S, A, B, C>, where C: Backend, T: FromSqlRow<S, C>;
+impl<What, E, T, S, A, B, C> NoDatabase for &&&&&&&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutAny,
+    A: IsAbsent,
+    B: IsAbsent,
+    C: IsAbsent,
+{
+}
+
+/// The first database reads the entity.
+#[doc(hidden)]
+pub trait EntityOnFirst {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> EntityOnFirst for &&&&&&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutAny,
+    E: Readable<A>,
+{
+}
+
+/// The second database reads the entity.
+#[doc(hidden)]
+pub trait EntityOnSecond {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> EntityOnSecond for &&&&&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutAny,
+    E: Readable<B>,
+{
+}
+
+/// The third database reads the entity.
+#[doc(hidden)]
+pub trait EntityOnThird {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> EntityOnThird for &&&&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutAny,
+    E: Readable<C>,
+{
+}
+
+/// The first database reads the field.
+#[doc(hidden)]
+pub trait FieldOnFirst {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> FieldOnFirst for &&&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutField,
+    A: Backend,
+    T: FromSqlRow<S, A>,
+{
+}
+
+/// The second database reads the field.
+#[doc(hidden)]
+pub trait FieldOnSecond {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> FieldOnSecond for &&Probe<What, E, T, S, A, B, C>
+where
+    What: AboutField,
+    B: Backend,
+    T: FromSqlRow<S, B>,
+{
+}
+
+/// The third database reads the field.
+#[doc(hidden)]
+pub trait FieldOnThird {
+    /// Finds nothing wrong.
+    fn check(&self) {}
+}
+
+impl<What, E, T, S, A, B, C> FieldOnThird for &Probe<What, E, T, S, A, B, C>
+where
+    What: AboutField,
+    C: Backend,
+    T: FromSqlRow<S, C>,
+{
 }
 
 impl<E, T, S, A, B, C> Probe<OfField, E, T, S, A, B, C> {
@@ -130,6 +220,7 @@ where
 }
 
 /// Another check has said what is wrong.
+#[doc(hidden)]
 pub trait SaidElsewhere {
     /// Finds nothing wrong.
     fn check(&self) {}
@@ -139,25 +230,59 @@ impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfKey, E, T, S, A, B, C> {}
 
 impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfEntity, E, T, S, A, B, C> {}
 
-/// Writes the impls for an entity whose fields fit on a database, and which cannot be read there.
-macro_rules! not_queryable {
-    ($($trait:ident for $receiver:ty, on $db:ident;)*) => {$(
-        #[doc = "See the module."]
-        pub trait $trait<E> {
-            /// Does not compile.
-            fn check(&self)
-            where
-                E: QueryableEntity,
-            {
-            }
-        }
-
-        impl<E: Selectable<$db>, T: FromSqlRow<S, $db>, S, A, B, C> $trait<E> for $receiver where $db: Backend {}
-    )*};
+/// The first database reads the fields, and not the entity.
+#[doc(hidden)]
+pub trait NotQueryableOnFirst<E> {
+    /// Does not compile.
+    fn check(&self)
+    where
+        E: QueryableEntity,
+    {
+    }
 }
 
-not_queryable! {
-    NotQueryableOnFirst for &&&Probe<OfEntity, E, T, S, A, B, C>, on A;
-    NotQueryableOnSecond for &&Probe<OfEntity, E, T, S, A, B, C>, on B;
-    NotQueryableOnThird for &Probe<OfEntity, E, T, S, A, B, C>, on C;
+impl<E, T, S, A, B, C> NotQueryableOnFirst<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
+where
+    A: Backend,
+    E: Selectable<A>,
+    T: FromSqlRow<S, A>,
+{
+}
+
+/// The second database reads the fields, and not the entity.
+#[doc(hidden)]
+pub trait NotQueryableOnSecond<E> {
+    /// Does not compile.
+    fn check(&self)
+    where
+        E: QueryableEntity,
+    {
+    }
+}
+
+impl<E, T, S, A, B, C> NotQueryableOnSecond<E> for &&Probe<OfEntity, E, T, S, A, B, C>
+where
+    B: Backend,
+    E: Selectable<B>,
+    T: FromSqlRow<S, B>,
+{
+}
+
+/// The third database reads the fields, and not the entity.
+#[doc(hidden)]
+pub trait NotQueryableOnThird<E> {
+    /// Does not compile.
+    fn check(&self)
+    where
+        E: QueryableEntity,
+    {
+    }
+}
+
+impl<E, T, S, A, B, C> NotQueryableOnThird<E> for &Probe<OfEntity, E, T, S, A, B, C>
+where
+    C: Backend,
+    E: Selectable<C>,
+    T: FromSqlRow<S, C>,
+{
 }

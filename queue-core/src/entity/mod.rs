@@ -6,6 +6,7 @@
 mod claim_condition;
 mod column;
 mod entity;
+#[doc(hidden)]
 pub mod field_check;
 mod grouping;
 mod key_column;
