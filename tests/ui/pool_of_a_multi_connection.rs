@@ -1,0 +1,25 @@
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use queueable::{HandlerResult, Message, Outcome, Queueable};
+
+diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+struct Payment {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(diesel::MultiConnection)]
+enum AnyConnection {
+    Sqlite(SqliteConnection),
+}
+
+fn book(_: &Payment, _: &mut Message<'_, AnyConnection>) -> HandlerResult {
+    Ok(Outcome::Done)
+}
+
+fn main() {
+    let pool = Pool::new(ConnectionManager::<AnyConnection>::new(":memory:")).unwrap();
+    let _ = Payment::poller(pool, book);
+}
