@@ -129,7 +129,7 @@ fn a_statement_that_commits_is_found_out() {
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| {
-        book(payment, message)?;
+        let _ = book(payment, message)?;
         message.connection().batch_execute("CREATE TABLE surprise (id INT)")?;
         Ok(Outcome::Done)
     });
