@@ -41,7 +41,7 @@ pub trait HandlerFor<Q: Entity, C, M = <Q as Entity>::Mode>: Sized + Send {
     message = "the queue of `{Q}` cannot be used on `{Self}`",
     label = "`{Q}` has no queue here",
     note = "the connection is Diesel's `PgConnection`, `MysqlConnection` or `SqliteConnection`, and queueable's feature of that name \
-            is on",
+            is on; for a `MultiConnection`, docs/into-your-application.md has \"One build for several databases\"",
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, is `Send`, and every field's type can be read on this \
             database; `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
 )]

@@ -14,7 +14,7 @@ enum Why {
 use Why::{Because, ShownAt};
 
 #[rustfmt::skip]
-const WITHOUT_EXAMPLE: [(Why, &[&str]); 29] = [
+const WITHOUT_EXAMPLE: [(Why, &[&str]); 30] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
         "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "OrderColumn", "Periodic",
         "QueueTable", "RerunOnChange", "Stages", "Timestamps",
