@@ -51,7 +51,8 @@ fn bank() -> (Bank, Conn) {
 #[test]
 fn queue_columns_are_selected_from_joins() {
     let (_bank, mut connection) = bank();
-    let inner: Vec<(Payment, Company, Status, QueueState, Option<DateTime<Utc>>)> = payments::table
+    type Row = (Payment, Company, Status, QueueState, Option<DateTime<Utc>>);
+    let inner: Vec<Row> = payments::table
         .inner_join(companies::table)
         .order(payments::id)
         .select((
