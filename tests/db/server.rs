@@ -307,8 +307,11 @@ mod tests {
             std::io::stdin().read_line(&mut String::new()).unwrap();
             return;
         }
+        // Without the crate's name, as the test program calls it.
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let this = format!("{module}::a_server_does_not_outlive_a_killed_process");
         let mut holder = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "db::server::tests::a_server_does_not_outlive_a_killed_process"])
+            .args(["--exact", "--nocapture", &this])
             .env(ROLE, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
