@@ -137,7 +137,7 @@ fn all_differences_of_all_entities_are_in_one_message() {
         "\n- WithMore: the table ",
         "has no column next_attempt_time, which the entity's migration adds; to mend it: ALTER TABLE ",
         "\n- WithMore: `table!` has a column note, which the table ",
-        "run the application's migration that adds it, or write `table!` anew by `diesel print-schema`",
+        "run the application's migration that adds it, or regenerate `table!` with `diesel print-schema`",
         "no usable index queueable_payments_3d307857d9304fe5 for the claim; to mend it: CREATE INDEX ",
         "\n- Ledger: the table ",
         "has no column stage, which",

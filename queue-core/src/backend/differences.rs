@@ -85,12 +85,12 @@ fn other_nullability(target: &Target, name: &str, live: &[LiveColumn], declared:
         _ => return None,
     };
     let problem = format!("`table!` declares the column {name} of {} as {found}", target.table);
-    Some(finding(target, problem, format!("{mend}, or write `table!` anew by `diesel print-schema`")))
+    Some(finding(target, problem, format!("{mend}, or regenerate `table!` with `diesel print-schema`")))
 }
 
 /// Makes the finding for a column that only `table!` has.
 fn lacking(target: &Target, name: &str) -> Finding {
     let problem = format!("`table!` has a column {name}, which the table {} lacks", target.table);
-    let mend = "run the application's migration that adds it, or write `table!` anew by `diesel print-schema`";
+    let mend = "run the application's migration that adds it, or regenerate `table!` with `diesel print-schema`";
     finding(target, problem, mend.to_owned())
 }

@@ -16,9 +16,9 @@ use crate::row::TimestampUtc;
 ///
 /// It is an ordinary Diesel column: it works in `filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`,
 /// boxed queries, joins and aliases. It is defined here, so the user's `table!` stays as it is. If `schema.rs` lists the
-/// queue columns too (`diesel print-schema` does), both spellings work side by side; only a `GROUP BY` of the queue
-/// columns of two entities, or of expressions, needs that. In the generated module each
-/// constant has a type of the same name, for `select_expression` and for signatures:
+/// queue columns too, as after `diesel print-schema`, both spellings work side by side. Only a `GROUP BY` of the queue
+/// columns of two entities, or of expressions, needs them there. In the generated module each constant has a type of the
+/// same name, for `select_expression` and for signatures:
 ///
 /// ```
 /// use diesel::connection::SimpleConnection;

@@ -88,12 +88,6 @@ impl AboutField for OfField {}
 
 impl AboutField for OfKey {}
 
-/// Any question.
-#[doc(hidden)]
-pub trait AboutAny {}
-
-impl<What> AboutAny for What {}
-
 /// No database is switched on.
 #[doc(hidden)]
 pub trait NoDatabase {
@@ -103,7 +97,6 @@ pub trait NoDatabase {
 
 impl<What, E, T, S, A, B, C> NoDatabase for &&&&&&&Probe<What, E, T, S, A, B, C>
 where
-    What: AboutAny,
     A: IsAbsent,
     B: IsAbsent,
     C: IsAbsent,
@@ -117,12 +110,7 @@ pub trait EntityOnFirst {
     fn check(&self) {}
 }
 
-impl<What, E, T, S, A, B, C> EntityOnFirst for &&&&&&Probe<What, E, T, S, A, B, C>
-where
-    What: AboutAny,
-    E: Readable<A>,
-{
-}
+impl<What, E, T, S, A, B, C> EntityOnFirst for &&&&&&Probe<What, E, T, S, A, B, C> where E: Readable<A> {}
 
 /// The second database reads the entity.
 #[doc(hidden)]
@@ -131,12 +119,7 @@ pub trait EntityOnSecond {
     fn check(&self) {}
 }
 
-impl<What, E, T, S, A, B, C> EntityOnSecond for &&&&&Probe<What, E, T, S, A, B, C>
-where
-    What: AboutAny,
-    E: Readable<B>,
-{
-}
+impl<What, E, T, S, A, B, C> EntityOnSecond for &&&&&Probe<What, E, T, S, A, B, C> where E: Readable<B> {}
 
 /// The third database reads the entity.
 #[doc(hidden)]
@@ -145,12 +128,7 @@ pub trait EntityOnThird {
     fn check(&self) {}
 }
 
-impl<What, E, T, S, A, B, C> EntityOnThird for &&&&Probe<What, E, T, S, A, B, C>
-where
-    What: AboutAny,
-    E: Readable<C>,
-{
-}
+impl<What, E, T, S, A, B, C> EntityOnThird for &&&&Probe<What, E, T, S, A, B, C> where E: Readable<C> {}
 
 /// The first database reads the field.
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::live_table::entry;
+use super::live_table::{Name, entry};
 use crate::backend::ddl::{self, Ddl};
 use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, KeyOrder, indexes};
@@ -206,12 +206,7 @@ fn ascending(connection: &mut MysqlConnection, target: &Target, index: &Index) -
     if keys().next().is_none() {
         return Ok(None);
     }
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Text)]
-        name: String,
-    }
-    let ascending: Vec<Found> = diesel::sql_query(
+    let ascending: Vec<Name> = diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? AND COLLATION <> 'D'",
     )
@@ -240,16 +235,11 @@ fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<
 
 /// Finds an index under another name on the same columns, as a copy of a table has it.
 fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<String>> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Text)]
-        name: String,
-    }
     let key = |(name, order): &(String, KeyOrder)| {
         let letter = if *order == KeyOrder::Descending { 'D' } else { 'A' };
         format!("{name} {letter}")
     };
-    let found: Option<Found> = diesel::sql_query(
+    let found: Option<Name> = diesel::sql_query(
         "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_TYPE = 'BTREE' \
          GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME, ' ', COLLATION ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \

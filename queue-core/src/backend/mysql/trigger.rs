@@ -4,6 +4,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
+use super::live_table::Name;
 use crate::backend::bystanders::compares_nothing;
 use crate::backend::dialect::TimeSql;
 use crate::backend::target::Target;
@@ -26,7 +27,8 @@ impl Triggers for MysqlConnection {
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
         diesel::sql_query(
             "SELECT CAST(TRIGGER_NAME AS CHAR) AS name, \
-             CASE WHEN EVENT_MANIPULATION = 'UPDATE' THEN CAST(COALESCE(ACTION_STATEMENT, '') AS CHAR) END AS at_update FROM information_schema.TRIGGERS \
+             CASE WHEN EVENT_MANIPULATION = 'UPDATE' THEN CAST(COALESCE(ACTION_STATEMENT, '') AS CHAR) END AS at_update \
+             FROM information_schema.TRIGGERS \
              WHERE EVENT_OBJECT_SCHEMA = COALESCE(?, DATABASE()) AND EVENT_OBJECT_TABLE = ?",
         )
         .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
@@ -39,12 +41,7 @@ impl Triggers for MysqlConnection {
     }
 
     fn set_at_update(&mut self, target: &Target) -> QueryResult<Vec<String>> {
-        #[derive(QueryableByName)]
-        struct Found {
-            #[diesel(sql_type = Text)]
-            name: String,
-        }
-        let found: Vec<Found> = diesel::sql_query(
+        let found: Vec<Name> = diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND EXTRA LIKE '%on update%'",
         )
