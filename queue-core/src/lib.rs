@@ -43,9 +43,9 @@ pub use self::entity::{
 };
 #[doc(hidden)]
 pub use self::entity::{
-    ConditionFor, Embedded, EmbeddedSelection, KeyColumn, SelectableEntity, SelectedFrom, UnwritableCondition,
-    WritableCondition, assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of,
-    unwritable_condition,
+    ConditionFor, Embedded, EmbeddedSelection, KeyColumn, LaneType, SelectableEntity, SelectedFrom,
+    UnwritableCondition, WritableCondition, assert_condition, assert_selectable, assert_selected_from, condition_on,
+    selection_of, unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::handler::{
@@ -69,8 +69,8 @@ pub use self::redact::Redact;
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
-    ColumnNames, Instant, MAX_DELAY, Missed, OnFinish, Options, Order, OrderColumn, Periodic, QueueState,
-    RerunOnChange, Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus,
+    ColumnNames, Instant, LaneValues, Lanes, MAX_DELAY, Missed, OnFinish, Options, Order, OrderColumn, Periodic,
+    QueueState, RerunOnChange, Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus, ValueKind,
 };
 pub use self::statement::QueueOn;
 
@@ -78,15 +78,15 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::row::{Details, DueTime, ErrorText, Fence, RowKey, TextForm};
+    pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
 
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
-            Exclusion, IndexSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection, RoundTrips,
-            Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target, TextSql,
-            TimeSql, Transactions, Unfinished,
+            Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection,
+            RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target,
+            TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 
@@ -95,14 +95,14 @@ pub mod internals {
         pub use crate::statement::{
             And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor, ClaimFrom, ClaimKey,
             ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition, CopyRows, Count, CountAmong,
-            CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys, EnqueueIfNewer,
-            ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType, Head, IfAny, Inspect,
-            InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LeaseDue,
-            LeaseDueRow, LeaseOn, LeasedAtOnce, Load, LockLeased, LockVersion, Next, PassOn, PendingRow,
-            PendingRowType, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom,
-            Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow,
-            Scope, SetAside, SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken,
-            TextsAfter, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
+            CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys, DueLanes,
+            EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType, Head, IfAny,
+            Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneOn,
+            LaneRows, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion,
+            Next, NextLane, PassOn, PendingRow, PendingRowType, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn,
+            QueueOn, ReadDetails, ReadFrom, Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
+            RowVersion, Sample, SampleRow, Scope, SetAside, SetPriority, Settle, SettleMany, SettleOn, ShownFrom,
+            StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
         };
     }
 }

@@ -18,6 +18,7 @@ mod harness;
 mod heartbeat;
 mod held;
 pub(crate) mod keys;
+mod lanes;
 pub(crate) mod lease;
 mod lease_batch;
 mod lease_trouble;

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 
 use super::plan::Plan;
 use crate::backend::{QueueConnection, Session};
-use crate::claim::{LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
+use crate::claim::{LaneClaim, LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
 use crate::handler::PanicSafeDrop;
 use crate::statement::{ClaimFloor, Claimed, QueueOn};
 
@@ -42,9 +42,13 @@ where
             return take_up(session, plan, rows, row).map(Some);
         }
     }
-    let claimed = match claim.prefetched_keys {
-        Some(prefetched_keys) => prefetched_keys.claim::<Q, C>(session, claim.scope)?,
-        None => claim_one::<Q, C>(session, claim.scope)?,
+    let claimed = match (claim.places, claim.prefetched_keys) {
+        (Some(places), _) => {
+            let one = LaneClaim { limit: 1, locks: true, begins_again: true };
+            places.claim::<Q, C>(session, one, claim.scope)?.pop()
+        }
+        (None, Some(prefetched_keys)) => prefetched_keys.claim::<Q, C>(session, claim.scope)?,
+        (None, None) => claim_one::<Q, C>(session, claim.scope)?,
     };
     match (&claimed, claim.prefetched_rows) {
         (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,

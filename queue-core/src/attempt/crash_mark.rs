@@ -6,7 +6,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::plan::{DecodedMessage, Interruption, Plan, Remainder};
+use super::plan::{ClaimPlan, DecodedMessage, Interruption, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
@@ -40,11 +40,10 @@ where
     }
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     plan.slot.recorder().set_mark(CrashMark { text: text.clone(), before });
-    let retaken =
-        connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, plan.claim.scope.stages)? {
-            true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
-            false => Ok(None),
-        });
+    let retaken = connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, &plan.claim)? {
+        true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
+        false => Ok(None),
+    });
     match retaken {
         // The entity as it is now, because the application may have changed it. The state as it was without the mark.
         Ok(Some(Claimed { message, fence: marked, .. })) => {
@@ -81,21 +80,17 @@ where
     result
 }
 
-/// Tells whether the row is still the one to process, in a queue that processes one row at a time. The lock may have
-/// ended with the transaction that wrote the mark, and another row may be first by now.
-fn is_still_its_turn<Q, C>(
-    connection: &mut C,
-    key: &RowKey<Q::Key>,
-    stages: Option<&[&'static str]>,
-) -> QueryResult<bool>
+/// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has
+/// its places. The lock may have ended with the transaction that wrote the mark, and another row may be first by now.
+fn is_still_its_turn<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, claim: &ClaimPlan<'_, Q>) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
     if !Q::Queue::OPTIONS.exclusive {
-        return Ok(true);
+        return claim.places.map_or(Ok(true), |places| places.retake(connection));
     }
-    Ok(Q::exclude(connection)? && Q::head(connection, stages)?.is_some_and(|head| head == *key))
+    Ok(Q::exclude(connection)? && Q::head(connection, claim.scope.stages)?.is_some_and(|head| head == *key))
 }
 
 /// Returns the row that was claimed again, if it still bears this mark.

@@ -8,7 +8,7 @@ use super::settle_rules::SettleRules;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{
-    ClaimedAs, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
+    ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
 };
 use crate::entity::Entity;
 use crate::handler::{Group, Handler, HandlerResult, Message};
@@ -59,6 +59,8 @@ pub(crate) struct ClaimPlan<'a, Q: Entity> {
     pub(crate) kept_rows: Option<&'a KeptRows>,
     /// The rows that this process's workers are processing.
     pub(crate) rows_in_hand: Option<&'a RowsInHand>,
+    /// The places in lanes that the worker holds, if the rows are scheduled by lanes or limited in number.
+    pub(crate) places: Option<&'a HeldPlaces<'a>>,
 }
 
 impl<Q: Entity> ClaimPlan<'_, Q> {
@@ -71,6 +73,7 @@ impl<Q: Entity> ClaimPlan<'_, Q> {
             prefetched_rows: None,
             kept_rows: None,
             rows_in_hand: None,
+            places: None,
         }
     }
 }

@@ -18,7 +18,7 @@ use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
 use super::undecodable::set_aside;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::{DueRows, PickedRows, PrefetchedKeys, PrefetchedRows, ReadRow};
+use crate::claim::{DueRows, HeldPlaces, LaneTurns, PickedRows, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::handler::Handler;
@@ -52,7 +52,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 heartbeat_interval: None,
             },
             handler,
-            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once),
+            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once, None)?,
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
             log: settings.log(),
@@ -68,7 +68,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
 
     /// Returns how messages are attempted in this slot. `stays`: the worker's next turn is most likely for this runner
     /// too.
-    pub(crate) fn plan<'a>(&'a self, slot: &'a Slot, stays: bool, rows: &'a PickedRows<'a, Q::Key>) -> Plan<'a, Q, C> {
+    pub(crate) fn plan<'a>(
+        &'a self,
+        slot: &'a Slot,
+        stays: bool,
+        rows: &'a PickedRows<'a, Q::Key>,
+        places: Option<&'a HeldPlaces<'a>>,
+    ) -> Plan<'a, Q, C> {
         let scope = rows.scope();
         // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
@@ -87,6 +93,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
                 kept_rows: Some(&self.due_rows.kept_rows),
                 rows_in_hand: Some(&self.due_rows.rows_in_hand),
+                places,
             },
         }
     }
@@ -123,11 +130,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         rows: &PickedRows<'_, Q::Key>,
         locked: Option<ReadRow<Q>>,
     ) -> Result<Attempted<Q>, Error> {
-        let plan = self.plan(slot, holder.stays(), rows);
+        let places = self.due_rows.lanes.as_ref().map(LaneTurns::places);
+        let plan = self.plan(slot, holder.stays(), rows, places.as_ref());
         let session = holder.session_as_it_is()?;
         let Attempted { end, session_is_sound, next } = attempt::<Q, C>(session, &plan, locked, worker);
         // If the session is in doubt, the lock ends with it.
-        let session_is_sound = session_is_sound && Q::end_exclusion(session).is_ok();
+        let session_is_sound = session_is_sound
+            && Q::end_exclusion(session).is_ok()
+            && places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
         if !session_is_sound {
             holder.close();
         }

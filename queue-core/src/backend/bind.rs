@@ -4,7 +4,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, HasSqlType, Integer, Text};
+use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Text};
 
 use crate::row::{Instant, TimestampUtc};
 
@@ -19,16 +19,25 @@ pub trait Binds: Backend {
     /// Binds a 64 bit integer.
     fn bind_big_integer<'b>(out: &mut AstPass<'_, 'b, Self>, integer: &'b i64) -> QueryResult<()>;
 
+    /// Binds bytes.
+    fn bind_bytes<'b>(out: &mut AstPass<'_, 'b, Self>, bytes: &'b [u8]) -> QueryResult<()>;
+
     /// Binds a time.
     fn bind_time<'b>(out: &mut AstPass<'_, 'b, Self>, time: &'b Instant) -> QueryResult<()>;
 }
 
 impl<DB> Binds for DB
 where
-    DB: Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt> + HasSqlType<TimestampUtc>,
+    DB: Backend
+        + HasSqlType<Text>
+        + HasSqlType<Integer>
+        + HasSqlType<BigInt>
+        + HasSqlType<Binary>
+        + HasSqlType<TimestampUtc>,
     str: ToSql<Text, DB>,
     i32: ToSql<Integer, DB>,
     i64: ToSql<BigInt, DB>,
+    [u8]: ToSql<Binary, DB>,
     Instant: ToSql<TimestampUtc, DB>,
 {
     fn bind_text<'b>(out: &mut AstPass<'_, 'b, DB>, text: &'b str) -> QueryResult<()> {
@@ -41,6 +50,10 @@ where
 
     fn bind_big_integer<'b>(out: &mut AstPass<'_, 'b, DB>, integer: &'b i64) -> QueryResult<()> {
         out.push_bind_param::<BigInt, i64>(integer)
+    }
+
+    fn bind_bytes<'b>(out: &mut AstPass<'_, 'b, DB>, bytes: &'b [u8]) -> QueryResult<()> {
+        out.push_bind_param::<Binary, [u8]>(bytes)
     }
 
     fn bind_time<'b>(out: &mut AstPass<'_, 'b, DB>, time: &'b Instant) -> QueryResult<()> {

@@ -9,7 +9,7 @@ use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
 use super::bind::Binds;
-use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
@@ -31,6 +31,7 @@ pub trait QueueBackend:
     + HasSqlType<TimestampUtc>
     + TimeSql
     + TextSql
+    + LaneSql
     + LockSql
     + IndexSql
     + ChangeSql

@@ -1,6 +1,6 @@
 //! The SQL that differs between databases, by task, and the abilities of a database.
 
-use crate::row::TextForm;
+use crate::row::{TextForm, ValueKind};
 
 /// How times are written.
 pub trait TimeSql {
@@ -58,6 +58,34 @@ pub trait TextSql {
 
     /// The SQL before, between and after two expressions that joins their texts.
     const CONCATENATION: (&'static str, &'static str, &'static str);
+}
+
+/// How the values that make lanes are read and compared.
+pub trait LaneSql {
+    /// Whether the text of a value that is a text begins with its identity: texts that differ may be equal by the
+    /// collation of their column.
+    const TEXT_HAS_IDENTITY: bool;
+
+    /// Whether a place in a lane ends with the transaction in which it was taken. Elsewhere it ends with the session,
+    /// unless it is given back.
+    const PLACES_END_WITH_TRANSACTION: bool;
+
+    /// Whether a claim picks the rows of a lane by a range of values, from the lane's value to the same, and sorts by the
+    /// value first. Only the index of lanes has this order.
+    ///
+    /// PostgreSQL would walk along the due times of all lanes if it believes that most rows are this lane's.
+    const LANE_IS_RANGE: bool;
+
+    /// The SQL before and after the condition that picks the rows of a lane.
+    ///
+    /// SQLite may assume that a lane has many rows, and would rather skip through the index by due time, and sort.
+    const IS_IN_LANE: (&'static str, &'static str);
+
+    /// Returns the SQL around a value that makes it text. The value stands between each two of the parts.
+    fn value_text(kind: ValueKind) -> &'static [&'static str];
+
+    /// Returns the SQL before and after a bound value that makes it comparable with a column of this kind.
+    fn bound_value(kind: ValueKind) -> (&'static str, &'static str);
 }
 
 /// How rows are locked, and the effects of locks.

@@ -1,4 +1,4 @@
-//! The lock of an exclusive queue, which processes one message at a time.
+//! The lock of an exclusive queue, which processes one message at a time, and the places of a lane.
 
 use diesel::result::QueryResult;
 
@@ -18,4 +18,12 @@ pub trait Exclusion {
 
     /// Gives the lock back after the end of the transaction, if it outlives the transaction.
     fn end_exclusion(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Takes one of this number of places of a lane without waiting, and returns which. `None`: other sessions hold all
+    /// of them. The call must be in a transaction. The place ends with that transaction or, on some databases, with
+    /// [`leave_place`](Self::leave_place) after it. The end of the session always ends it.
+    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>>;
+
+    /// Gives a place back after the end of the transaction, if it outlives the transaction.
+    fn leave_place(&mut self, target: &Target, lane: &str, place: u32) -> QueryResult<()>;
 }

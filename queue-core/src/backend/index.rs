@@ -1,7 +1,7 @@
-//! The queue's indexes: of due times, and of the entity's own order.
+//! The queue's indexes: of due times, of the entity's own order, and of its lanes.
 
 use super::connection::QueueBackend;
-use super::target::{Target, finding, ordered_index_of, pending_flag_of};
+use super::target::{Target, finding, lane_index_of, ordered_index_of, pending_flag_of};
 use crate::error::Finding;
 use crate::row::Options;
 
@@ -49,8 +49,8 @@ impl Index {
     }
 }
 
-/// Returns the index of due times, and the one of the entity's own order: by order and due time, or for an exclusive
-/// entity by order and primary key.
+/// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
+/// by order and primary key; and the one of lanes: by lane, order and due time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
@@ -61,12 +61,30 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         keys: vec![(next.to_owned(), KeyOrder::Plain)],
         pending_flag: None,
     }];
-    let Options { order, exclusive, .. } = target.options;
-    if order.is_none() && !exclusive {
-        return indexes;
+    let Options { order, exclusive, lanes, .. } = target.options;
+    if order.is_some() || exclusive {
+        let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
+        let name = ordered_index_of(table, target.columns, &target.options);
+        indexes.push(index_of_pending::<DB>(target, "order", name, None, last));
     }
+    if let Some(lanes) = lanes {
+        let name = lane_index_of(table, target.columns, &target.options);
+        indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes.column), vec![next]));
+    }
+    indexes
+}
+
+/// Returns an index of the pending rows: by this column first, if one is given, by the entity's order, and by the last
+/// columns.
+fn index_of_pending<DB: QueueBackend>(
+    target: &Target,
+    step: &'static str,
+    name: String,
+    first: Option<&str>,
+    last: Vec<&str>,
+) -> Index {
+    let (table, order) = (&target.table, target.options.order);
     let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
-    let last: Vec<&str> = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
     // No database wants a column twice in an index, and what comes first decides.
     let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
     let plain = |name: &str| (name.to_owned(), KeyOrder::Plain);
@@ -78,7 +96,8 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         .as_deref()
         .map(plain)
         .into_iter()
-        .chain(ordered)
+        .chain(first.map(plain))
+        .chain(ordered.filter(|(name, _)| first != Some(name)))
         .chain(last.into_iter().filter(is_not_named).map(plain))
         .collect();
     let column = |(name, order): &(String, KeyOrder)| {
@@ -89,14 +108,7 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         };
         table.quoted(name) + order
     };
-    indexes.push(Index {
-        step: "order",
-        name: ordered_index_of(table, target.columns, &target.options),
-        columns: keys.iter().map(column).collect::<Vec<_>>().join(", "),
-        keys,
-        pending_flag,
-    });
-    indexes
+    Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
 }
 
 /// Makes the finding for a missing index. `mend` are the statements that create it.

@@ -20,7 +20,7 @@ use self::errors::{
 use self::settings::Variable;
 use super::connection::{QueueBackend, QueueConnection};
 use super::control::Control;
-use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -33,7 +33,7 @@ use super::table_name::fingerprint;
 use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
+use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 use diesel::prelude::*;
 
@@ -335,6 +335,25 @@ impl ErrorClasses for MysqlConnection {
     }
 }
 
+impl LaneSql for Mysql {
+    const TEXT_HAS_IDENTITY: bool = true;
+    const PLACES_END_WITH_TRANSACTION: bool = false;
+    const LANE_IS_RANGE: bool = false;
+    const IS_IN_LANE: (&'static str, &'static str) = ("", "");
+
+    fn value_text(kind: ValueKind) -> &'static [&'static str] {
+        match kind {
+            ValueKind::Text => &["CONCAT(HEX(WEIGHT_STRING(", ")), ':', ", ")"],
+            ValueKind::Binary => &["HEX(", ")"],
+            ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS CHAR)"],
+        }
+    }
+
+    fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
+        ("", "")
+    }
+}
+
 impl Exclusion for MysqlConnection {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
         // A lock that is taken twice has to be given back twice.
@@ -361,6 +380,43 @@ impl Exclusion for MysqlConnection {
         let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
         query.get_result::<Answer>(self).map(drop)
     }
+
+    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
+        let (schema, lane) = lane_of(target, lane);
+        for place in 0..places {
+            // A session holds at most one place of a lane, and gives it back once.
+            let query = format!(
+                "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 0, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
+                 AS SIGNED) AS answer"
+            );
+            let name = place_of(&lane, place);
+            let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(&name);
+            let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(&name);
+            if query.get_result::<Answer>(self)?.answer == Some(1) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    fn leave_place(&mut self, target: &Target, lane: &str, place: u32) -> QueryResult<()> {
+        let (schema, lane) = lane_of(target, lane);
+        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
+        let name = place_of(&lane, place);
+        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(name);
+        query.get_result::<Answer>(self).map(drop)
+    }
+}
+
+/// Returns the database of a queue, if it is not the session's own, and the part of the name that tells the places of a
+/// lane from others there.
+fn lane_of<'t>(target: &'t Target, lane: &str) -> (Option<&'t str>, String) {
+    let lane = fingerprint(&format!("{}\n{}\n{lane}", target.table.name, target.columns.status));
+    (exclusion_of(target).0, format!("{lane:016x}"))
+}
+
+fn place_of(lane: &str, place: u32) -> String {
+    format!("{lane}{place:x}")
 }
 
 impl QueueConnection for MysqlConnection {}

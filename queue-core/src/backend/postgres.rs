@@ -16,7 +16,7 @@ use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
 use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
 use self::settings::PgSettings;
 use super::connection::{QueueBackend, QueueConnection};
-use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -30,7 +30,7 @@ use super::target::Target;
 use super::transactions::COMMIT_REFUSED;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::row::{DueTime, Instant, TextForm, TimestampUtc};
+use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 use diesel::prelude::*;
 
@@ -82,6 +82,27 @@ impl TextSql for Pg {
     const EXACTLY: (&'static str, &'static str) = ("", "");
     const IDENTITY: (&'static str, &'static str) = ("", "");
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
+}
+
+impl LaneSql for Pg {
+    const TEXT_HAS_IDENTITY: bool = false;
+    const PLACES_END_WITH_TRANSACTION: bool = true;
+    const LANE_IS_RANGE: bool = true;
+    const IS_IN_LANE: (&'static str, &'static str) = ("", "");
+
+    fn value_text(kind: ValueKind) -> &'static [&'static str] {
+        match kind {
+            ValueKind::Binary => &["pg_catalog.encode(", ", 'hex')"],
+            ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => &["CAST(", " AS text)"],
+        }
+    }
+
+    fn bound_value(kind: ValueKind) -> (&'static str, &'static str) {
+        match kind {
+            ValueKind::Uuid => ("CAST(", " AS uuid)"),
+            ValueKind::Integer | ValueKind::Text | ValueKind::Binary => ("", ""),
+        }
+    }
 }
 
 impl LockSql for Pg {
@@ -365,6 +386,32 @@ impl Exclusion for PgConnection {
     }
 
     fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
+        #[derive(QueryableByName)]
+        struct Answer {
+            #[diesel(sql_type = Integer)]
+            place: i32,
+        }
+        // A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a
+        // limit of one row, the server tries one place after the other and stops at the first that is free.
+        let taken: Option<Answer> = diesel::sql_query(
+            "SELECT place FROM pg_catalog.generate_series(0, $1 - 1) AS places(place) \
+             WHERE pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(\
+             pg_catalog.concat($2, ' ', CAST(CAST($3 AS regclass) AS oid), ' ', $4), place)) LIMIT 1",
+        )
+        .bind::<Integer, _>(i32::try_from(places).unwrap_or(i32::MAX))
+        .bind::<Text, _>(format!("queueable {}", target.columns.status))
+        .bind::<Text, _>(target.table.to_string())
+        .bind::<Text, _>(lane)
+        .get_result(self)
+        .optional()?;
+        Ok(taken.map(|answer| answer.place.unsigned_abs()))
+    }
+
+    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
-use super::dialect::{ChangeSql, IndexSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -26,7 +26,7 @@ use super::session_setup::SessionSetup;
 use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
-use crate::row::{DueTime, TextForm, TimestampUtc};
+use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
 
 use diesel::prelude::*;
 
@@ -212,6 +212,24 @@ impl ErrorClasses for SqliteConnection {
     }
 }
 
+impl LaneSql for Sqlite {
+    const TEXT_HAS_IDENTITY: bool = false;
+    const PLACES_END_WITH_TRANSACTION: bool = true;
+    const LANE_IS_RANGE: bool = false;
+    const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
+
+    fn value_text(kind: ValueKind) -> &'static [&'static str] {
+        match kind {
+            ValueKind::Binary => &["HEX(", ")"],
+            ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => &["CAST(", " AS TEXT)"],
+        }
+    }
+
+    fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
+        ("", "")
+    }
+}
+
 impl Exclusion for SqliteConnection {
     fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
         // BEGIN IMMEDIATE holds the database's only write lock.
@@ -219,6 +237,15 @@ impl Exclusion for SqliteConnection {
     }
 
     fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn take_place(&mut self, _target: &Target, _lane: &str, _places: u32) -> QueryResult<Option<u32>> {
+        // BEGIN IMMEDIATE holds the database's only write lock.
+        Ok(Some(0))
+    }
+
+    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
         Ok(())
     }
 }

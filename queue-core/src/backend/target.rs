@@ -48,11 +48,23 @@ pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
 /// Returns the name of the second index, for an entity with its own order. Each order has its own name, because the
 /// queue recognizes an index by its name.
 pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
-    let order = options.order.iter().flat_map(|order| order.columns).map(word).collect::<Vec<_>>().join(", ");
+    let order = words_of(options);
     let kind = if options.exclusive { "key" } else { "time" };
     let of = format!("{}\n{order}\n{kind}", columns.next_attempt_time);
     table_name::with_fingerprint("queueable_order_", &table.name, &of)
+}
+
+/// Returns the name of the index of lanes: each column and order has its own.
+pub(crate) fn lane_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let lane = options.lanes.map_or("", |lanes| lanes.column);
+    let of = format!("{}\n{lane}\n{}", columns.next_attempt_time, words_of(options));
+    table_name::with_fingerprint("queueable_lane_", &table.name, &of)
+}
+
+/// Returns the columns of an order, as words.
+fn words_of(options: &Options) -> String {
+    let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
+    options.order.iter().flat_map(|order| order.columns).map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the name of the column that marks the pending rows, on databases whose indexes cannot leave the others out.

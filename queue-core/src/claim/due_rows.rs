@@ -5,6 +5,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::kept_rows::KeptRows;
+use super::lanes::LaneTurns;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::refused_rows::RefusedRows;
 use super::refused_state::Lookout;
@@ -24,6 +25,8 @@ pub(crate) struct DueRows<K> {
     pub(crate) kept_rows: KeptRows,
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
+    /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
+    pub(crate) lanes: Option<LaneTurns>,
     turn_holder: TurnHolder,
     /// The stages that this poller serves, if not all.
     stages: Option<Vec<&'static str>>,
@@ -43,8 +46,9 @@ pub(crate) struct PickedRows<'a, K> {
 }
 
 impl<K: Clone> DueRows<K> {
-    /// The due rows of `Q`. `low_water_at_once`: claims begin at the low-water mark from the first on.
-    pub(crate) fn of<Q, C>(low_water_at_once: bool) -> Self
+    /// The due rows of `Q`. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
+    /// of its leases in lease mode.
+    pub(crate) fn of<Q, C>(low_water_at_once: bool, lease: Option<Duration>) -> QueryResult<Self>
     where
         C: QueueConnection,
         Q: QueueOn<C> + Entity<Key = K>,
@@ -53,15 +57,16 @@ impl<K: Clone> DueRows<K> {
         if low_water_at_once {
             low_water.use_at_once();
         }
-        DueRows {
+        Ok(DueRows {
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(),
             kept_rows: KeptRows::new(),
             rows_in_hand: RowsInHand::new(),
             low_water,
+            lanes: LaneTurns::of::<Q, C>(lease)?,
             turn_holder: TurnHolder::new(),
             stages: None,
-        }
+        })
     }
 
     /// Serves only rows in these stages.

@@ -67,7 +67,8 @@ impl LowWater {
     /// any time; SQLite keeps no entries of settled rows.
     pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
         let options = Q::Queue::OPTIONS;
-        let applies = !C::Backend::ONE_WRITER && options.order.is_none() && !options.exclusive && !options.conditional;
+        let by_due_time = options.order.is_none() && !options.exclusive && !options.is_scheduled();
+        let applies = !C::Backend::ONE_WRITER && by_due_time && !options.conditional;
         let now = time::Instant::now();
         let level = Level {
             reached: None,

@@ -11,6 +11,7 @@ pub mod field_check;
 mod grouping;
 mod key_column;
 mod kinds;
+mod lane_column;
 mod migration;
 mod mode;
 #[cfg(feature = "time")]
@@ -40,6 +41,7 @@ pub use self::column::{
 pub use self::entity::Entity;
 pub use self::key_column::KeyColumn;
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
+pub use self::lane_column::LaneType;
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
 pub use self::retry::{Retry, RetryPolicy};

@@ -18,7 +18,7 @@ use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
 use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, RoundTrips, Session};
-use crate::claim::{ClaimedAs, claim_some};
+use crate::claim::{ClaimedAs, LaneClaim, claim_some};
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
 use crate::handler::{Failure, drop_safely};
@@ -124,9 +124,14 @@ where
     Q: QueueOn<C>,
 {
     session.begin_group(lock_timeout(session))?;
-    let rows = match plan.claim.prefetched_keys {
-        Some(prefetched_keys) => prefetched_keys.claim_some::<Q, C>(session, size, plan.claim.scope)?,
-        None => claim_some::<Q, C>(session, size, plan.claim.scope)?,
+    let claim = &plan.claim;
+    let rows = match (claim.places, claim.prefetched_keys) {
+        (Some(places), _) => {
+            let some = LaneClaim { limit: size, locks: true, begins_again: false };
+            places.claim::<Q, C>(session, some, claim.scope)?
+        }
+        (None, Some(prefetched_keys)) => prefetched_keys.claim_some::<Q, C>(session, size, claim.scope)?,
+        (None, None) => claim_some::<Q, C>(session, size, claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;

@@ -12,7 +12,7 @@ use crate::attempt::{
     UnsettledRow, WorkerCalls, set_aside, tell_failed,
 };
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
-use crate::claim::PickedRows;
+use crate::claim::{LaneTurns, PickedRows};
 use crate::entity::QueueTable;
 use crate::lock::unpoisoned;
 use crate::row::{Options, Settlement, failure_text};
@@ -66,9 +66,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         size: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Option<Turn> {
-        let plan = self.runner.plan(slot, false, rows);
+        let places = self.runner.due_rows.lanes.as_ref().map(LaneTurns::places);
+        let plan = self.runner.plan(slot, false, rows, places.as_ref());
         let grouped = match holder.session_as_it_is() {
-            Ok(session) => work_group::<Q, C>(session, &plan, size, worker),
+            Ok(session) => {
+                let grouped = work_group::<Q, C>(session, &plan, size, worker);
+                let is_left = places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
+                WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
+            }
             Err(error) => {
                 self.runner.log.warn(Q::ENTITY, &failure_text(&error, 500));
                 return Some(Turn::Trouble);

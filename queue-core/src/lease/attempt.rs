@@ -11,12 +11,13 @@ use diesel::result::QueryResult;
 
 use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
-use super::runner::{LateRow, LeaseRunner};
+use super::runner::{LateRow, LeaseRunner, leave};
 use crate::attempt::{
     AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
     Turn, find_out, in_transaction, is_refusal, record, settle_claimed, tell_failed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
+use crate::claim::{HeldPlaces, LaneTurns, Standing};
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::Error;
 use crate::fault::fail_point;
@@ -165,8 +166,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
-            let written = self.apply(holder, slot, held, message, answer);
-            if self.info.is_exclusive && holder.session().and_then(|session| Ok(Q::end_exclusion(session)?)).is_err() {
+            let places = self.limits().map(LaneTurns::places);
+            let written = self.apply(holder, slot, held, places.as_ref(), message, answer);
+            if self.keeps_turns() && holder.session().and_then(|session| Ok(leave::<Q, C>(session, places)?)).is_err() {
                 holder.close();
             }
             drop(writing);
@@ -247,13 +249,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         held: &Arc<LeasedRow<Q::Key>>,
+        places: Option<&HeldPlaces<'_>>,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
         // If a row is claimed already, the next turn calls its handler, in no transaction.
         session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
-        let is_under_savepoint = match self.hold(session, held)? {
+        let is_under_savepoint = match self.hold(session, held, places)? {
             Hold::Held { is_under_savepoint } => is_under_savepoint,
             Hold::Hindered(written) => return Ok(written),
         };
@@ -287,14 +290,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Begins a transaction and locks the row, if it is still ours.
-    fn hold(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Hold> {
-        match self.hold_at_once(session, held)? {
+    fn hold(
+        &self,
+        session: &mut Session<C>,
+        held: &LeasedRow<Q::Key>,
+        places: Option<&HeldPlaces<'_>>,
+    ) -> QueryResult<Hold> {
+        let at_once = if places.is_none() { self.hold_at_once(session, held)? } else { None };
+        match at_once {
             Some(true) => return Ok(Hold::Held { is_under_savepoint: true }),
             Some(false) => return Ok(Hold::Hindered(Written::Overtaken)),
             None => {}
         }
         session.begin()?;
-        if let Some(written) = self.hindrance(session, held)? {
+        if let Some(written) = self.hindrance(session, held, places)? {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(Hold::Hindered(written));
         }
@@ -356,21 +365,22 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         session.begin_holding(&hold, "queueable_handler").map(Some)
     }
 
-    /// Returns what keeps the worker from writing the answer: the row is no longer as it was claimed, or, in a queue
-    /// that processes one row at a time, another row is leased too.
-    fn hindrance(&self, connection: &mut C, held: &LeasedRow<Q::Key>) -> QueryResult<Option<Written>> {
-        if self.info.is_exclusive {
-            for tries in 1.. {
-                if Q::exclude(connection)? {
-                    break;
-                }
-                if tries == EXCLUDED_TRIES {
+    /// Returns what keeps the worker from writing the answer: the row is no longer as it was claimed, or others have its
+    /// place, for example, in a queue that processes one row at a time, because another row is leased too.
+    fn hindrance(
+        &self,
+        connection: &mut C,
+        held: &LeasedRow<Q::Key>,
+        places: Option<&HeldPlaces<'_>>,
+    ) -> QueryResult<Option<Written>> {
+        for tries in 1.. {
+            match self.standing(connection, held, places)? {
+                Standing::Holds => break,
+                Standing::Lost => return Ok(Some(Written::Overtaken)),
+                Standing::Unknown if tries == EXCLUDED_TRIES => {
                     return Ok(Some(Written::NotYet("others look whose turn it is".to_owned())));
                 }
-                thread::sleep(EXCLUDED_PAUSE);
-            }
-            if Q::another_is_leased(connection, Some(&held.key))? {
-                return Ok(Some(Written::Overtaken));
+                Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }
         }
         Ok((!Q::is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))

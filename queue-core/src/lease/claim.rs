@@ -10,7 +10,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::leased_rows::LeasedRow;
 use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{KeptRows, claim_some, peek, update_then_select};
+use crate::claim::{HeldPlaces, KeptRows, LaneClaim, claim_some, peek, update_then_select};
 use crate::entity::{Entity, QueueTable};
 use crate::error::refused;
 use crate::fault::fail_point;
@@ -34,6 +34,8 @@ pub(crate) struct LeaseClaim<'a, K> {
     pub(crate) at_once: bool,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
+    /// The places in lanes that the claim holds while it counts the leases there.
+    pub(crate) places: Option<&'a HeldPlaces<'a>>,
     /// The rows that were written lately.
     pub(crate) kept_rows: &'a KeptRows,
 }
@@ -95,7 +97,8 @@ where
     // leaves out late runs has to know when the row was due, and an update overwrites that time.
     let periodic = Q::Queue::OPTIONS.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
-    let locks = claim.scope.only.is_some() || claim.skips_locked_rows || Q::Queue::OPTIONS.exclusive || keeps_due;
+    let takes_turns = claim.places.is_some() || Q::Queue::OPTIONS.exclusive;
+    let locks = claim.scope.only.is_some() || claim.skips_locked_rows || takes_turns || keeps_due;
     if claim.at_once {
         match lease_at_once(session, claim) {
             // The rows are leased, and nobody knows which ones.
@@ -153,6 +156,9 @@ where
         C::TransactionManager::rollback_transaction(connection)?;
     }
     Q::end_exclusion(connection)?;
+    if let Some(places) = claim.places {
+        places.leave(connection)?;
+    }
     Ok(batch)
 }
 
@@ -249,10 +255,13 @@ where
 {
     let mut batch = nothing();
     let mut plain = Vec::new();
-    let mut rows = if claim.can_lock {
-        claim_some::<Q, C>(connection, claim.limit, claim.scope)?
-    } else {
-        peek::<Q, C>(connection, claim.limit, claim.scope)?
+    let mut rows = match (claim.places, claim.can_lock) {
+        (Some(places), locks) => {
+            let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
+            places.claim::<Q, C>(connection, some, claim.scope)?
+        }
+        (None, true) => claim_some::<Q, C>(connection, claim.limit, claim.scope)?,
+        (None, false) => peek::<Q, C>(connection, claim.limit, claim.scope)?,
     };
     if !claim.can_lock && Q::Queue::OPTIONS.rerun_on_change.is_some() {
         // A peek may have read the content before a change and the count of changes after it.

@@ -6,9 +6,10 @@ use std::time::Instant;
 use diesel::result::QueryResult;
 
 use super::leased_rows::LeasedRow;
-use super::runner::LeaseRunner;
+use super::runner::{LeaseRunner, leave};
 use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::claim::{LaneTurns, Standing};
 use crate::error::Error;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
@@ -35,7 +36,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn extend(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<Q::Key>>]) -> Result<(), Error> {
         fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
-        if self.info.is_exclusive {
+        if self.keeps_turns() {
             return held.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change));
         }
         let writing = self.turn_to_write();
@@ -78,8 +79,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(())
     }
 
-    /// Extends the lease of a row in a queue that processes one row at a time. A lease that has ended is renewed only
-    /// if no other row was claimed meanwhile, so that there are never two.
+    /// Extends the lease of a row in a queue that limits how many rows are processed at a time. A lease that has ended is
+    /// renewed only if others have not taken its place meanwhile, so that there are never too many.
     fn extend_in_turn(
         &self,
         holder: &mut SessionHolder<C>,
@@ -89,17 +90,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let _writing = self.turn_to_write();
         let session = holder.session()?;
         let sent = Instant::now();
+        let places = self.limits().map(LaneTurns::places);
         let extended = in_transaction(&mut **session, |connection| {
-            if !Q::exclude(connection)? {
+            match self.standing(connection, held, places.as_ref())? {
+                Standing::Holds => Q::settle(connection, &held.key, held.fence, change).map(Some),
+                Standing::Lost => Ok(Some(0)),
                 // Another worker checks whose turn it is. The next heartbeat extends the lease.
-                return Ok(None);
+                Standing::Unknown => Ok(None),
             }
-            if Q::another_is_leased(connection, Some(&held.key))? {
-                return Ok(Some(0));
-            }
-            Q::settle(connection, &held.key, held.fence, change).map(Some)
         })?;
-        Q::end_exclusion(session)?;
+        leave::<Q, C>(session, places)?;
         match extended {
             Some(1) => held.clock.confirm(sent),
             Some(_) => self.overtaken(held),

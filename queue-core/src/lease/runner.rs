@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use diesel::result::QueryResult;
+
 use super::any_handler::AnyLeaseHandler;
 use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
@@ -13,7 +15,7 @@ use super::claim_way::ClaimWay;
 use super::leased_rows::{LeasedRow, LeasedRows};
 use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, in_transaction, key_prefix};
 use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder};
-use crate::claim::DueRows;
+use crate::claim::{DueRows, HeldPlaces, LaneTurns, Standing};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::handler::LeaseEnd;
@@ -69,7 +71,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             },
             handler,
             leased_rows: LeasedRows::new(),
-            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once),
+            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
             way: ClaimWay::new(style),
             ready: Mutex::default(),
@@ -111,6 +113,35 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         !self.way.is_in_steps() && leases_at_once::<Q, C>(self.way.skips_locked_rows(), scope)
     }
 
+    /// Tells whether the queue limits how many rows are processed at a time.
+    pub(crate) fn keeps_turns(&self) -> bool {
+        self.info.is_exclusive || self.limits().is_some()
+    }
+
+    /// Returns the lanes, if they or the queue have a limit.
+    pub(crate) fn limits(&self) -> Option<&LaneTurns> {
+        self.due_rows.lanes.as_ref().filter(|lanes| lanes.limit())
+    }
+
+    /// Tells whether a leased row still has its place among those that are processed. No other worker can take it before
+    /// the end of the transaction and [`leave`].
+    pub(crate) fn standing(
+        &self,
+        connection: &mut C,
+        held: &LeasedRow<Q::Key>,
+        places: Option<&HeldPlaces<'_>>,
+    ) -> QueryResult<Standing> {
+        if self.info.is_exclusive {
+            return Ok(match Q::exclude(connection)? {
+                false => Standing::Unknown,
+                true if Q::another_is_leased(connection, Some(&held.key))? => Standing::Lost,
+                true => Standing::Holds,
+            });
+        }
+        let Some(places) = places else { return Ok(Standing::Holds) };
+        places.standing::<Q, C>(connection, held.details.lane.as_ref(), &held.key)
+    }
+
     /// Gives a row back as it was before its claim: due, with no try used. Returns whether the database has answered.
     pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<Q::Key>>) -> bool {
         if held.clock.ended() == Some(LeaseEnd::Overtaken) {
@@ -142,6 +173,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         self.leased_rows.remove(held);
         given.is_ok()
     }
+}
+
+/// Gives back what [`standing`](LeaseRunner::standing) has locked, after the end of the transaction.
+pub(crate) fn leave<Q, C>(connection: &mut C, places: Option<HeldPlaces<'_>>) -> QueryResult<()>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    Q::end_exclusion(connection)?;
+    places.map_or(Ok(()), |places| places.leave(connection))
 }
 
 /// A claimed row that no worker has taken yet.

@@ -15,7 +15,7 @@ use crate::attempt::{
     tell_failed,
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
-use crate::claim::PickedRows;
+use crate::claim::{LaneTurns, PickedRows};
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
@@ -74,6 +74,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         limit: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Result<ClaimedBatch<Q>, Turn> {
+        let places = self.due_rows.lanes.as_ref().map(LaneTurns::places);
         let claim = LeaseClaim {
             rules: &self.rules,
             lease: self.length(),
@@ -83,6 +84,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
             kept_rows: &self.due_rows.kept_rows,
+            places: places.as_ref(),
         };
         let writing = self.turn_to_write();
         let mut watched = claim.at_once.then(|| self.way.watch());

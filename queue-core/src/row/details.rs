@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::instant::{Instant, TimestampUtc};
+use super::lanes::Lane;
 use super::stage::Stage;
 
 /// The optional columns of a row as they were at the claim, read under the row's lock. Columns that the entity does not
@@ -29,6 +30,8 @@ pub struct Details {
     pub version: Option<String>,
     /// How many occasions of the row have ended.
     pub occasion: Option<i64>,
+    /// The lane from which the row was claimed, if the rows are scheduled by lanes.
+    pub lane: Option<Lane>,
 }
 
 impl Details {

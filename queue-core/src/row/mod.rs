@@ -7,6 +7,7 @@ mod failure_text;
 mod fence;
 mod idempotency_key;
 mod instant;
+mod lanes;
 mod options;
 mod reserved_text;
 mod row_key;
@@ -19,6 +20,7 @@ pub use self::details::Details;
 pub use self::failure_text::ErrorText;
 pub use self::fence::Fence;
 pub use self::instant::{DueTime, Instant, MAX_DELAY, TimestampUtc};
+pub use self::lanes::{BoundValue, Lane, LaneValue, LaneValues, Lanes, ValueKind};
 pub use self::options::{
     ColumnNames, Missed, OnFinish, Options, Order, OrderColumn, Periodic, RerunOnChange, Stages, Timestamps,
 };

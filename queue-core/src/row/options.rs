@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use super::lanes::Lanes;
+
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
 ///
@@ -43,6 +45,11 @@ pub struct Options {
     /// message may run for each. In lease mode the lease is the lock: a worker that is frozen for longer than its lease
     /// may come back while another message is being called. It writes nothing then.
     pub exclusive: bool,
+    /// The lanes, if the rows are scheduled by the values of a column of the domain.
+    pub lanes: Option<Lanes>,
+    /// How many messages of the queue are attempted at the same time, over all processes. `None`: as many as there are
+    /// workers.
+    pub at_most: Option<u32>,
     /// Whether a condition on the domain's columns keeps rows from being claimed. A due row whose condition is false
     /// stays as it is, and every claim and probe passes over it: a thousand of them cost about a millisecond, a hundred
     /// thousand a tenth of a second on PostgreSQL and SQLite and up to a second on MariaDB. If many rows wait for long,
@@ -170,6 +177,8 @@ impl Options {
         on_failure: OnFinish::Keep,
         window: None,
         exclusive: false,
+        lanes: None,
+        at_most: None,
         conditional: false,
         notifies: false,
     };
@@ -234,6 +243,16 @@ impl Options {
         Options { exclusive: true, ..self }
     }
 
+    /// Schedules rows by the values of a column.
+    pub const fn lanes(self, lanes: Lanes) -> Self {
+        Options { lanes: Some(lanes), ..self }
+    }
+
+    /// Limits the number of messages that are attempted at the same time.
+    pub const fn at_most(self, at_most: u32) -> Self {
+        Options { at_most: Some(at_most), ..self }
+    }
+
     /// Says that a condition keeps rows from being claimed.
     pub const fn conditional(self) -> Self {
         Options { conditional: true, ..self }
@@ -270,10 +289,16 @@ impl Options {
         say("successes", archive(self.on_success));
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
+        say("lanes", self.lanes.map(|lanes| lanes.column));
         say("wake", self.notifies.then_some("notify"));
         // The mark that the triggers contain: a release with another mark has to replace the triggers.
         say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));
         words
+    }
+
+    /// Tells whether more than the order of the due rows decides which of them are claimed: lanes, or a limit.
+    pub(crate) const fn is_scheduled(&self) -> bool {
+        self.lanes.is_some() || self.at_most.is_some()
     }
 
     /// Tells whether a success writes only the five columns and does nothing else to its row.

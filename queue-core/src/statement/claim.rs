@@ -11,6 +11,7 @@ use diesel::result::QueryResult;
 use super::condition::push_exceptions;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
+use super::lane::push_claimed_lane;
 use super::limit::{Limit, is_keys, keep_if_few};
 use super::names::push_columns;
 use super::rows::ClaimedRow;
@@ -18,7 +19,7 @@ use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn};
-use crate::row::{Details, Fence, Instant, QueueState, RowKey};
+use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
 
 /// Claims one row of `Q`.
 pub struct Claim<Q: Selectable<DB>, DB: Backend> {
@@ -54,6 +55,7 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
             age: None,
             only: Vec::new(),
             floor: None,
+            lane: None,
         }
     }
 
@@ -82,6 +84,7 @@ pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     age: Option<Duration>,
     only: Vec<Q::IsKey>,
     floor: Option<Instant>,
+    lane: Option<Lane>,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
@@ -92,13 +95,18 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
 
     /// Claims only rows that are due at this time or later, for entities that claim by due time.
     pub fn not_below(self, floor: Option<Instant>) -> Self {
-        ClaimSome { floor: floor.filter(|_| self.walk == Walk::Oldest), ..self }
+        ClaimSome { floor: floor.filter(|_| self.walk.is_by_due_time()), ..self }
     }
 
     /// Claims rows that have been due for longer than this, those first that have been due longest, whatever the
     /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
         ClaimSome { walk: Walk::Oldest, age: Some(age), ..self }
+    }
+
+    /// Claims only rows of this lane.
+    pub fn in_lane(self, lane: Lane) -> Self {
+        ClaimSome { walk: self.walk.in_lane(), lane: Some(lane), ..self }
     }
 
     /// Claims only rows with these keys.
@@ -170,6 +178,9 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
         self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
         if let Some(floor) = &self.floor {
             push_floor::<Q::Queue, DB>(&mut out, floor)?;
+        }
+        if let Some(lane) = &self.lane {
+            push_claimed_lane::<Q::Queue, DB>(&mut out, lane)?;
         }
         let mut separator = " AND ((";
         for is_key in &self.only {

@@ -1,6 +1,7 @@
 //! [`QueueOn`]: runs the statements of an entity's queue on a connection.
 
 use super::claim_on::ClaimOn;
+use super::lane_on::LaneOn;
 use super::lease_on::LeaseOn;
 use super::probe_on::ProbeOn;
 use super::recall_on::RecallOn;
@@ -61,12 +62,15 @@ use crate::backend::QueueConnection;
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database; \
             `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
 )]
-pub trait QueueOn<C: QueueConnection>: ProbeOn<C> + ClaimOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C> {}
+pub trait QueueOn<C: QueueConnection>:
+    ProbeOn<C> + ClaimOn<C> + LaneOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C>
+{
+}
 
 #[diagnostic::do_not_recommend]
 impl<Q, C> QueueOn<C> for Q
 where
     C: QueueConnection,
-    Q: ProbeOn<C> + ClaimOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C>,
+    Q: ProbeOn<C> + ClaimOn<C> + LaneOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C>,
 {
 }

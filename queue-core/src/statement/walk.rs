@@ -5,7 +5,7 @@ use diesel::result::QueryResult;
 
 use super::limit::Limit;
 use super::names::{push_column, push_columns, push_table};
-use crate::backend::{QueueBackend, TableName, index_of, ordered_index_of, pending_flag_of};
+use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
 use crate::entity::{QueueTable, TableIn};
 use crate::row::{Order, OrderColumn};
 
@@ -16,6 +16,9 @@ pub(crate) enum Walk {
     Oldest,
     /// By the entity's order, and by due time among rows with equal values, along the index for that.
     InOrder(Order),
+    /// Within a lane, which the condition names, by the entity's order if it has one and by due time, along the index of
+    /// lanes.
+    InLane(Option<Order>),
     /// No walk: the condition names the rows' keys. Their order is the entity's, if it has one.
     ByKey(Option<Order>),
 }
@@ -32,8 +35,22 @@ impl Walk {
         match self {
             Walk::Oldest => Walk::ByKey(None),
             Walk::InOrder(order) => Walk::ByKey(Some(order)),
-            Walk::ByKey(order) => Walk::ByKey(order),
+            Walk::InLane(order) | Walk::ByKey(order) => Walk::ByKey(order),
         }
+    }
+
+    /// Returns the same order within one lane.
+    pub(crate) fn in_lane(self) -> Self {
+        match self {
+            Walk::InOrder(order) => Walk::InLane(Some(order)),
+            Walk::Oldest => Walk::InLane(None),
+            by_key_or_lane => by_key_or_lane,
+        }
+    }
+
+    /// Tells whether the due time alone decides the order.
+    pub(crate) fn is_by_due_time(self) -> bool {
+        matches!(self, Walk::Oldest | Walk::InLane(None))
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
@@ -49,6 +66,7 @@ impl Walk {
         match self {
             Walk::Oldest => push_index_hint::<T, DB>(out, DB::INDEX_HINT),
             Walk::InOrder(_) => push_ordered_index_hint::<T, DB>(out, DB::ORDERED_INDEX_HINT),
+            Walk::InLane(_) => push_lane_index_hint::<T, DB>(out),
             Walk::ByKey(_) => Ok(()),
         }
     }
@@ -56,7 +74,7 @@ impl Walk {
     /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
     pub(crate) fn push_flag<T: TableIn<DB>, DB: QueueBackend>(self, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         match self {
-            Walk::InOrder(_) => push_pending_flag::<T, DB>(out),
+            Walk::InOrder(_) | Walk::InLane(_) => push_pending_flag::<T, DB>(out),
             Walk::Oldest | Walk::ByKey(_) => Ok(()),
         }
     }
@@ -68,9 +86,14 @@ impl Walk {
         DB: QueueBackend,
     {
         let before = match self {
-            Walk::InOrder(order) | Walk::ByKey(Some(order)) => order.columns,
-            Walk::Oldest | Walk::ByKey(None) => &[],
+            Walk::InOrder(order) | Walk::InLane(Some(order)) | Walk::ByKey(Some(order)) => order.columns,
+            Walk::Oldest | Walk::InLane(None) | Walk::ByKey(None) => &[],
         };
+        if let (Walk::InLane(_), Some(lanes), true) = (self, T::OPTIONS.lanes, DB::LANE_IS_RANGE) {
+            out.push_sql(" ORDER BY ");
+            push_columns::<T, DB>(out, "{}, ", &[lanes.column])?;
+            return push_oldest_after::<T, DB>(out, before, limit);
+        }
         push_oldest::<T, DB>(out, before, limit)
     }
 }
@@ -88,6 +111,21 @@ where
         out.push_sql(before);
         let table = TableName::of(T::TABLE, out.backend())?;
         out.push_identifier(&ordered_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+/// Writes a hint that names the index of lanes, if the database needs one.
+pub(crate) fn push_lane_index_hint<T, DB>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
+    if let Some((before, after)) = DB::ORDERED_INDEX_HINT {
+        out.push_sql(before);
+        let table = TableName::of(T::TABLE, out.backend())?;
+        out.push_identifier(&lane_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
         out.push_sql(after);
     }
     Ok(())
@@ -127,6 +165,19 @@ where
     DB: QueueBackend,
 {
     out.push_sql(" ORDER BY ");
+    push_oldest_after::<T, DB>(out, first, limit)
+}
+
+/// Writes the same without its first words.
+fn push_oldest_after<'b, T, DB>(
+    out: &mut AstPass<'_, 'b, DB>,
+    first: &[OrderColumn],
+    limit: &'b Limit,
+) -> QueryResult<()>
+where
+    T: TableIn<DB>,
+    DB: QueueBackend,
+{
     push_order_columns::<T, DB>(out, first)?;
     push_column::<T, DB>(out, T::COLUMNS.next_attempt_time)?;
     limit.push(out)

@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::Error;
 
 use crate::model::{Model, named_columns, plain};
-use crate::parse::OPTIONAL_COLUMNS;
+use crate::parse::{Kinds, OPTIONAL_COLUMNS};
 
 /// Reports every rule about the kinds of work that the entity breaks.
 pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
@@ -71,6 +71,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
              help: remove one",
         );
     }
+    check_lanes(kinds, &mut refuse);
     for (place, (key, _, wanted)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
         if let Some(name) = kinds.columns[place].as_ref().filter(|_| !model.asks_for(place)) {
             let message = format!("`{key}` names a column that is not there\nhelp: add `{wanted}`, or remove `{key}`");
@@ -86,5 +87,56 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
             );
             refuse(column.span(), &message);
         }
+    }
+}
+
+/// Reports what `serial_by`, `at_most` and `fair_by` cannot be combined with.
+fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
+    let by = || kinds.at_most.iter().filter_map(|(_, at_most)| at_most.by.as_ref());
+    let columns: Vec<_> = kinds.serial_by.iter().chain(by()).chain(&kinds.fair_by).collect();
+    let Some(span) = columns.first().map(|column| column.span()).or(kinds.at_most.first().map(|(span, _)| *span))
+    else {
+        return;
+    };
+    for at_most in [kinds.at_most.iter().filter(|(_, at_most)| at_most.by.is_none()).nth(1)]
+        .into_iter()
+        .chain([kinds.at_most.iter().filter(|(_, at_most)| at_most.by.is_some()).nth(1)])
+        .flatten()
+    {
+        refuse(
+            at_most.0,
+            "`at_most` is given twice\n\
+             help: it may stand once for the whole queue and once with `by`: `at_most(10), at_most(3, by = company_id)`",
+        );
+    }
+    if let (Some(_), Some(at_most)) = (&kinds.serial_by, by().next()) {
+        refuse(
+            at_most.span(),
+            "`serial_by` is already a limit of one for each value, `at_most(.., by = ..)` is another\nhelp: remove one",
+        );
+    }
+    if let Some(other) = columns.iter().find(|column| plain(column) != plain(columns[0])) {
+        let message = format!(
+            "rows are scheduled by one column, and `{}` is another than `{}`\n\
+             help: name the same column in `serial_by`, `at_most` and `fair_by`; a generated column can stand for several",
+            plain(other),
+            plain(columns[0]),
+        );
+        refuse(other.span(), &message);
+    }
+    if let Some(exclusive) = kinds.exclusive {
+        refuse(
+            exclusive,
+            "`exclusive` works one message at a time, so nothing is left to schedule by a column or to limit\n\
+             help: remove `exclusive`, or `serial_by`, `at_most` and `fair_by`",
+        );
+    }
+    let ages = kinds.order_by.as_ref().and_then(|order| order.age).is_some()
+        || kinds.priority.as_ref().and_then(|priority| priority.age).is_some();
+    if ages && !columns.is_empty() {
+        refuse(
+            span,
+            "`age` looks for rows of all values, a column that schedules rows takes the values in turn\nhelp: remove one",
+        );
     }
 }

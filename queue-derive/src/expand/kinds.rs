@@ -109,6 +109,7 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if kinds.exclusive.is_some() {
         calls.push(quote!(.exclusive()));
     }
+    calls.extend(lanes(model));
     if kinds.notify {
         calls.push(quote!(.notify()));
     }
@@ -123,6 +124,39 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         const OPTIONS: ::queueable::Options = ::queueable::Options::NONE #(#calls)*;
         #claim_if
     }
+}
+
+/// Writes the calls for the column by which rows are scheduled, and for the limits.
+fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
+    let (kinds, table) = (&model.attributes.kinds, &model.table);
+    let mut calls = Vec::new();
+    let by_column = kinds.at_most.iter().find_map(|(_, at_most)| Some((at_most.number, at_most.by.as_ref()?)));
+    let column = kinds.serial_by.as_ref().or(by_column.map(|(_, column)| column)).or(kinds.fair_by.as_ref());
+    if let Some(column) = column {
+        let name = name_of(model, column);
+        let values = quote_spanned!(column.span()=>
+            <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::LaneType>::VALUES
+        );
+        let serial = kinds.serial_by.is_some();
+        let at_most = match by_column.map(|(number, _)| number).or(serial.then_some(1)) {
+            Some(number) => quote!(::core::option::Option::Some(#number)),
+            None => quote!(::core::option::Option::None),
+        };
+        calls.push(quote! {
+            .lanes(::queueable::Lanes {
+                column: #name,
+                of: #values,
+                at_most: #at_most,
+                serial: #serial,
+            })
+        });
+    }
+    let whole = kinds.at_most.iter().find(|(_, at_most)| at_most.by.is_none());
+    calls.extend(whole.map(|(_, at_most)| {
+        let number = at_most.number;
+        quote!(.at_most(#number))
+    }));
+    calls
 }
 
 /// Returns the name of a column in the database, as `table!` knows it. If there is no such column, the error is where

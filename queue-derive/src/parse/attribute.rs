@@ -16,7 +16,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 23] = [
+const SETTINGS: [&str; 26] = [
     "crate",
     "prefix",
     "module",
@@ -39,24 +39,31 @@ const SETTINGS: [&str; 23] = [
     "archive",
     "window",
     "exclusive",
+    "serial_by",
+    "at_most",
+    "fair_by",
     "wake",
 ];
 
 /// Other words for keys: former names of theirs, and the words of other job frameworks.
-const OTHER_WORDS: [(&str, &str); 15] = [
+const OTHER_WORDS: [(&str, &str); 19] = [
     ("attempts", "max_tries"),
     ("backoff", "retry"),
     ("batch", "group"),
     ("budget", "timeout"),
+    ("concurrency", "at_most"),
     ("condition", "claim_if"),
+    ("fair", "fair_by"),
     ("group_by", "order_in_group"),
     ("guard", "claim_if"),
+    ("limit", "at_most"),
     ("max_attempts", "max_tries"),
     ("max_retries", "max_tries"),
     ("metrics", "timestamps"),
     ("occurrence", "occasion"),
     ("rerun_on", "rerun_on_change"),
     ("schedule", "periodic"),
+    ("serial", "serial_by"),
     ("singleton", "exclusive"),
     ("when", "claim_if"),
 ];
@@ -86,7 +93,8 @@ impl Attributes {
         let mut seen = Vec::new();
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("queue")) {
             for item in items(attribute, errors) {
-                let known = seen.contains(&item.key);
+                // Of the whole queue, and by a column.
+                let known = item.key != "at_most" && seen.contains(&item.key);
                 let result = if known { Err(item.repeated()) } else { attributes.set(&item) };
                 errors.extend(result.err());
                 seen.push(item.key);
@@ -172,6 +180,9 @@ impl Attributes {
                 kinds.archive = Some(Archive { span, success, failed });
             }
             "window" => kinds.window = Some(item.parse(kinds::window)?),
+            "serial_by" => kinds.serial_by = Some(item.parse_either(kinds::column)?),
+            "fair_by" => kinds.fair_by = Some(item.parse_either(kinds::column)?),
+            "at_most" => kinds.at_most.push((span, item.parse_either(kinds::at_most)?)),
             "wake" => kinds.notify = item.parse(kinds::wake)?,
             "exclusive" if item.is_flag() => kinds.exclusive = Some(span),
             "exclusive" => return Err(Error::new(span, "`exclusive` stands alone, without a value")),
@@ -287,6 +298,8 @@ fn example(key: &str) -> String {
         "stage" => "InvoiceStage",
         "version" => "content_version",
         "on_success" => "delete",
+        "serial_by" | "fair_by" => "company_id",
+        "at_most" => return "at_most(3, by = company_id)".to_owned(),
         "wake" => "notify",
         "window" => r#""Mon-Fri 22:00-06:00 Europe/Berlin""#,
         "periodic" => return "periodic(missed = once)".to_owned(),

@@ -40,6 +40,9 @@ pub(crate) struct Kinds {
     pub(crate) archive: Option<Archive>,
     pub(crate) window: Option<LitStr>,
     pub(crate) exclusive: Option<Span>,
+    pub(crate) serial_by: Option<Ident>,
+    pub(crate) fair_by: Option<Ident>,
+    pub(crate) at_most: Vec<(Span, AtMost)>,
     pub(crate) notify: bool,
     /// The names that were given, in the order of [`OPTIONAL_COLUMNS`].
     pub(crate) columns: [Option<Written<String>>; 10],
@@ -55,6 +58,12 @@ pub(crate) struct OrderBy {
 pub(crate) struct OrderColumn {
     pub(crate) column: Ident,
     pub(crate) descending: bool,
+}
+
+/// How many messages run at the same time, of the whole queue or of each value of a column.
+pub(crate) struct AtMost {
+    pub(crate) number: u32,
+    pub(crate) by: Option<Ident>,
 }
 
 /// The queue's own column for the order.
@@ -240,6 +249,21 @@ pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
         return Err(unexpected(input, "a column such as `content_version`"));
     }
     input.call(Ident::parse_any)
+}
+
+/// The largest number of messages that run at the same time: beyond it, the search for a free place costs more than a
+/// short message.
+const MOST_AT_ONCE: u32 = 1_000;
+
+/// Reads `3` or `3, by = company_id`.
+pub(crate) fn at_most(input: ParseStream<'_>) -> Result<AtMost> {
+    let number = whole_number(input, 1, MOST_AT_ONCE)?;
+    let mut by = None;
+    options(input, true, &["by"], |_, input| {
+        by = Some(column(input)?);
+        Ok(())
+    })?;
+    Ok(AtMost { number, by })
 }
 
 /// Reads the names of columns.

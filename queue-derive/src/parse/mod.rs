@@ -8,5 +8,5 @@ mod suggest;
 mod value;
 
 pub(crate) use self::attribute::{Attributes, COLUMNS};
-pub(crate) use self::kinds::{Missed, OPTIONAL_COLUMNS};
+pub(crate) use self::kinds::{Kinds, Missed, OPTIONAL_COLUMNS};
 pub(crate) use self::value::{MAX_NAME_BYTES, Retry, Written, crate_path};

@@ -1,5 +1,6 @@
 //! Why one row does not run now.
 
+use std::any::TypeId;
 use std::fmt;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{is_refusal, nowhere};
 use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
-use crate::entity::{Entity, QueueTable, StoredIn, Window};
+use crate::claim::LaneTurns;
+use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
 use crate::row::{OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
@@ -101,6 +103,13 @@ pub enum Explanation {
         /// The session, as the server's list of sessions shows it.
         session: String,
     },
+    /// As many rows of the queue, or of the same value of a column, are being processed as `at_most` or `serial_by` allows.
+    NoPlace {
+        /// The column and its value; `None` if the limit is that of the whole queue.
+        by: Option<(String, String)>,
+        /// The limit.
+        at_most: u32,
+    },
     /// The row is due, and the database refuses to write on it, because of a constraint that it violates, or a trigger.
     /// A worker tries it again after pauses that grow to an hour.
     Refused {
@@ -142,6 +151,15 @@ impl fmt::Display for Explanation {
             Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
             Explanation::TurnHeld { session } => write!(f, "{session} holds the lock with which the queue takes turns"),
+            Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
+                write!(f, "another row with {column} = {value} is being processed")
+            }
+            Explanation::NoPlace { by: Some((column, value)), at_most } => {
+                write!(f, "{at_most} of {at_most} rows with {column} = {value} are being processed")
+            }
+            Explanation::NoPlace { by: None, at_most } => {
+                write!(f, "{at_most} of {at_most} rows of the queue are being processed")
+            }
             Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
             Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
@@ -182,6 +200,11 @@ where
             return Ok(Explanation::BehindHead);
         }
         let found = hindrance::<Q, C>(connection, key)?;
+        if found == Explanation::Due
+            && let Some(full) = full_lane::<Q, C>(connection, key)?
+        {
+            return Ok(full);
+        }
         let holder = if found == Explanation::Due { Q::exclusion_holder(connection)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
@@ -253,6 +276,25 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
     };
     let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &head))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
+}
+
+/// Tells whether the limit of the row's lane, or of the queue, is reached.
+fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Explanation>> {
+    let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
+    let Some(lanes) = LaneTurns::of::<Q, C>(is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
+    let mut found = None;
+    // Rolled back, so that a place that it gets in order to find out is free again.
+    let ended = connection.transaction::<(), DieselError, _>(|connection| {
+        found = lanes.full_lane::<Q, C>(connection, key)?;
+        Err(DieselError::RollbackTransaction)
+    });
+    match ended {
+        Err(DieselError::RollbackTransaction) => {}
+        ended => ended?,
+    }
+    let column = <Q::Queue as QueueTable>::OPTIONS.lanes.map_or("", |lanes| lanes.column);
+    Ok(found
+        .map(|(value, at_most)| Explanation::NoPlace { by: value.map(|value| (column.to_owned(), value)), at_most }))
 }
 
 /// Returns the archive table that contains the row. If the entity's table names a schema, the key's condition cannot be

@@ -1,0 +1,120 @@
+//! Lanes: how due rows are scheduled by the values of a column of the domain. The rows of one value are a lane.
+
+use std::sync::Arc;
+
+/// How due rows are scheduled by the values of a column of the domain. The rows of one value are a lane: the lanes take
+/// turns, and each has so many places.
+///
+/// The derive writes it, from `serial_by`, `at_most` and `fair_by`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lanes {
+    /// The name of the column. A row whose value is null is in no lane: no limit holds for it. All such rows together
+    /// have one turn among the lanes.
+    pub column: &'static str,
+    /// What its values are.
+    pub of: LaneValues,
+    /// How many rows of a lane are attempted at the same time, over all processes. `None`: any number.
+    pub at_most: Option<u32>,
+    /// Whether a group takes no more than one row of each lane.
+    pub serial: bool,
+}
+
+/// The values of a column by which rows are scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneValues {
+    /// Their kind.
+    pub kind: ValueKind,
+    /// Whether one may be null.
+    pub nullable: bool,
+}
+
+/// The kinds of values that make a lane: how a value is read, named and compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueKind {
+    /// An integer of any width.
+    Integer,
+    /// A text, compared by the column's collation.
+    Text,
+    /// A UUID of PostgreSQL.
+    Uuid,
+    /// Bytes, such as a UUID in MySQL and SQLite.
+    Binary,
+}
+
+/// Rows that share places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lane {
+    /// All rows of the queue.
+    Queue,
+    /// The rows without a value.
+    NoValue,
+    /// The rows with this value.
+    Value(LaneValue),
+}
+
+/// The value that makes a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneValue {
+    /// A text that every equal value has, and no other.
+    pub identity: Arc<str>,
+    /// The value as it is bound.
+    pub bound: BoundValue,
+}
+
+/// A value as it is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoundValue {
+    /// An integer.
+    Integer(i64),
+    /// A text, or the text of a UUID.
+    Text(String),
+    /// Bytes.
+    Binary(Vec<u8>),
+}
+
+/// What stands between the identity of a text and the text, where they differ.
+pub(crate) const IDENTITY_END: char = ':';
+
+impl LaneValue {
+    /// Reads the text that a database returns for a value of this kind. `has_identity`: the text begins with the
+    /// identity.
+    pub(crate) fn read(kind: ValueKind, text: String, has_identity: bool) -> Self {
+        let (identity, text) = match text.split_once(IDENTITY_END) {
+            Some((identity, text)) if has_identity && kind == ValueKind::Text => (identity.into(), text.to_owned()),
+            _ => (text.as_str().into(), text),
+        };
+        let bound = match kind {
+            // SQLite stores values of any type, whatever the column's.
+            ValueKind::Integer => text.parse().map_or(BoundValue::Text(text), BoundValue::Integer),
+            ValueKind::Text | ValueKind::Uuid => BoundValue::Text(text),
+            ValueKind::Binary => bytes(&text).map_or(BoundValue::Text(text), BoundValue::Binary),
+        };
+        LaneValue { identity, bound }
+    }
+}
+
+/// Reads hexadecimal digits.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_by_its_kind() {
+        let read = |kind, text: &str, has_identity| LaneValue::read(kind, text.to_owned(), has_identity);
+        assert_eq!(read(ValueKind::Integer, "-7", false).bound, BoundValue::Integer(-7));
+        assert_eq!(read(ValueKind::Integer, "seven", false).bound, BoundValue::Text("seven".to_owned()));
+        assert_eq!(read(ValueKind::Binary, "00fF", false).bound, BoundValue::Binary(vec![0, 255]));
+        assert_eq!(read(ValueKind::Binary, "0", false).bound, BoundValue::Text("0".to_owned()));
+        let text = read(ValueKind::Text, "0041:a:b", true);
+        assert_eq!((&*text.identity, text.bound), ("0041", BoundValue::Text("a:b".to_owned())));
+        assert_eq!(read(ValueKind::Text, "a:b", false).bound, BoundValue::Text("a:b".to_owned()));
+    }
+}

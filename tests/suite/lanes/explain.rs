@@ -1,0 +1,83 @@
+//! No statement about lanes walks over the backlog of a lane: the index of lanes serves all of them.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use queueable::internals::backend::{Sql, Statement};
+use queueable::internals::statement::{Claim, LeasedIn, NextLane, Scope};
+use queueable::internals::{BoundValue, Lane, LaneValue};
+
+use super::{Backend, job, jobs, jobs_of};
+use crate::db::{self, Conn, Database, TIME};
+
+job!(Serial, serial_queue, serial_by = company_id);
+job!(Ranked, ranked_queue, at_most(3, by = company_id), order_by = rank);
+
+/// Twenty thousand due jobs of company 7, and one each of a thousand others, half of them later.
+fn a_backlog(of: Database) -> Database {
+    let digits = "WITH d (i) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+         UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+    of.connect()
+        .batch_execute(&format!(
+            "INSERT INTO jobs (company_id, next_attempt_time) {digits}
+             SELECT 7, CAST('2026-01-01 00:00:00.000' AS {TIME}) FROM d a CROSS JOIN d b CROSS JOIN d c CROSS JOIN d e, (SELECT 1 UNION ALL SELECT 2) f;
+             INSERT INTO jobs (company_id, next_attempt_time) {digits}
+             SELECT 1000 + a.i + 10 * b.i + 100 * c.i, CAST(CASE WHEN a.i < 5 THEN '2026-01-01 00:00:00.000' ELSE '2100-01-01 00:00:00.000' END AS {TIME})
+             FROM d a CROSS JOIN d b CROSS JOIN d c;
+             {}",
+            db::ANALYZE.replace("payments", "jobs"),
+        ))
+        .unwrap();
+    of
+}
+
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
+    let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
+    let binds: Vec<_> = binds.trim_matches(['[', ']']).split(", ").collect();
+    let mut plain = sql.to_owned();
+    for (i, bind) in binds.iter().enumerate() {
+        plain = plain.replace(&format!("${}", i + 1), bind).replacen('?', bind, 1);
+    }
+    db::plan(connection, &plain)
+}
+
+/// Tells whether a plan reads the rows from the index of lanes, and sorts none.
+fn walks_in_lanes(plan: &str) -> bool {
+    plan.contains("queueable_lane_jobs_")
+        && !["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no))
+}
+
+fn seven() -> LaneValue {
+    LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) }
+}
+
+#[test]
+fn the_statements_about_lanes_walk_the_index_of_lanes() {
+    let database = a_backlog(jobs_of::<Serial>());
+    let mut connection = database.connect();
+    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(Lane::Value(seven()));
+    let plans = [
+        ("the next lane", plan_of(&mut connection, &NextLane::<Serial, Backend>::new(Scope::ALL, Some(seven())))),
+        ("a claim in a lane", plan_of(&mut connection, &in_seven())),
+        ("a look into a lane", plan_of(&mut connection, &in_seven().without_lock())),
+        (
+            "the leased rows of a lane",
+            plan_of(
+                &mut connection,
+                &LeasedIn::<Serial>::new(Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
+            ),
+        ),
+    ];
+    for (what, plan) in plans {
+        assert!(walks_in_lanes(&plan), "{what}: {plan}");
+    }
+}
+
+#[test]
+fn a_claim_in_an_order_walks_the_index_of_lanes() {
+    let database = a_backlog(jobs_of::<Ranked>());
+    let mut connection = database.connect();
+    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(Lane::Value(seven()));
+    let plan = plan_of(&mut connection, &claim);
+    assert!(walks_in_lanes(&plan), "{plan}");
+}

@@ -1,0 +1,165 @@
+//! No more jobs than the limit run at the same time, in any mode, whatever the number of pollers; and as many as the
+//! limit allows do.
+
+use std::sync::Arc;
+use std::thread;
+
+use queueable::{Lease, Message, Outcome, Queueable};
+
+use super::{Seen, Watch, dawdle, enqueue, job, jobs, jobs_of};
+use crate::db::{Conn, NAME};
+
+job!(Serial, serial_queue, serial_by = company_id);
+job!(SerialGroup, serial_group_queue, serial_by = company_id, group = 8);
+job!(SerialLease, serial_lease_queue, serial_by = company_id, lease = "60s");
+job!(Pairs, pairs_queue, at_most(2, by = company_id));
+job!(PairsGroup, pairs_group_queue, at_most(2, by = company_id), group = 8);
+job!(PairsLease, pairs_lease_queue, at_most(2, by = company_id), lease = "60s");
+job!(Three, three_queue, at_most(3));
+job!(ThreeLease, three_lease_queue, at_most = 3, lease = "60s");
+
+/// Runs two pollers with four workers each, until both are idle. Each makes its own handler.
+macro_rules! run_two {
+    ($entity:ident, $database:expr, $handler:expr) => {{
+        let (database, handler) = ($database.clone(), $handler);
+        let pollers = [(); 2].map(|()| {
+            let poller = $entity::poller(database.pool(8), handler.clone()).workers(4);
+            thread::spawn(move || poller.run_until_idle().unwrap())
+        });
+        pollers.map(|poller| poller.join().unwrap().succeeded).iter().sum::<u64>()
+    }};
+}
+
+/// Forty jobs of four companies, and some without one.
+fn some() -> impl Iterator<Item = Option<i64>> {
+    (0..50).map(|i| if i % 5 == 4 { None } else { Some(i % 5) })
+}
+
+macro_rules! handled_in_a_transaction {
+    ($entity:ident, $most:expr, $all:expr) => {{
+        let database = Arc::new(jobs_of::<$entity>());
+        enqueue(&database, some());
+        let watch = Watch::default();
+        let (seen, other) = (watch.clone(), database.clone());
+        let handler = move |job: &$entity, _: &mut Message<'_, Conn>| {
+            seen.begin(job.id, job.company_id);
+            dawdle(&other);
+            seen.end(job.company_id);
+            Ok(Outcome::Done)
+        };
+        assert_eq!(run_two!($entity, database, handler), 50);
+        check(&watch, $most, $all);
+        watch
+    }};
+}
+
+macro_rules! called_under_a_lease {
+    ($entity:ident, $most:expr, $all:expr) => {{
+        let database = Arc::new(jobs_of::<$entity>());
+        enqueue(&database, some());
+        let watch = Watch::default();
+        let (seen, other) = (watch.clone(), database.clone());
+        let call = move |job: &$entity, _: &Lease| {
+            seen.begin(job.id, job.company_id);
+            dawdle(&other);
+            seen.end(job.company_id);
+            Ok(())
+        };
+        let apply = |_: &$entity, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        assert_eq!(run_two!($entity, database, (call, apply)), 50);
+        check(&watch, $most, $all);
+        watch
+    }};
+}
+
+fn check(watch: &Watch, by_company: u32, of_all: u32) {
+    for company in 0..4 {
+        let most = watch.most(Some(company));
+        assert!((1..=by_company).contains(&most), "{most} jobs of company {company} ran at the same time");
+    }
+    assert!(watch.most_of_all() <= of_all, "{} jobs ran at the same time", watch.most_of_all());
+}
+
+#[test]
+fn one_job_of_a_company_runs_at_a_time_in_a_transaction() {
+    let watch = handled_in_a_transaction!(Serial, 1, 8);
+    for company in 0..4 {
+        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+    }
+}
+
+#[test]
+fn one_job_of_a_company_runs_at_a_time_in_groups() {
+    let watch = handled_in_a_transaction!(SerialGroup, 1, 8);
+    for company in 0..4 {
+        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+    }
+}
+
+#[test]
+fn one_job_of_a_company_runs_at_a_time_under_a_lease() {
+    let watch = called_under_a_lease!(SerialLease, 1, 8);
+    for company in 0..4 {
+        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+    }
+}
+
+#[test]
+fn no_more_jobs_of_a_company_run_than_its_limit() {
+    handled_in_a_transaction!(Pairs, 2, 8);
+    handled_in_a_transaction!(PairsGroup, 2, 8);
+    called_under_a_lease!(PairsLease, 2, 8);
+}
+
+#[test]
+fn no_more_jobs_run_than_the_limit_of_the_queue() {
+    handled_in_a_transaction!(Three, 3, 3);
+    called_under_a_lease!(ThreeLease, 3, 3);
+}
+
+/// Waits in each handler until as many jobs run as may, and at most then goes on.
+macro_rules! meets {
+    ($entity:ident, $handled:ident, $companies:expr, $number:expr, $of:expr) => {{
+        let database = Arc::new(jobs_of::<$entity>());
+        enqueue(&database, $companies);
+        let watch = Watch::default();
+        let seen = watch.clone();
+        let handler = $handled(move |id, company| {
+            seen.begin(id, company);
+            assert!(seen.meet($number, $of), "fewer than {} jobs run at the same time", $number);
+        });
+        let tally = $entity::poller(database.pool(8), handler).workers(6).run_until_idle().unwrap();
+        assert_eq!((tally.succeeded, watch.companies().len()), ($number, $number as usize));
+    }};
+}
+
+macro_rules! in_transaction {
+    ($name:ident, $entity:ident) => {
+        fn $name(
+            wait: impl Fn(i64, Option<i64>) + Send + Sync + 'static,
+        ) -> impl Fn(&$entity, &mut Message<'_, Conn>) -> queueable::HandlerResult + Send + Sync + 'static {
+            move |job, _| {
+                wait(job.id, job.company_id);
+                Ok(Outcome::Done)
+            }
+        }
+    };
+}
+
+in_transaction!(serial, Serial);
+in_transaction!(pairs, Pairs);
+in_transaction!(three, Three);
+
+#[test]
+fn as_many_jobs_run_as_the_limits_allow() {
+    // SQLite has one writer.
+    if NAME == "sqlite" {
+        return;
+    }
+    let all = |seen: &Seen| seen.running.values().sum();
+    meets!(Serial, serial, [1, 2, 3].map(Some), 3, all);
+    meets!(Pairs, pairs, [1, 1].map(Some), 2, all);
+    meets!(Three, three, [1, 1, 1].map(Some), 3, all);
+    // Rows without a value are not one company's.
+    meets!(Serial, serial, [None, None, None], 3, all);
+}

@@ -1,0 +1,49 @@
+//! The SQL about lanes on each backend, so that a review shows what changed.
+
+use std::time::Duration;
+
+use queueable::QueueOn;
+use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::statement::{Claim, DueLanes, LanesOf, LeasedIn, NextLane, Scope};
+use queueable::internals::{BoundValue, Lane, LaneValue};
+
+use super::{Backend, job, jobs};
+use crate::db::{Conn, NAME};
+
+job!(Serial, serial_queue, serial_by = company_id);
+job!(Ranked, ranked_queue, fair_by = company_id, order_by = rank);
+
+fn add(listing: &mut String, title: &str, statement: &impl Statement<Backend>) {
+    *listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
+}
+
+fn steps<Q: QueueOn<Conn>>(listing: &mut String) {
+    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| step.name == "lanes") {
+        *listing += &format!("{}, up:\n{}\n\n", Q::ENTITY, step.up.join(";\n"));
+        *listing += &format!("{}, down:\n{}\n\n", Q::ENTITY, step.down.join(";\n"));
+    }
+}
+
+#[test]
+fn the_sql_of_lanes() {
+    let mut sql = String::new();
+    let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
+    let lane = || Lane::Value(value());
+    add(&mut sql, "lanes of the due rows", &DueLanes::<Serial, Backend>::new(Scope::ALL, 128));
+    add(&mut sql, "first lane", &NextLane::<Serial, Backend>::new(Scope::ALL, None));
+    add(&mut sql, "next lane", &NextLane::<Serial, Backend>::new(Scope::ALL, Some(value())));
+    add(&mut sql, "lane of a row", &LanesOf::<Serial>::new(&1));
+    let claim = || Claim::<Serial, Backend>::new().some(1, []);
+    add(&mut sql, "claim in a lane", &claim().in_lane(lane()));
+    add(&mut sql, "claim without a value", &claim().in_lane(Lane::NoValue));
+    add(&mut sql, "claim in a lane by key", &claim().in_lane(lane()).only([&1]));
+    add(&mut sql, "claim in a lane by an order", &Claim::<Ranked, Backend>::new().some(2, []).in_lane(lane()));
+    let lease = Duration::from_secs(60);
+    add(&mut sql, "leased rows of a lane", &LeasedIn::<Serial>::new(lane(), Some(&1), 1, lease));
+    add(&mut sql, "leased rows of the queue", &LeasedIn::<Serial>::new(Lane::Queue, None, 3, lease));
+    steps::<Serial>(&mut sql);
+    steps::<Ranked>(&mut sql);
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(format!("{NAME}_lanes"), sql);
+    });
+}
