@@ -26,7 +26,17 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     for shape in Shape::all(backend) {
         all.push(Box::new(Limit { shape, backend }));
     }
-    for mode in [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::AtOnce, Mode::Lease, Mode::LeaseBatch] {
+    let modes = [
+        Mode::Transaction,
+        Mode::Group,
+        Mode::Optimistic,
+        Mode::AtOnce,
+        Mode::Lease,
+        Mode::LeaseBatch,
+        Mode::Serial,
+        Mode::Fair,
+    ];
+    for mode in modes {
         all.push(Box::new(InMode { mode, backend }));
     }
     if backend == Backend::Postgres {

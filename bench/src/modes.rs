@@ -14,7 +14,8 @@ use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use queueable::{Failure, Group, Handler, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle};
 
 use crate::table::{
-    self, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Single, Third, each_further, ledger,
+    self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Serial, Single, Third, each_further,
+    ledger,
 };
 
 /// A mode of queueable.
@@ -27,6 +28,8 @@ pub(crate) enum Mode {
     Lease,
     LeaseBatch,
     Notify,
+    Serial,
+    Fair,
 }
 
 /// Queueable in one of its modes on one of its databases.
@@ -48,6 +51,12 @@ impl Contestant for InMode {
             Mode::LeaseBatch => {
                 ("queueable-lease-batch", Pace::Single, "lease = 60s, claim_batch(32): one claim for up to 32 messages")
             }
+            Mode::Serial => {
+                ("queueable-serial", Pace::Single, "transaction mode, serial_by = company_id: a thousand companies")
+            }
+            Mode::Fair => {
+                ("queueable-fair", Pace::Single, "transaction mode, fair_by = company_id: a thousand companies")
+            }
             Mode::Notify => {
                 let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";
                 ("queueable-notify", Pace::Single, settings)
@@ -59,6 +68,9 @@ impl Contestant for InMode {
         }
         if self.mode == Mode::Notify {
             skills = vec![Skill::Enqueue, Skill::Waits];
+        }
+        if matches!(self.mode, Mode::Serial | Mode::Fair) {
+            skills = vec![Skill::Drain, Skill::Nothing];
         }
         if matches!(self.mode, Mode::Transaction | Mode::Group) {
             skills.push(Skill::Endures);
@@ -81,6 +93,9 @@ impl Contestant for InMode {
         table::create(self.backend, url, entities)?;
         if self.mode == Mode::Notify {
             table::add_notifications(self.backend, url)?;
+        }
+        if matches!(self.mode, Mode::Serial | Mode::Fair) {
+            table::add_companies(self.backend, url)?;
         }
         Ok(())
     }
@@ -173,6 +188,16 @@ macro_rules! handlers {
                             book(does, payment.id, payment.amount_cents, message.connection())
                         })
                     }
+                    Mode::Serial => {
+                        poller.serve::<Serial>(move |payment: &Serial, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
+                    Mode::Fair => poller.serve::<Fair>(move |payment: &Fair, message: &mut Message<'_, $Connection>| {
+                        meter.handled(payment.number);
+                        book(does, payment.id, payment.amount_cents, message.connection())
+                    }),
                     Mode::AtOnce => poller.serve::<Grouped>(AtOnce { does, meter }),
                     Mode::Lease | Mode::LeaseBatch => poller.serve::<Leased>((
                         move |payment: &Leased, _: &Lease| -> Result<(), Failure> {

@@ -16,6 +16,8 @@ diesel::table! {
         number -> BigInt,
         amount_cents -> BigInt,
         note -> Nullable<Text>,
+        // One of a thousand companies, in the table of those contestants that schedule by it.
+        company_id -> BigInt,
     }
 }
 
@@ -54,6 +56,10 @@ entities! {
     Leased: (lease = "60s");
     /// A payment in transaction mode that the database announces.
     Notified: (wake = notify);
+    /// A payment in transaction mode, one of each company at a time.
+    Serial: (serial_by = company_id);
+    /// A payment in transaction mode, the companies in turns.
+    Fair: (fair_by = company_id);
 }
 
 macro_rules! further_tables {
@@ -167,6 +173,20 @@ pub(crate) fn create(backend: Backend, url: &str, entities: usize) -> Result<()>
 pub(crate) fn add_notifications(backend: Backend, url: &str) -> Result<()> {
     on!(backend, url, |connection| {
         connection.run_pending_migrations(Migrations::new().entity::<Notified>()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Adds the companies and their index.
+pub(crate) fn add_companies(backend: Backend, url: &str) -> Result<()> {
+    let (kind, key) = match backend {
+        Backend::Postgres => ("GENERATED ALWAYS AS (number % 1000) STORED", "IF NOT EXISTS "),
+        Backend::Mariadb => ("AS (number % 1000) PERSISTENT", "IF NOT EXISTS "),
+        Backend::SqliteFull | Backend::SqliteNormal => ("AS (number % 1000) VIRTUAL", ""),
+    };
+    on!(backend, url, |connection| {
+        connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {key}company_id BIGINT {kind}"))?;
+        connection.run_pending_migrations(Migrations::new().entity::<Serial>()).map_err(Error::from_boxed)?;
     });
     Ok(())
 }
