@@ -83,7 +83,7 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
             Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection,
             RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target,
             TextSql, TimeSql, Transactions, Unfinished,

@@ -9,6 +9,7 @@ use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
 use super::bind::Binds;
+use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -18,7 +19,7 @@ use super::settings::SessionSettings;
 use super::statement::Loads;
 use super::target::Schema;
 use super::transactions::Transactions;
-use crate::row::{DetailsRow, DetailsType, Instant, TimestampUtc};
+use crate::row::{DetailsRow, DetailsType, Instant, PauseRow, PauseType, TimestampUtc};
 
 /// A database that can hold a queue.
 pub trait QueueBackend:
@@ -63,6 +64,7 @@ pub trait QueueConnection:
     + Loads<(Text, Integer), (String, i32)>
     + Loads<(Text, BigInt), (String, i64)>
     + Loads<DetailsType, DetailsRow>
+    + Loads<PauseType, PauseRow>
     + R2D2Connection
     + SessionSetup
     + Transactions
@@ -70,6 +72,7 @@ pub trait QueueConnection:
     + ErrorClasses
     + Exclusion
     + Schema
+    + ControlSchema
     + SessionSettings
     + Send
     + 'static

@@ -172,6 +172,16 @@ pub trait ChangeSql {
 
     /// Whether a DELETE from a table with an alias has to name the alias: `DELETE name FROM table AS name`.
     const DELETE_NAMES_ALIAS: bool;
+
+    /// The SQL after the values of an insert that changes the row instead if there is one with the same key. Each `{}`
+    /// stands for a column of the key.
+    const ON_SAME_KEY: &'static str;
+
+    /// How many columns of a key of two `ON_SAME_KEY` names.
+    const KEY_COLUMNS_NAMED: usize;
+
+    /// The SQL before and after the name of a column that gives, in such a change, the value that was to be inserted.
+    const INSERTED: (&'static str, &'static str);
 }
 
 /// The round trips that a message costs.

@@ -13,6 +13,8 @@ mod connection;
 mod connections;
 #[cfg(feature = "mysql")]
 mod control;
+mod control_ddl;
+mod control_schema;
 mod created;
 mod ddl;
 mod declared_column;
@@ -45,6 +47,7 @@ mod trigger;
 
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
+pub use self::control_schema::ControlSchema;
 pub use self::declared_column::{DeclaredColumn, DeclaredTypes};
 pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 pub use self::error_class::{ErrorClass, ErrorClasses};
@@ -60,6 +63,7 @@ pub use self::transactions::Transactions;
 
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connections::Connections;
+pub(crate) use self::control_schema::{CONTROL_COLUMNS, CONTROL_TABLE};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};

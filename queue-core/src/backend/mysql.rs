@@ -39,6 +39,8 @@ use diesel::prelude::*;
 
 mod archive;
 
+mod control;
+
 mod errors;
 
 mod schema;
@@ -96,6 +98,9 @@ impl ChangeSql for Mysql {
     const UPDATE_HAS_LIMIT: bool = true;
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = true;
+    const ON_SAME_KEY: &'static str = " ON DUPLICATE KEY UPDATE ";
+    const KEY_COLUMNS_NAMED: usize = 0;
+    const INSERTED: (&'static str, &'static str) = ("VALUES(", ")");
 }
 
 impl RoundTrips for Mysql {

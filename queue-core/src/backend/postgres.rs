@@ -36,6 +36,8 @@ use diesel::prelude::*;
 
 mod archive;
 
+mod control;
+
 mod errors;
 
 mod finish;
@@ -131,6 +133,9 @@ impl ChangeSql for Pg {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
     const DELETE_NAMES_ALIAS: bool = false;
+    const ON_SAME_KEY: &'static str = " ON CONFLICT ({}, {}) DO UPDATE SET ";
+    const KEY_COLUMNS_NAMED: usize = 2;
+    const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 
 impl RoundTrips for Pg {

@@ -32,6 +32,8 @@ use diesel::prelude::*;
 
 mod archive;
 
+mod control;
+
 mod schema;
 
 mod settings;
@@ -101,6 +103,9 @@ impl ChangeSql for Sqlite {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = false;
+    const ON_SAME_KEY: &'static str = " ON CONFLICT ({}, {}) DO UPDATE SET ";
+    const KEY_COLUMNS_NAMED: usize = 2;
+    const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 
 impl RoundTrips for Sqlite {

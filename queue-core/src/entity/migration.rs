@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use diesel::connection::BoxableConnection;
-use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
-use diesel::r2d2::{ConnectionManager, PooledConnection};
+use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, Result};
 
+use super::control_migration::AddControl;
+use super::own_migration::{Name, own_connection};
 use super::release::Release;
 use super::stored::StoredIn;
 use super::target::target_of;
-use crate::backend::{QueueBackend, Schema, Step, Target, fingerprint};
+use crate::backend::{CONTROL_TABLE, ControlSchema, QueueBackend, Schema, Step, Target, fingerprint};
 use crate::row::Options;
 
 /// Diesel's own table stores versions in 50 characters.
@@ -62,6 +63,7 @@ impl QueueToAdd {
 pub struct Migrations<DB: QueueBackend> {
     queues: Vec<QueueToAdd>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
+    control: bool,
     blocks_writers: bool,
 }
 
@@ -69,7 +71,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
-        Migrations { queues: Vec::new(), others: Vec::new(), blocks_writers: false }
+        Migrations { queues: Vec::new(), others: Vec::new(), control: false, blocks_writers: false }
     }
 
     /// Adds the queue of an entity.
@@ -111,6 +113,33 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// SQL that mends it.
     pub fn adopt<Q: StoredIn<DB> + 'static>(mut self) -> Self {
         self.queues.push(QueueToAdd { target: target_of::<Q, DB>, adopts: true });
+        self
+    }
+
+    /// Adds the control table, `queueable_control`, in which [`pause`](crate::Queueable::pause) asks running pollers to
+    /// pause a queue. Only pollers with [`control`](crate::Poller::control) read it.
+    ///
+    /// The table stands where the session makes a new table: in the first schema of PostgreSQL's `search_path`, in the
+    /// current database of MySQL. Pollers and operators find it there, so their sessions need the same one. Its
+    /// migration is one of its own. Reverting it drops the table, and so ends all pauses for pollers that start
+    /// afterwards; those that run keep to the pauses that they know.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_migrations::MigrationHarness;
+    /// use queueable::Migrations;
+    ///
+    /// let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.run_pending_migrations(Migrations::new().control())?;
+    /// assert!(!connection.has_pending_migration(Migrations::new().control())?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The migration is refused if another table has this name.
+    pub fn control(mut self) -> Self {
+        self.control = true;
         self
     }
 
@@ -195,6 +224,10 @@ impl<DB: QueueBackend> Migrations<DB> {
                 release.add(&target.table.name, mark_of(&queue, step), as_written);
             }
         }
+        if self.control {
+            let step = DB::Connection::control_step();
+            release.add(CONTROL_TABLE, mark_of(CONTROL_TABLE, &step), step);
+        }
         release.write()
     }
 }
@@ -210,7 +243,11 @@ fn mark_of(queue: &str, step: &Step) -> u64 {
 
 impl<DB: QueueBackend> fmt::Debug for Migrations<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Migrations").field("queues", &self.queues.len()).field("others", &self.others.len()).finish()
+        f.debug_struct("Migrations")
+            .field("queues", &self.queues.len())
+            .field("control", &self.control)
+            .field("others", &self.others.len())
+            .finish()
     }
 }
 
@@ -224,6 +261,9 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
             let target = queue.target()?;
             let name = Name(version_of(&target));
             migrations.push(Box::new(AddQueue::<DB> { target, name, backend: PhantomData }));
+        }
+        if self.control {
+            migrations.push(Box::new(AddControl::<DB>::new()));
         }
         Ok(migrations)
     }
@@ -265,28 +305,18 @@ struct AddQueue<DB> {
 }
 
 impl<DB: QueueBackend + 'static> AddQueue<DB> {
-    fn on<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
-        if connection.is::<DB::Connection>() {
-            return Ok(connection.downcast_mut().expect("the connection is of this type"));
-        }
-        match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
-            Some(pooled) => Ok(pooled),
-            None => {
-                let table = &self.target.table;
-                Err(format!("the queue of {table} can only be added on diesel's own connection types, pooled or not")
-                    .into())
-            }
-        }
+    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
+        own_connection(connection, || format!("the queue of {}", self.target.table))
     }
 }
 
 impl<DB: QueueBackend + 'static> Migration<DB> for AddQueue<DB> {
     fn run(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
-        Ok(self.on(connection)?.add_queue(&self.target)?)
+        Ok(self.connection(connection)?.add_queue(&self.target)?)
     }
 
     fn revert(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
-        Ok(self.on(connection)?.remove_queue(&self.target)?)
+        Ok(self.connection(connection)?.remove_queue(&self.target)?)
     }
 
     fn metadata(&self) -> &dyn MigrationMetadata {
@@ -302,19 +332,5 @@ impl<DB> MigrationMetadata for AddQueue<DB> {
     fn run_in_transaction(&self) -> bool {
         // PostgreSQL builds an index without blocking writers only outside a transaction.
         false
-    }
-}
-
-struct Name(String);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl MigrationName for Name {
-    fn version(&self) -> MigrationVersion<'_> {
-        MigrationVersion::from(&self.0)
     }
 }

@@ -5,6 +5,7 @@
 
 mod claim_condition;
 mod column;
+mod control_migration;
 mod entity;
 #[doc(hidden)]
 pub mod field_check;
@@ -16,6 +17,7 @@ mod migration;
 mod mode;
 #[cfg(feature = "time")]
 mod offset_date_time;
+mod own_migration;
 mod recurrence;
 mod release;
 mod retry;

@@ -1,0 +1,38 @@
+//! What the migrations of the queue's own have in common: a name, and the connections on which they run.
+
+use std::fmt;
+
+use diesel::connection::BoxableConnection;
+use diesel::migration::{MigrationName, MigrationVersion, Result};
+use diesel::r2d2::{ConnectionManager, PooledConnection};
+
+use crate::backend::QueueBackend;
+
+/// The name of a migration, which is also its version.
+pub(crate) struct Name(pub(crate) String);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl MigrationName for Name {
+    fn version(&self) -> MigrationVersion<'_> {
+        MigrationVersion::from(&self.0)
+    }
+}
+
+/// Returns Diesel's own connection behind the one on which a migration is run. `what` names what it adds.
+pub(crate) fn own_connection<DB: QueueBackend + 'static>(
+    connection: &mut dyn BoxableConnection<DB>,
+    what: impl Fn() -> String,
+) -> Result<&mut DB::Connection> {
+    if connection.is::<DB::Connection>() {
+        return Ok(connection.downcast_mut().expect("the connection is of this type"));
+    }
+    match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
+        Some(pooled) => Ok(pooled),
+        None => Err(format!("{} can only be added on diesel's own connection types, pooled or not", what()).into()),
+    }
+}
