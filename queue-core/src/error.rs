@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the queue cannot start:{}", Findings(.0))]
     Unsafe(Vec<Finding>),
 
-    /// A setting of the poller makes no sense.
+    /// A setting of the poller, or of a pause, makes no sense.
     #[error("{setting} is {found}, expected {expected}")]
     Setting {
         /// The setting's name.
@@ -89,6 +89,10 @@ pub enum Error {
     /// do.
     #[error("{0}")]
     Archive(String),
+
+    /// The control table cannot be used as requested: it is missing. The text says what to do.
+    #[error("{0}")]
+    Control(String),
 
     /// The database returned an error.
     #[error(transparent)]

@@ -10,6 +10,7 @@
 mod attempt;
 mod backend;
 mod claim;
+mod control;
 mod crash;
 mod entity;
 mod error;
@@ -30,6 +31,7 @@ pub use self::attempt::{SchemaOn, Tally};
 #[doc(hidden)]
 pub use self::backend::backends;
 pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};
+pub use self::control::{Pause, Paused, pauses};
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]
 pub use self::entity::field_check;
@@ -83,10 +85,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
-            Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend, QueueConnection,
-            RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step, TableName, Target,
-            TextSql, TimeSql, Transactions, Unfinished,
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend,
+            QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
+            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 
@@ -96,13 +98,14 @@ pub mod internals {
             And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor, ClaimFrom, ClaimKey,
             ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition, CopyRows, Count, CountAmong,
             CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys, DueLanes,
-            EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType, Head, IfAny,
-            Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneOn,
-            LaneRows, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion,
-            Next, NextLane, PassOn, PendingRow, PendingRowType, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn,
-            QueueOn, ReadDetails, ReadFrom, Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
-            RowVersion, Sample, SampleRow, Scope, SetAside, SetPriority, Settle, SettleMany, SettleOn, ShownFrom,
-            StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
+            EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType,
+            Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts,
+            Keys, LaneOn, LaneRows, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased,
+            LockVersion, Next, NextLane, PassOn, PauseEnd, PendingRow, PendingRowType, PrefetchRows, Present, ProbeDue,
+            ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation,
+            Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause,
+            SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter,
+            UndecodableRow, UnknownStages, VersionedRow, WithTexts,
         };
     }
 }

@@ -8,13 +8,18 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::attempt::SchemaOn;
 use crate::backend::{AsQueueConnection, Now, NowPlus};
+use crate::control::{self, Pause};
 use crate::entity::{
-    Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StatusText, TryCount, queue_state,
+    Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn, TryCount,
+    queue_state,
 };
 use crate::error::{Error, Finding};
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
-use crate::row::{Instant, Status, TimestampUtc};
+use crate::row::{Instant, Stage, Status, TimestampUtc};
+
+/// The backend of a connection, or of the connection behind a pooled one.
+type BackendOf<C> = <<C as AsQueueConnection>::Connection as diesel::Connection>::Backend;
 
 /// The values that make a row due, for an insert or an update.
 pub type Due<T, Time> = (
@@ -155,6 +160,69 @@ pub trait Queueable: Entity {
         Self: ExplainOn<C::Connection>,
     {
         Ok(Self::explain_row(connection.as_queue_connection(), key)?)
+    }
+
+    /// Pauses the queue, or one of its stages, in all processes whose pollers take part in
+    /// [control](crate::Poller::control): no attempt begins from two seconds after the commit on, also none of rows that
+    /// are enqueued later. Attempts that run go on to their end. Nothing is written on the rows; but rows that a worker
+    /// in lease mode has claimed ahead, and not begun, are given back as they were.
+    ///
+    /// The pause ends at its end, if it has one, or by [`resume`](Queueable::resume); then work begins again within
+    /// about two seconds. A second pause of the same queue or stage takes the place of the first. [`pauses`](crate::pauses),
+    /// [`explain`](Queueable::explain), the [backlog](crate::Queue::backlog) and the pollers' logs say who has paused it,
+    /// when and why.
+    ///
+    /// In a transaction of the caller's, the pause is a part of that.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Pause, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.run_pending_migrations(Migrations::new().control())?;
+    /// Payment::pause(&mut connection, Pause::new("bank down", "ops@example.org"))?;
+    /// assert!(Payment::resume(&mut connection)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no [control table](crate::Migrations::control), [`Error::Setting`] for a reason, a
+    /// name or an end that [`Pause`] does not take, [`Error::Database`].
+    fn pause<C: AsQueueConnection>(connection: &mut C, pause: Pause<Self>) -> Result<(), Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        control::pause::<Self, _>(connection.as_queue_connection(), &pause)
+    }
+
+    /// Ends the [pause](Queueable::pause) of the whole queue. Returns whether there was one, also one whose end had come.
+    /// Pauses of single stages stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no control table, [`Error::Database`].
+    fn resume<C: AsQueueConnection>(connection: &mut C) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        control::resume::<Self, _>(connection.as_queue_connection(), None)
+    }
+
+    /// Ends the [pause](Queueable::pause) of one stage. Returns whether there was one, also one whose end had come. A
+    /// pause of the whole queue stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`resume`](Queueable::resume).
+    fn resume_stage<C: AsQueueConnection>(connection: &mut C, stage: impl StageOf<Self>) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        control::resume::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
     }
 
     /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller

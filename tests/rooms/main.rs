@@ -39,7 +39,7 @@ const FLOORS: [&[&str]; 12] = [
     &["backend", "crash", "handler"],
     &["entity"],
     &["statement"],
-    &["claim"],
+    &["claim", "control"],
     &["attempt"],
     &["group", "lease"],
     &["poller"],

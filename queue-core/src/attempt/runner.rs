@@ -46,6 +46,10 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Serves only rows in these stages.
     fn serve_stages(&mut self, stages: Vec<&'static str>);
 
+    /// Claims no more rows in these stages, which are paused, and all others that it serves. Returns whether any stage is
+    /// left; if none is, nothing changes.
+    fn leave_out_stages(&self, paused: &[String]) -> bool;
+
     /// Makes a runner that writes only for moments take turns with the others of the poller, if the database has one
     /// writer.
     fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
@@ -66,6 +70,8 @@ pub(crate) struct RunnerInfo {
     pub(crate) is_exclusive: bool,
     /// How long a handler may hold its transaction.
     pub(crate) timeout: Duration,
+    /// The texts of the entity's stages, if it has any.
+    pub(crate) stages: Option<&'static [&'static str]>,
     /// The window in which its messages may be processed, as its attributes say.
     pub(crate) window: Option<&'static str>,
     /// The longest wait of the heartbeat, if rows are held by leases.
@@ -118,7 +124,8 @@ pub(crate) trait WorkerCalls {
     /// Notes that a row is locked: there may be work for others too.
     fn has_claimed(&self);
 
-    /// Tells whether the worker should process the claimed rows: the poller is running, and the window is open.
+    /// Tells whether the worker should process the claimed rows: the poller is running, the window is open, and no pause
+    /// has begun or ended since the turn began.
     fn goes_on(&self) -> bool;
 
     /// Counts a message whose turn has ended well. Returns whether the worker takes the next one, which is locked

@@ -48,6 +48,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 is_recorded: true,
                 is_exclusive: options.exclusive,
                 timeout: Q::SETTINGS.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT),
+                stages: options.stages.map(|stages| stages.names),
                 window: options.window,
                 heartbeat_interval: None,
             },
@@ -270,6 +271,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
         self.due_rows.serve_stages(stages);
+    }
+
+    fn leave_out_stages(&self, paused: &[String]) -> bool {
+        self.due_rows.leave_out_stages(self.info.stages, paused)
     }
 }
 

@@ -11,6 +11,7 @@ use super::refused_rows::RefusedRows;
 use super::refused_state::Lookout;
 use super::row_backoff::RowBackoff;
 use super::rows_in_hand::RowsInHand;
+use super::served_stages::ServedStages;
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Entity;
@@ -28,8 +29,7 @@ pub(crate) struct DueRows<K> {
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
     pub(crate) lanes: Option<LaneTurns>,
     turn_holder: TurnHolder,
-    /// The stages that this poller serves, if not all.
-    stages: Option<Vec<&'static str>>,
+    stages: ServedStages,
 }
 
 /// Which of the due rows a claim is for.
@@ -65,18 +65,29 @@ impl<K: Clone> DueRows<K> {
             low_water,
             lanes: LaneTurns::of::<Q, C>(lease)?,
             turn_holder: TurnHolder::new(),
-            stages: None,
+            stages: ServedStages::default(),
         })
     }
 
     /// Serves only rows in these stages.
     pub(crate) fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.stages = Some(stages);
+        self.stages.serve(stages);
     }
 
-    /// Returns the stages that this poller serves, if not all.
+    /// Leaves out the paused stages of all that the entity has. Returns whether any is left; if none is, nothing
+    /// changes.
+    pub(crate) fn leave_out_stages(&self, all: Option<&'static [&'static str]>, paused: &[String]) -> bool {
+        all.is_none_or(|all| self.stages.leave_out(all, paused))
+    }
+
+    /// Returns the stages in which this poller claims rows now, if not in all.
     pub(crate) fn stages(&self) -> Option<&[&'static str]> {
-        self.stages.as_deref()
+        self.stages.now()
+    }
+
+    /// Tells whether this poller claims rows in this stage now.
+    pub(crate) fn serves(&self, stage: Option<&str>) -> bool {
+        self.stages().is_none_or(|stages| stage.is_none_or(|stage| stages.contains(&stage)))
     }
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.

@@ -14,6 +14,7 @@ mod refused_rows;
 mod refused_state;
 mod row_backoff;
 mod rows_in_hand;
+mod served_stages;
 mod turn_holder;
 mod update_then_select;
 

@@ -368,6 +368,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
         self.runner.serve_stages(stages);
     }
+
+    fn leave_out_stages(&self, paused: &[String]) -> bool {
+        self.runner.leave_out_stages(paused)
+    }
 }
 
 #[cfg(test)]

@@ -66,6 +66,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 is_exclusive: options.exclusive,
                 // For the transactions only: the lease limits the handler's own time.
                 timeout: C::Backend::DEFAULT_TIMEOUT,
+                stages: options.stages.map(|stages| stages.names),
                 window: options.window,
                 heartbeat_interval: Some(Q::SETTINGS.lease / HEARTBEATS_PER_LEASE),
             },

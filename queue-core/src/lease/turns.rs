@@ -215,13 +215,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
             Err(turn) => return turn,
         };
         worker.has_claimed();
+        // A row that was claimed ahead may be in a stage that is paused meanwhile.
+        let may_begin = |held: &LeasedRow<Q::Key>| self.due_rows.serves(held.details.stage.as_deref());
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::LeasedMessage(leased) if worker.goes_on() => {
+            Ready::LeasedMessage(leased) if worker.goes_on() && may_begin(&leased.held) => {
                 let _at_work = self.size.begins();
                 self.work(holder, slot, leased)
             }
-            Ready::UncalledRow(decided) if worker.goes_on() => self.settle_decided(holder, &decided),
+            Ready::UncalledRow(decided) if worker.goes_on() && may_begin(&decided.held) => {
+                self.settle_decided(holder, &decided)
+            }
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
                 // The heartbeat may have passed already, or may have ended.
                 self.give_back(holder, &held);
@@ -246,6 +250,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
         self.due_rows.serve_stages(stages);
+    }
+
+    fn leave_out_stages(&self, paused: &[String]) -> bool {
+        self.due_rows.leave_out_stages(self.info.stages, paused)
     }
 
     fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {

@@ -3,6 +3,8 @@
 //! They know nothing of SQL: a trait of `attempt` hides what they run for an entity.
 
 mod columns_in_use;
+mod control_watch;
+mod gate;
 mod handle;
 mod heartbeat;
 mod listener;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use super::columns_in_use::ColumnsInUse;
+use super::gate::Gate;
 use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
@@ -235,6 +236,35 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Takes part in control: the poller heeds the pauses that operators ask for by [`pause`](crate::Queueable::pause),
+    /// in the table that [`Migrations::control`](crate::Migrations::control) adds. It reads the table once a second.
+    /// Without this call it never does.
+    ///
+    /// [`start`](Poller::start) refuses a table that is missing or cannot be read, with [`Error::Unsafe`]. If a running
+    /// poller cannot read it for a while, because the connection is lost or the table dropped, it says so once at WARN,
+    /// and what was paused stays paused: a pause never ends because of trouble. A pause with an end ends at it all the
+    /// same. Begin with the migration, then start the pollers with this call, and pause from then on: a poller without
+    /// it knows of no pause.
+    ///
+    /// [`run_until_idle`](Poller::run_until_idle) leaves the rows of a paused queue alone, and returns when nothing else
+    /// is due. It says at WARN which pauses it has met.
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn serve(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<(), queueable::Error> {
+    /// let handle = Payment::poller(pool, charge).control().start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn control(mut self) -> Self {
+        self.settings.control = true;
+        self
+    }
+
     /// Sets for how many stuck handlers the poller replaces the worker, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);
@@ -307,7 +337,8 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Processes the due rows, and returns when nothing is due: for tests, and for programs that cron starts.
     ///
-    /// Outside their window, messages are not processed, and the call does not wait for them.
+    /// Outside their window, and while their queue is [paused](crate::Queueable::pause), messages are not processed, and
+    /// the call does not wait for them. It logs at WARN what is paused.
     ///
     /// Rows that become due while it runs are processed too. The call does not wait for rows that are scheduled for
     /// later. A row that another process is running counts as due until it is settled, and while the database is away,
@@ -342,7 +373,7 @@ impl<C: QueueConnection> Poller<C> {
         check_entities(&runners)?;
         let shares = workers_of(&runners, settings.workers, &shares)?;
         check_pool(&settings, &runners, connections.max_size())?;
-        let window_gates = window_gates(&runners, &settings)?;
+        let gates = window_gates(&runners, &settings)?.into_iter().map(Gate::new).collect();
         let limits = session_limits(&runners, &settings);
         let database = check_tables(&connections, &settings, limits, &runners)?;
         let columns = ColumnsInUse::enter(&database, &runners)?;
@@ -352,7 +383,7 @@ impl<C: QueueConnection> Poller<C> {
         // Before the first claim, because this process may have started in place of a crashed one.
         let crashes = open_crashes(&runners, &settings, &database)?;
         let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout);
-        let shared = PollerShared::new(sessions, settings, runners, shares, window_gates, crashes);
+        let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes);
         Ok((Arc::new(shared), columns))
     }
 }

@@ -8,6 +8,7 @@ use super::settings::PollerSettings;
 use super::window_gate::WindowGate;
 use crate::attempt::Runner;
 use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits};
+use crate::control::check_control;
 use crate::entity::jittered;
 use crate::error::Error;
 
@@ -115,6 +116,9 @@ fn check_tables_once<C: QueueConnection>(
     let mut findings = Vec::new();
     for runner in runners {
         findings.extend(runner.probes().check(&mut session)?);
+    }
+    if settings.control {
+        findings.extend(check_control(&mut *session)?);
     }
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }

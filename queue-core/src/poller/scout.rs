@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::control_watch::ControlWatch;
+use super::gate::Gate;
 use super::listener::Listener;
 use super::poll_timer::PollTimer;
 use super::replace_stuck::replace_stuck;
@@ -29,6 +31,9 @@ const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duration::from_millis(400));
 
+/// The pause between two tries to read the control table for the first time.
+const UNTIL_KNOWN: Duration = Duration::from_millis(20);
+
 /// How long the scout rests after a panic of its own.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -45,6 +50,7 @@ pub(crate) struct Scout<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
     wake_signal: Arc<WakeSignal>,
     listener: Listener,
+    control: ControlWatch,
     until_idle: bool,
 }
 
@@ -55,7 +61,8 @@ impl<C: QueueConnection> Scout<C> {
         listener: Listener,
         until_idle: bool,
     ) -> Self {
-        Scout { shared, wake_signal, listener, until_idle }
+        let control = ControlWatch::new(shared.settings.control, shared.runners.len());
+        Scout { shared, wake_signal, listener, control, until_idle }
     }
 
     /// Probes until the poller stops, or, if `until_idle` is set, until nothing is due. `has_tried` is dropped when the
@@ -87,6 +94,11 @@ impl<C: QueueConnection> Scout<C> {
                 self.follow_file(&mut holder, &mut file);
                 next_adoption = Instant::now() + shared.settings.poll_interval.max(SHORTEST_ADOPTION);
             }
+            if !self.control.look(&mut holder, shared, &mut timers) {
+                // A row that is paused must not begin because nobody knows of it yet.
+                shared.board.pause(UNTIL_KNOWN);
+                continue;
+            }
             for (runner, timer) in timers.iter_mut().enumerate() {
                 if timer.next_probe <= Instant::now() {
                     timer.nothing_due = self.probe_safely(&mut holder, runner, timer);
@@ -105,9 +117,10 @@ impl<C: QueueConnection> Scout<C> {
                     && !shared
                         .runners
                         .iter()
-                        .zip(&shared.window_gates)
-                        .any(|(runner, window_gate)| window_gate.is_open() && runner.has_interrupted())
+                        .zip(&shared.gates)
+                        .any(|(runner, gate)| gate.is_open() && runner.has_interrupted())
                 {
+                    self.control.tell_what_is_left(shared);
                     return;
                 }
             }
@@ -164,6 +177,11 @@ impl<C: QueueConnection> Scout<C> {
             return false;
         }
         timer.turns_seen = shared.board.turns();
+        if shared.gates[runner].is_paused() {
+            // The end of the pause brings a probe.
+            timer.back_off(interval);
+            return true;
+        }
         let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
             Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
             None => Ok(Seen::Due(shared.runners[runner].probes().probe_due(holder.session()?, self.until_idle)?)),
@@ -245,7 +263,7 @@ impl<C: QueueConnection> Scout<C> {
 
     /// Tells a runner's window gate the database's time. Returns how long the window stays closed, if it is.
     fn ask_whether_open(&self, holder: &mut SessionHolder<C>, runner: usize) -> Result<Option<Duration>, Error> {
-        let window_gate = &self.shared.window_gates[runner];
+        let Gate { window: window_gate, .. } = &self.shared.gates[runner];
         if !window_gate.has_window() {
             return Ok(None);
         }
@@ -305,6 +323,6 @@ impl<C: QueueConnection> Scout<C> {
         let interval = self.shared.settings.poll_interval;
         let longest = if self.shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
         let latest = Instant::now() + longest;
-        probes.chain(deadlines).min().unwrap_or(latest).min(latest)
+        probes.chain(deadlines).chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
     }
 }

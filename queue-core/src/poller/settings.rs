@@ -61,6 +61,8 @@ pub struct PollerSettings {
     /// nothing is claimed; a handler that runs when the window closes goes on to its end. An entity may have a window
     /// of its own too, `#[queue(window = "..")]`: then both must be open.
     pub window: Option<Window>,
+    /// Whether the poller heeds the control table, see [`Poller::control`](crate::Poller::control). Default no.
+    pub control: bool,
     /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
     /// replaced. Default as many as there are workers, so that a poller has at most twice the threads and the
     /// connections. While more handlers are stuck, the poller works with fewer threads.
@@ -107,6 +109,7 @@ impl Default for PollerSettings {
             claim_batch: None,
             claim_style: ClaimStyle::Auto,
             window: None,
+            control: false,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: None,

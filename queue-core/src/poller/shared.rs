@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use super::gate::Gate;
 use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
-use super::window_gate::WindowGate;
 use super::work_board::WorkBoard;
 use crate::attempt::{HeldLeases, Runner, Slot};
 use crate::backend::{LockSql, QueueConnection};
@@ -21,8 +21,8 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) sessions: PollerSessions<C>,
     pub(crate) settings: PollerSettings,
     pub(crate) runners: Vec<Box<dyn Runner<C>>>,
-    /// When the messages of each runner may be processed.
-    pub(crate) window_gates: Vec<WindowGate>,
+    /// Whether the messages of each runner may be processed.
+    pub(crate) gates: Vec<Gate>,
     pub(crate) board: WorkBoard,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that have replaced stuck ones.
@@ -39,7 +39,7 @@ impl<C: QueueConnection> PollerShared<C> {
         settings: PollerSettings,
         mut runners: Vec<Box<dyn Runner<C>>>,
         shares: Vec<usize>,
-        window_gates: Vec<WindowGate>,
+        gates: Vec<Gate>,
         crashes: Crashes,
     ) -> Self {
         let writer = Arc::default();
@@ -55,7 +55,7 @@ impl<C: QueueConnection> PollerShared<C> {
             sessions,
             settings,
             runners,
-            window_gates,
+            gates,
         }
     }
 

@@ -114,12 +114,13 @@ impl<C: QueueConnection> Worker<C> {
             None
         };
         // If a lease's claim has taken rows already, the turn gives them back.
-        if shared.board.is_stopping() || (!shared.window_gates[number].is_open() && !runner.has_more_claimed()) {
+        let changes = shared.gates[number].changes();
+        if shared.board.is_stopping() || (!shared.gates[number].is_open() && !runner.has_more_claimed()) {
             return Turn::Idle;
         }
         holder.move_to_file(shared.sessions.files());
         holder.stay(!alone && shared.board.is_only_work(number));
-        let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), alone };
+        let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), changes, alone };
         let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(holder, slot, &calls)));
         *permit = calls.permit.get();
         turn.unwrap_or_else(|panic| {
@@ -139,6 +140,8 @@ struct CallsOfTurn<'a, C: QueueConnection> {
     shared: &'a PollerShared<C>,
     slot: &'a Slot,
     permit: Cell<TurnPermit>,
+    /// How often the pauses had changed when the turn began.
+    changes: u64,
     alone: bool,
 }
 
@@ -149,7 +152,8 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     }
 
     fn goes_on(&self) -> bool {
-        !self.shared.board.is_stopping() && self.shared.window_gates[self.permit.get().runner].is_open()
+        let gate = &self.shared.gates[self.permit.get().runner];
+        !self.shared.board.is_stopping() && gate.is_open() && gate.changes() == self.changes
     }
 
     fn takes_next(&self, ended: Turn) -> bool {

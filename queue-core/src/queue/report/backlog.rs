@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::by::By;
 use super::table::{Heading, Tabular, number, write_table};
 use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::Queue;
@@ -57,6 +58,9 @@ pub struct Backlog {
     pub failed: i64,
     /// How long the oldest due row has been due, by the database's clock; `None` if none is due.
     pub oldest_due: Option<Duration>,
+    /// The pauses of the queue and of its stages, if there is a control table. A split report has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<Paused>,
 }
 
 impl Tabular for Backlog {
@@ -83,13 +87,14 @@ impl Tabular for Backlog {
 
 impl fmt::Display for Backlog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_table(f, None, Self::COLUMNS, &self.lines())
+        write_table(f, None, Self::COLUMNS, &self.lines())?;
+        self.paused.iter().try_for_each(|paused| writeln!(f, "{paused}"))
     }
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Reports the work that is left: how many rows are due, scheduled and running, how many have failed for good, and
-    /// how long the oldest has been due.
+    /// Reports the work that is left: how many rows are due, scheduled and running, how many have failed for good, how
+    /// long the oldest has been due, and who has [paused](crate::Queueable::pause) the queue.
     ///
     /// All but the failed rows are counted by the queue's index, so the cost does not depend on the number of finished
     /// rows. The failed rows are counted afterwards, in the whole table. The two counts are of different moments,
@@ -123,8 +128,10 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: BacklogOn<C::Connection, ()>,
     {
-        let (pending, failed) = self.read_backlog(connection.as_queue_connection(), None)?;
-        Ok(parts::<Q>(pending, failed).into_values().next().unwrap_or_default())
+        let connection = connection.as_queue_connection();
+        let (pending, failed) = self.read_backlog(connection, None)?;
+        let paused = self.read_pauses(connection)?;
+        Ok(Backlog { paused, ..parts::<Q>(pending, failed).into_values().next().unwrap_or_default() })
     }
 
     /// Reports the same for each value of a domain column, for at most the 10,000 values with most rows. If there are
@@ -177,6 +184,7 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
             held_back: come - due,
             failed: 0,
             oldest_due: oldest,
+            paused: Vec::new(),
         };
         parts.insert(value, backlog);
     }
@@ -198,6 +206,9 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
 pub trait BacklogOn<C, S> {
     #[doc(hidden)]
     fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>;
+
+    #[doc(hidden)]
+    fn read_pauses(&self, connection: &mut C) -> QueryResult<Vec<Paused>>;
 }
 
 #[diagnostic::do_not_recommend]
@@ -215,6 +226,10 @@ where
         let pending = CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES);
         let failed = CountByValue::<Q::Queue, _, _>::new(condition(&failed), split, MOST_VALUES);
         Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
+    }
+
+    fn read_pauses(&self, connection: &mut C) -> QueryResult<Vec<Paused>> {
+        pauses_of(connection, &name_of::<Q, C>()?)
     }
 }
 

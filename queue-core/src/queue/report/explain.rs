@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::{is_refusal, nowhere};
 use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
 use crate::claim::LaneTurns;
+use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
 use crate::row::{OnFinish, Options, Status, failure_text};
@@ -95,6 +96,12 @@ pub enum Explanation {
         /// When its window opens, if it ever does.
         opens: Option<DateTime<Utc>>,
     },
+    /// The queue is paused, or the row's stage, see [`Queueable::pause`](crate::Queueable::pause). Pollers without
+    /// [`control`](crate::Poller::control) do not heed it.
+    Paused {
+        /// Who has paused it, when and why.
+        pause: Paused,
+    },
     /// The entity is exclusive, and another row comes first.
     BehindHead,
     /// The entity is exclusive, and this row comes first. But a session that processes none of the rows holds the lock
@@ -149,6 +156,7 @@ impl fmt::Display for Explanation {
                 write!(f, "outside the window, which opens at {}", utc(opens))
             }
             Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
+            Explanation::Paused { pause } => pause.fmt(f),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
             Explanation::TurnHeld { session } => write!(f, "{session} holds the lock with which the queue takes turns"),
             Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
@@ -193,8 +201,12 @@ where
                 None => Explanation::NoSuchRow,
             });
         };
+        let stage = row.5.clone();
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return Ok(reason);
+        }
+        if let Some(pause) = pause_of::<Q, C>(connection, stage.as_deref())? {
+            return Ok(Explanation::Paused { pause });
         }
         if is_behind_head::<Q, C>(connection, key)? {
             return Ok(Explanation::BehindHead);
@@ -250,6 +262,18 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
         return Some(Explanation::UnknownStage { stage });
     }
     closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
+}
+
+/// Returns the pause of the whole queue, or else of this stage. Without a control table it reads nothing but whether
+/// there is one.
+fn pause_of<Q, C>(connection: &mut C, stage: Option<&str>) -> QueryResult<Option<Paused>>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    let pauses = pauses_of(connection, &name_of::<Q, C>()?)?;
+    // The whole queue comes first, because its scope is empty.
+    Ok(pauses.into_iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage))
 }
 
 /// Returns when the entity's window opens, if it has one that is closed now. A poller refuses to start with a window

@@ -1,0 +1,218 @@
+//! The pauses that are in the control table.
+
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::result::QueryResult;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{AsQueueConnection, CONTROL_TABLE, QueueConnection, load};
+use crate::error::Error;
+use crate::row::{PauseRow, PauseType};
+use crate::statement::ReadPauses;
+
+/// What stands before a stage in the scope of a pause.
+const STAGE: &str = "stage ";
+
+/// A pause of a queue, or of one of its stages: who asked for it, when and why.
+///
+/// [`pauses`] lists them all. [`Explanation::Paused`](crate::Explanation::Paused) has the one that keeps a row waiting.
+///
+/// ```
+/// let json = r#"{"queue": "payments.status", "since": "2026-03-01T12:00:00Z", "by": "ops@example.org", "reason": "bank down"}"#;
+/// let paused: queueable::Paused = serde_json::from_str(json).unwrap();
+/// assert_eq!(paused.to_string(), "paused since 2026-03-01 12:00:00 UTC by ops@example.org: bank down");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Paused {
+    /// The queue's name in the control table: its table, with the schema that `table!` names, and its status column.
+    pub queue: String,
+    /// The text of the stage that is paused; `None` for the whole queue.
+    #[serde(default)]
+    pub stage: Option<String>,
+    /// Since when, by the database's clock.
+    pub since: DateTime<Utc>,
+    /// When it ends by itself, by the database's clock; `None` if somebody has to resume the queue.
+    #[serde(default)]
+    pub until: Option<DateTime<Utc>>,
+    /// Who has asked for it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let utc = |time: &DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S UTC");
+        if let Some(stage) = &self.stage {
+            write!(f, "stage {stage} ")?;
+        }
+        write!(f, "paused since {}", utc(&self.since))?;
+        if let Some(until) = &self.until {
+            write!(f, " until {}", utc(until))?;
+        }
+        write!(f, " by {}: {}", self.by, self.reason)
+    }
+}
+
+/// A row of the control table that can be no pause, although somebody has written it as one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense {
+    pub(crate) queue: String,
+    pub(crate) problem: String,
+}
+
+/// A pause whose end has not come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StandingPause {
+    pub(crate) paused: Paused,
+    /// How long it is until its end, if it has one.
+    pub(crate) left: Option<Duration>,
+}
+
+/// Returns the pause that a row says, `None` if its end has come.
+fn read((queue, scope, by, reason, has_end, (since, until, now)): PauseRow) -> Result<Option<StandingPause>, Nonsense> {
+    let time = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
+    let stage = match scope.strip_prefix(STAGE) {
+        _ if scope.is_empty() => Ok(None),
+        Some(stage) if !stage.is_empty() => Ok(Some(stage.to_owned())),
+        _ => Err("its scope is neither empty nor a stage"),
+    };
+    let checked = (|| {
+        let (stage, since) = (stage?, time(since).ok_or("its paused_at is no time")?);
+        let until = time(until);
+        if has_end != 0 && until.is_none() {
+            return Err("its paused_until is no time");
+        }
+        let is_given = |text: &String| !text.trim().is_empty();
+        let by = by.filter(is_given).ok_or("its paused_by is empty")?;
+        let reason = reason.filter(is_given).ok_or("its pause_reason is empty")?;
+        Ok((stage, since, until, by, reason))
+    })();
+    match checked {
+        Err(problem) => Err(Nonsense { problem: format!("{problem} (queue `{queue}`, scope `{scope}`)"), queue }),
+        Ok((stage, since, until, by, reason)) => {
+            let left = until.zip(time(now)).map(|(until, now)| (until - now).to_std().unwrap_or_default());
+            let paused = Paused { queue, stage, since, until, by, reason };
+            Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
+        }
+    }
+}
+
+/// Returns the scope of a stage, or of the whole queue.
+pub(super) fn scope_of(stage: Option<&str>) -> String {
+    stage.map_or_else(String::new, |stage| STAGE.to_owned() + stage)
+}
+
+/// Reads the pauses of all queues, as far as their end has not come, and the rows that can be no pause.
+pub(crate) fn standing_pauses<C: QueueConnection>(
+    connection: &mut C,
+) -> QueryResult<Vec<Result<StandingPause, Nonsense>>> {
+    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses::new(None))?;
+    Ok(rows.into_iter().filter_map(|row| read(row).transpose()).collect())
+}
+
+fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> QueryResult<Vec<Paused>> {
+    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses::new(queue))?;
+    Ok(rows.into_iter().filter_map(|row| Some(read(row).ok()??.paused)).collect())
+}
+
+/// Reads the pauses of one queue; none if there is no control table.
+pub(crate) fn pauses_of<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<Vec<Paused>> {
+    if !connection.has_control()? {
+        return Ok(Vec::new());
+    }
+    paused_now(connection, Some(queue))
+}
+
+/// Lists the pauses of all queues in the database, in the order of the queues' names. A row of the control table that
+/// can be no pause is left out, as the pollers ignore it.
+///
+/// # Errors
+///
+/// [`Error::Control`] if there is no control table, [`Error::Database`].
+///
+/// # Examples
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel::connection::SimpleConnection;
+/// # use diesel_migrations::MigrationHarness;
+/// # use queueable::{Migrations, Pause, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # let mut connection = SqliteConnection::establish(":memory:")?;
+/// # connection.run_pending_migrations(Migrations::new().control())?;
+/// Payment::pause(&mut connection, Pause::new("bank down", "ops@example.org"))?;
+/// for paused in queueable::pauses(&mut connection)? {
+///     println!("{}: {paused}", paused.queue);
+/// }
+/// # assert_eq!(queueable::pauses(&mut connection)?.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub fn pauses<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Paused>, Error> {
+    let connection = connection.as_queue_connection();
+    expect_control(connection)?;
+    Ok(paused_now(connection, None)?)
+}
+
+/// Refuses what cannot be done without a control table.
+pub(super) fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(), Error> {
+    match connection.has_control()? {
+        true => Ok(()),
+        false => Err(Error::Control(format!(
+            "there is no table {CONTROL_TABLE} that this session can see: run the migration of `Migrations::new().control()`"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(scope: &str) -> PauseRow {
+        let who_and_why = (Some("ops".to_owned()), Some("bank down".to_owned()));
+        ("payments.status".to_owned(), scope.to_owned(), who_and_why.0, who_and_why.1, 0, (Some(0), None, Some(5)))
+    }
+
+    #[test]
+    fn a_row_is_a_pause_of_the_queue_or_of_a_stage() {
+        let stage = |row| read(row).unwrap().unwrap().paused.stage;
+        assert_eq!(stage(row("")), None);
+        assert_eq!(stage(row(&scope_of(Some("SEND")))).as_deref(), Some("SEND"));
+    }
+
+    #[test]
+    fn a_pause_is_over_when_its_end_has_come() {
+        let until = |until| read((0, (Some(0), until, Some(5))).of(row(""))).unwrap();
+        assert_eq!(until(Some(5)), None);
+        let standing = until(Some(6)).unwrap();
+        assert_eq!(standing.paused.until, DateTime::from_timestamp_micros(6));
+        assert_eq!(standing.left, Some(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn what_can_be_no_pause_is_nonsense() {
+        let refused = |row: PauseRow| read(row).unwrap_err().problem;
+        assert!(refused(row("stages")).contains("neither empty nor a stage"));
+        assert!(refused(row("stage ")).contains("neither empty nor a stage"));
+        assert!(refused((1, (Some(0), None, Some(5))).of(row(""))).contains("paused_until is no time"));
+        assert!(refused((0, (None, None, Some(5))).of(row(""))).contains("paused_at is no time"));
+        let (queue, scope, _, reason, has_end, times) = row("");
+        assert!(refused((queue, scope, Some(" ".to_owned()), reason, has_end, times)).contains("paused_by is empty"));
+    }
+
+    /// The end and the times of a row.
+    trait Of {
+        fn of(self, row: PauseRow) -> PauseRow;
+    }
+
+    impl Of for (i64, (Option<i64>, Option<i64>, Option<i64>)) {
+        fn of(self, (queue, scope, by, reason, _, _): PauseRow) -> PauseRow {
+            let has_end = self.0.max(i64::from(self.1.1.is_some()));
+            (queue, scope, by, reason, has_end, self.1)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How a running poller learns what operators ask for in the control table: the scout reads it once a second.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::poll_timer::PollTimer;
+use super::shared::PollerShared;
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::control::{Nonsense, Paused, StandingPause, standing_pauses};
+use crate::error::Error;
+use crate::row::failure_text;
+
+/// How often the table is read. A pause is known after this time and that of a read.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The pause after a read that met a conflict, or before which nothing was known.
+const SOON: Duration = Duration::from_millis(100);
+
+/// How many conflicts in a row are met in silence. On SQLite another writer may be one.
+const CONFLICTS: u32 = 5;
+
+/// How many rows of nonsense are remembered as told.
+const MOST_TOLD: usize = 256;
+
+/// What is known of the control table.
+pub(super) struct ControlWatch {
+    /// `None`: the poller takes no part in control.
+    next_read: Option<Instant>,
+    /// Whether the table was ever read. Before that no message is processed.
+    is_known: bool,
+    /// The pauses of each runner.
+    pauses: Vec<Vec<Known>>,
+    failures: u32,
+    told: HashSet<String>,
+}
+
+/// A pause that is known, and when it ends.
+#[derive(Clone)]
+struct Known {
+    paused: Paused,
+    ends: Option<Instant>,
+}
+
+impl ControlWatch {
+    pub(super) fn new(takes_part: bool, runners: usize) -> Self {
+        ControlWatch {
+            next_read: takes_part.then(Instant::now),
+            is_known: !takes_part,
+            pauses: vec![Vec::new(); runners],
+            failures: 0,
+            told: HashSet::new(),
+        }
+    }
+
+    /// Returns when the table is to be read next, if it ever is.
+    pub(super) fn next_read(&self) -> Option<Instant> {
+        self.next_read
+    }
+
+    /// Reads the table, if it is time to, and opens and closes the gates of the runners. Returns whether it is known
+    /// what is paused.
+    ///
+    /// If the table cannot be read, what was known stays: a pause that would end because a connection is lost could
+    /// charge every customer.
+    pub(super) fn look<C: QueueConnection>(
+        &mut self,
+        holder: &mut SessionHolder<C>,
+        shared: &PollerShared<C>,
+        timers: &mut [PollTimer],
+    ) -> bool {
+        let begun = Instant::now();
+        if self.next_read.is_none_or(|next_read| begun < next_read) {
+            return self.is_known;
+        }
+        let pauses = match holder.session().and_then(|session| Ok(standing_pauses(&mut **session)?)) {
+            Ok(rows) => {
+                if self.failures > CONFLICTS {
+                    tracing::info!("the control table can be read again");
+                }
+                (self.failures, self.is_known, self.next_read) = (0, true, Some(begun + PERIOD));
+                self.sort(rows, shared, Instant::now())
+            }
+            Err(error) => {
+                self.cannot_read(&error, holder, shared);
+                let now = Instant::now();
+                let mut pauses = self.pauses.clone();
+                pauses.iter_mut().for_each(|known| known.retain(|known| known.ends.is_none_or(|ends| now < ends)));
+                pauses
+            }
+        };
+        for (runner, (known, timer)) in pauses.into_iter().zip(timers).enumerate() {
+            self.change(shared, runner, known, timer);
+        }
+        self.is_known
+    }
+
+    fn cannot_read<C: QueueConnection>(
+        &mut self,
+        error: &Error,
+        holder: &mut SessionHolder<C>,
+        shared: &PollerShared<C>,
+    ) {
+        let class = match error {
+            Error::Database(error) => C::classify(error),
+            _ => ErrorClass::ConnectionLost,
+        };
+        if class == ErrorClass::ConnectionLost {
+            holder.close();
+        }
+        let before = self.failures;
+        // Anything else than a conflict is told at once.
+        let counts = if class == ErrorClass::Conflict { 1 } else { CONFLICTS + 1 };
+        self.failures = before.saturating_add(counts);
+        if before <= CONFLICTS && self.failures > CONFLICTS {
+            let what = match self.is_known {
+                true => "what was paused stays paused, and nothing else",
+                false => "no message is processed until it can",
+            };
+            let error = failure_text(error, 500);
+            shared.log.warn("poller", &format!("the control table cannot be read, {what}: {error}"));
+        }
+        let is_soon = class == ErrorClass::Conflict && self.failures <= CONFLICTS || !self.is_known;
+        self.next_read = Some(Instant::now() + if is_soon { SOON } else { PERIOD });
+    }
+
+    /// Sorts what was read by runners. The pauses of queues that the poller does not serve are others' business.
+    fn sort<C: QueueConnection>(
+        &mut self,
+        rows: Vec<Result<StandingPause, Nonsense>>,
+        shared: &PollerShared<C>,
+        now: Instant,
+    ) -> Vec<Vec<Known>> {
+        let mut pauses = vec![Vec::new(); shared.runners.len()];
+        for row in rows {
+            let queue = row.as_ref().map_or_else(|nonsense| &nonsense.queue, |standing| &standing.paused.queue);
+            let serves = |info: &crate::attempt::RunnerInfo| info.key_prefix == *queue;
+            let Some(runner) = shared.runners.iter().position(|runner| serves(runner.info())) else { continue };
+            let info = shared.runners[runner].info();
+            match row {
+                Ok(StandingPause { paused, left }) => {
+                    let is_stage = |stage: &String| info.stages.is_some_and(|known| known.contains(&stage.as_str()));
+                    match paused.stage.as_ref().filter(|stage| !is_stage(stage)) {
+                        Some(stage) => self.tell(info.entity, format!("the entity has no stage `{stage}`")),
+                        None => {
+                            pauses[runner].push(Known { paused, ends: left.and_then(|left| now.checked_add(left)) })
+                        }
+                    }
+                }
+                Err(nonsense) => self.tell(info.entity, nonsense.problem),
+            }
+        }
+        pauses
+    }
+
+    /// Warns once of a row that is ignored.
+    fn tell(&mut self, entity: &str, problem: String) {
+        if self.told.len() < MOST_TOLD && !self.told.contains(&problem) {
+            tracing::warn!(entity, "a row of the control table is ignored: {problem}");
+            self.told.insert(problem);
+        }
+    }
+
+    /// Takes up the pauses of a runner.
+    fn change<C: QueueConnection>(
+        &mut self,
+        shared: &PollerShared<C>,
+        runner: usize,
+        known: Vec<Known>,
+        timer: &mut PollTimer,
+    ) {
+        let before = std::mem::replace(&mut self.pauses[runner], known);
+        let after = &self.pauses[runner];
+        let scopes = |pauses: &[Known]| pauses.iter().map(|known| known.paused.stage.clone()).collect::<Vec<_>>();
+        let (scopes_before, scopes) = (scopes(&before), scopes(after));
+        // Before it is told: from the line in the log on, nothing begins.
+        if scopes != scopes_before {
+            let stages: Vec<_> = scopes.iter().flatten().cloned().collect();
+            let is_paused = !shared.runners[runner].leave_out_stages(&stages) || scopes.contains(&None);
+            shared.gates[runner].change(is_paused);
+            if !is_paused {
+                timer.probe_now(Instant::now());
+            }
+        }
+        let entity = shared.runners[runner].info().entity;
+        for Paused { stage, since, until, by, reason, .. } in new_among(after, &before) {
+            tracing::info!(entity, ?stage, %since, ?until, by, reason, "paused");
+        }
+        for Known { paused: Paused { stage, by, reason, .. }, .. } in &before {
+            if !scopes.contains(stage) {
+                tracing::info!(entity, ?stage, by, reason, "no longer paused");
+            }
+        }
+    }
+
+    /// Tells which queues a poller leaves paused that ends because nothing else is due.
+    pub(super) fn tell_what_is_left<C: QueueConnection>(&self, shared: &PollerShared<C>) {
+        for (runner, pauses) in shared.runners.iter().zip(&self.pauses) {
+            for Known { paused, .. } in pauses {
+                let entity = runner.info().entity;
+                tracing::warn!(entity, "due rows are left alone: {paused}");
+            }
+        }
+    }
+}
+
+/// Returns the pauses that were not among the earlier ones.
+fn new_among<'a>(pauses: &'a [Known], earlier: &[Known]) -> impl Iterator<Item = &'a Paused> {
+    pauses.iter().map(|known| &known.paused).filter(|paused| earlier.iter().all(|known| known.paused != **paused))
+}
