@@ -3,7 +3,8 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{Error, Finding, Message, Outcome, Queueable};
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, Finding, Message, Migrations, Outcome, Queueable};
 
 use crate::db::{Account, Conn, SMALLEST_RIGHTS};
 use crate::suite::bank::{Bank, Payment, payments};
@@ -111,4 +112,20 @@ fn what_finished_rows_need_is_found_before_a_handler_runs() {
     assert!(mends.iter().any(|mend| mend.starts_with("GRANT DELETE ON ") && mend.contains("payments")), "{mends:?}");
     assert_eq!(bank.state(1).try_count, 0);
     mend(&bank, || found_of_kept(&account));
+}
+
+#[test]
+fn a_poller_with_control_needs_the_right_to_read_the_control_table() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().control()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let found = || findings(Payment::poller(pool(&account), handler).workers(1).control().run_until_idle());
+    let refused = found();
+    let [Finding { entity, problem, mend, .. }] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(entity, "control");
+    assert!(problem.contains("queueable_control"), "{problem}");
+    let grant = &mend[mend.find("GRANT SELECT ON queueable_control TO ").unwrap_or_else(|| panic!("{mend}"))..];
+    bank.connect().batch_execute(grant.split(", and put").next().unwrap()).unwrap();
+    assert_eq!(found(), []);
 }

@@ -35,6 +35,7 @@ mod occasion;
 pub(crate) mod on_finish;
 mod operations;
 pub(crate) mod order;
+mod pause;
 pub(crate) mod periodic;
 mod poller;
 mod pools;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::internals::backend::{Schema, Sql, Statement};
+use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, FinishBlock, KeyTexts, Keys, Load, Next, Present, ProbeDue, ProbeOn, ReadDetails, Recall,
-    RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside, Settle, SettleMany, StateCondition,
-    Take, Taken, UndecodableRow, UnknownStages,
+    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, Load, Next, PauseEnd, Present, ProbeDue, ProbeOn,
+    ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside,
+    SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -204,6 +204,22 @@ fn the_sql_of_schedules() {
     listing.add("settle for another try", &Settle::<Periodic>::new(&7, FENCE, &failure()));
     listing.add("take", &Take::<Periodic, Backend>::new(began, token, 10, &[]));
     listing.matches("schedules");
+}
+
+#[test]
+fn the_sql_of_pauses() {
+    let mut listing = Listing::default();
+    let of = |end| SetPause { queue: "payments.status", scope: "stage SEND", by: "ops", reason: "bank down", end };
+    listing.add("read the pauses", &ReadPauses::new(None));
+    listing.add("read the pauses of a queue", &ReadPauses::new(Some("payments.status")));
+    listing.add("pause", &of(PauseEnd::Never));
+    listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
+    listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
+    listing.add("resume", &EndPause { queue: "payments.status", scope: "" });
+    let step = <Conn as ControlSchema>::control_step();
+    listing.text("add the control table", &step.up.join(";\n"));
+    listing.text("remove the control table", &step.down.join(";\n"));
+    listing.matches("control");
 }
 
 #[test]
