@@ -412,7 +412,7 @@ impl Instrumentation for Queries {
 }
 
 #[test]
-fn a_paused_queue_with_due_rows_costs_one_read_of_the_table_a_second() {
+fn a_paused_queue_with_due_rows_is_not_asked_for_in_a_loop() {
     // An entity of its own: other tests of this process enqueue payments, and that wakes pollers.
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
