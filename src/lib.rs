@@ -72,6 +72,7 @@
 //! | write a retry policy of your own | [`RetryPolicy`] |
 //! | know the backlog, the finished work, and the errors | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
+//! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |

@@ -74,6 +74,12 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     let failed = "a row has failed for good entity=\"Payment\" key=8 tries=1 error=\"no route\"";
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains(failed)), "{log}");
     assert!(told(9, "the card #### is refused by https://me:***@bank.example/cards"), "{log}");
+    let retried = "a row has failed and will be retried entity=\"Payment\" key=9 tries=1 retry_in=Some(";
+    let with_text = "error=\"the card #### is refused by https://me:***@bank.example/cards\" suppressed=0";
+    let is_it = |line: &str| line.contains("INFO") && line.contains(retried) && line.contains(with_text);
+    assert_eq!(log.lines().filter(|line| is_it(line)).count(), 1, "{log}");
+    let served = "served=[\"Payment: one transaction each, timeout 1s, 20 tries\"] poll_interval=1s lock_timeout=5s";
+    assert!(log.lines().any(|line| line.contains("INFO") && line.contains(served)), "{log}");
     assert!(!log.contains("4711") && !log.contains("hunter2"), "{log}");
     let started = "the poller has started entities=[\"Payment\"] workers=1";
     for text in [started, "the poller has stopped succeeded=1 retried=1 failed=1 rolled_back=0"] {

@@ -14,6 +14,7 @@ mod control;
 mod crash;
 mod entity;
 mod error;
+mod event;
 mod fault;
 mod group;
 mod handler;
@@ -50,6 +51,7 @@ pub use self::entity::{
     selection_of, unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
+pub use self::event::{AttemptEvent, Event};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };

@@ -47,6 +47,11 @@ impl RateLimitedLog {
         }
     }
 
+    /// Returns how often the cause was suppressed, if the caller may log it now.
+    pub(crate) fn admits(&self, cause: &str) -> Option<u64> {
+        self.admit(cause, Instant::now())
+    }
+
     /// Returns a cause as it may be logged.
     pub(crate) fn redacted(&self, cause: &str) -> String {
         redacted(cause, self.redact.as_ref())

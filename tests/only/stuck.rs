@@ -6,10 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::{HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable, Status};
+use queueable::{Event, HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::events::{listener, name};
 use crate::suite::group::{booked, entity};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +80,8 @@ fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_pla
     let bank = Bank::new();
     let (endless, other) = enqueue(&bank);
     let Stage { poller, begun, release } = Stage::new(&bank, 3);
-    let handle = poller.start().unwrap();
+    let (listener, heard) = listener();
+    let handle = poller.on_event(listener).start().unwrap();
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((endless, "queueable-0".to_owned())));
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
     let state = bank.state(endless);
@@ -91,6 +93,13 @@ fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_pla
     assert_eq!((shutdown.tally.retried, shutdown.tally.succeeded, shutdown.rolled_back), (1, 1, 0));
     drop(release);
     assert_eq!(bank.state(endless).try_count, 1);
+    assert_eq!(told_of(endless, heard), ["Begun", "OverBudget", "WillRetry", "WorkerStuck"]);
+}
+
+/// Returns the names of the events of a row.
+fn told_of(id: i64, heard: Receiver<Event>) -> Vec<String> {
+    let of_row = |event: &Event| event.attempt().is_some_and(|attempt| *attempt.key == id.to_string());
+    heard.iter().filter(of_row).map(|event| name(&event)).collect()
 }
 
 #[test]
@@ -148,12 +157,17 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
         }
         book(&payment, message)
     };
-    let tally = Together::poller(bank.pool(4), handler).workers(2).run_until_idle().unwrap();
+    let (listener, heard) = listener();
+    let tally = Together::poller(bank.pool(4), handler).workers(2).on_event(listener).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, tally.retried, tally.failed, tally.lost), (299, 1, 0, 0));
     let state = bank.state(endless);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
     drop(release);
+    // The group is given up with its handler, and then the message has its own time.
+    let told = told_of(endless, heard).join(" ");
+    assert!(told.starts_with("Begun OverBudget Interrupted WorkerStuck "), "{told}");
+    assert!(told.ends_with(" Begun OverBudget WillRetry WorkerStuck"), "{told}");
     ids.remove(199);
     assert_eq!(booked(&bank), ids);
 }

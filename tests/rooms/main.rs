@@ -35,7 +35,7 @@ fn the_core_has_no_circle() {
 const FLOORS: [&[&str]; 12] = [
     &["redact"],
     &["error", "fault", "lock"],
-    &["log", "row"],
+    &["event", "log", "row"],
     &["backend", "crash", "handler"],
     &["entity"],
     &["statement"],

@@ -9,6 +9,7 @@ pub(crate) mod chinook;
 mod columns;
 mod crash;
 mod emails;
+pub(crate) mod events;
 mod explain;
 mod frozen;
 pub(crate) mod group;

@@ -51,6 +51,11 @@ pub(crate) fn is_told(texts: &[&str]) -> bool {
     LINES.lock().unwrap().iter().any(|line| contains(line, texts))
 }
 
+/// Returns how many of the lines that have been kept contain all of these texts.
+pub(crate) fn times_told(texts: &[&str]) -> usize {
+    LINES.lock().unwrap().iter().filter(|line| contains(line, texts)).count()
+}
+
 fn contains(line: &str, texts: &[&str]) -> bool {
     texts.iter().all(|text| line.contains(text))
 }

@@ -11,11 +11,11 @@ use super::plan::{Remainder, UnsettledRow};
 use super::refusal::{KEPT, leave_alone};
 use super::settle_rules::tries_before;
 use super::slot::Slot;
-use super::tell_failed::tell_failed;
 use super::transaction_runner::TransactionRunner;
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::CrashMark;
+use crate::event::{Ending, Watch};
 use crate::handler::Failure;
 use crate::row::{Fence, Instant, RowKey, failure_text};
 use crate::statement::QueueOn;
@@ -59,6 +59,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         holder: &mut SessionHolder<C>,
         row: UnsettledRow<Q::Key>,
         remainder: Remainder,
+        watch: &Watch,
     ) -> Turn {
         let (remainder, delay) = self.count_interruption(&row, remainder);
         let key = &row.key;
@@ -74,17 +75,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                     }
                     match &remainder {
                         Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
-                            tell_failed::<Q>(key, change);
+                            self.rules.teller.settled(key, settled, change, watch);
                         }
                         Remainder::FindOut(in_doubt) => {
-                            in_doubt.change.iter().for_each(|change| tell_failed::<Q>(key, change))
+                            let change = in_doubt.change.iter();
+                            change.for_each(|change| self.rules.teller.settled(key, settled, change, watch));
                         }
                         Remainder::Postpone(_) | Remainder::Leave => {}
                     }
                     tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
                     return Turn::Settled(settled);
                 }
-                Ok(Conclusion::Interrupted) => return Turn::Interrupted,
+                Ok(Conclusion::Interrupted) => {
+                    watch.is_interrupted(why_interrupted(&remainder));
+                    return Turn::Interrupted;
+                }
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot show what happened. If its handler has committed, the effects may stay.
                     let untold = match &remainder {
@@ -92,7 +97,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         _ => None,
                     };
                     let untold = untold.unwrap_or_default();
-                    self.log.warn(Q::ENTITY, &format!("row {key} was changed by somebody else{untold}"));
+                    let text = format!("row {key} was changed by somebody else{untold}");
+                    self.log.warn(Q::ENTITY, &text);
+                    watch.is_interrupted(&text);
                     return Turn::Interrupted;
                 }
                 Ok(Conclusion::Refused { is_noted }) => {
@@ -101,9 +108,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         Remainder::Postpone(interruption) => &interruption.cause,
                         _ => KEPT,
                     };
+                    watch.ends(Ending::Refused, Some(&self.log.redacted(cause)), None);
                     return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, cause, is_noted);
                 }
                 Ok(Conclusion::Kept) => {
+                    watch.ends(Ending::Refused, Some(KEPT), None);
                     return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, KEPT, false);
                 }
                 Err(error) => {
@@ -114,6 +123,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             }
         }
         // The row is as it was before the attempt, and due.
+        watch.is_interrupted("the end of the attempt cannot be recorded");
         self.due_rows.row_backoff.skip_for_a_while(key);
         Turn::Trouble
     }
@@ -147,5 +157,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));
         let (settled, change) = self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details);
         (Remainder::Record(settled, Box::new(change)), delay)
+    }
+}
+
+/// Returns why an attempt has ended without a result.
+fn why_interrupted(remainder: &Remainder) -> &str {
+    match remainder {
+        Remainder::Postpone(interruption) => &interruption.cause,
+        Remainder::FindOut(in_doubt) => &in_doubt.cause,
+        Remainder::Leave => "the poller has taken the transaction away",
+        Remainder::Record(..) | Remainder::RecordReserved(..) => "its end was not recorded",
     }
 }

@@ -23,6 +23,7 @@ use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ReadRow, RowInHand};
 use crate::entity::Entity;
+use crate::event::Watch;
 use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::row::{Instant, QueueState, RowKey, Settlement, idempotency_key};
@@ -56,7 +57,7 @@ pub(crate) enum End<K> {
     /// The row has come back as it was when its last attempt began. It had come back this many times before.
     Returned(Box<UnsettledRow<K>>, u32),
     /// The message's transaction is gone; the remainder is to be written in another one.
-    Unsettled(Box<UnsettledRow<K>>, Remainder),
+    Unsettled(Box<UnsettledRow<K>>, Remainder, Watch),
 }
 
 impl<Q: Entity> Attempted<Q> {
@@ -123,6 +124,7 @@ where
         Some(None) => return Attempted::undone(session, End::InOtherHands(key)),
         in_hand => in_hand.flatten(),
     };
+    let watch = plan.rules.teller.watch(&key, tries_before(fence) + 1, due);
     let claimed_as = claimed_as(plan, &key, &message);
     match has_returned::<Q, C>(session, &key, fence, claimed_as) {
         Ok(None) => {}
@@ -132,36 +134,36 @@ where
         }
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
     }
-    let (message, kept) = match check_crashes(&mut **session, plan, &key, &mut fence, message, &details) {
+    let (message, kept) = match check_crashes(&mut **session, plan, (&key, &watch), &mut fence, message, &details) {
         Ok(to_handle) => to_handle,
         Err(not_handled) => {
-            return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None });
+            return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None }, watch);
         }
     };
     let known_as = claimed_as.map(|(_, claimed)| claimed);
     let unsettled = UnsettledRow { key, fence, due, details, claimed_as: known_as };
-    plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone() }));
+    plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone(), watch: watch.clone() }), &[&watch]);
     let UnsettledRow { key, details, .. } = &unsettled;
     let tries = tries_before(fence) + 1;
-    let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint };
+    let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch: &watch };
     let SettledRow { result, session_is_sound, next } = settle_claimed(session, plan, row, message, in_hand);
     let end = match result {
         Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
             0 => End::Settled(unsettled.key, settled),
             times => End::SettledInVain(unsettled.key, settled, due, times),
         },
-        Err(remainder) => End::Unsettled(Box::new(unsettled), remainder),
+        Err(remainder) => End::Unsettled(Box::new(unsettled), remainder, watch),
     };
     Attempted { end, session_is_sound, next }
 }
 
 /// Returns the end of an attempt whose row is not handled because of its crashes.
-fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>) -> Attempted<Q> {
+fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>, watch: Watch) -> Attempted<Q> {
     let (end, session_is_sound) = match why {
         NotHandled::Suspect => (End::Suspect, true),
         NotHandled::SetAside => (End::Settled(row.key, Settlement::Failed), true),
         NotHandled::Lost(error) => (End::NotClaimed(error), false),
-        NotHandled::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder), false),
+        NotHandled::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder, watch), false),
     };
     Attempted { end, session_is_sound, next: None }
 }
@@ -263,6 +265,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             try_number: self.row.tries,
             idempotency_key: &idempotency_key,
         };
+        self.row.watch.begins();
         let handler = self.plan.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(entity, &mut message)));
         if let Some(why) = self.plan.slot.revoked() {

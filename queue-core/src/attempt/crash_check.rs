@@ -6,9 +6,9 @@ use diesel::result::QueryResult;
 use super::crash_mark::{NotHandled, ToHandle, as_it_was, mark_and_commit, write};
 use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
-use super::tell_failed::tell_failed;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashAction, Suspicion};
+use crate::event::Watch;
 use crate::row::{Details, ErrorText, Fence, RowKey, Settlement, Status};
 use crate::statement::{Change, Next, QueueOn};
 
@@ -17,7 +17,7 @@ use crate::statement::{Change, Next, QueueOn};
 pub(crate) fn check_crashes<Q, C>(
     connection: &mut C,
     plan: &Plan<'_, Q, C>,
-    key: &RowKey<Q::Key>,
+    (key, watch): (&RowKey<Q::Key>, &Watch),
     claimed: &mut Fence,
     message: DecodedMessage<Q>,
     details: &Details,
@@ -51,7 +51,7 @@ where
             let change = failed_by_crashes(fence, text);
             let written = write::<Q, C>(connection, key, fence, &change);
             if written.is_ok() {
-                tell_failed::<Q>(key, &change);
+                plan.rules.teller.settled(key, Settlement::Failed, &change, watch);
             }
             if let Some(suspect) = suspect {
                 recorder.written(suspect, written.is_ok());

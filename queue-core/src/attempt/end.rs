@@ -10,7 +10,6 @@ use super::begin::next_row;
 use super::plan::{Attempt, Decision, Effects, InDoubt, Interruption, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
-use super::tell_failed::tell_failed;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::QueueTable;
@@ -77,6 +76,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Ok(()) => {
                 fail_point("committed");
                 tracing::debug!(outcome = ?decision.settled, "settled");
+                self.tell_settled(decision.settled, &decision.change);
                 return Ok(decision.settled);
             }
             Err(error) => error,
@@ -206,10 +206,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         let Err(error) = committed else {
             fail_point("committed");
             tracing::debug!(outcome = ?settled, "settled");
-            tell_failed::<Q>(self.row.key, change);
+            self.tell_settled(settled, change);
             return Ok(settled);
         };
         Err(self.not_committed(error, settled, change))
+    }
+
+    fn tell_settled(&self, settled: Settlement, change: &Change) {
+        self.plan.rules.teller.settled(self.row.key, settled, change, self.row.watch);
     }
 
     /// Returns the remainder after a COMMIT that was refused, or whose answer was lost.

@@ -20,7 +20,7 @@ mod runner;
 mod schema_on;
 mod settle_rules;
 mod slot;
-mod tell_failed;
+mod teller;
 mod transaction_runner;
 mod turn;
 mod undecodable;
@@ -39,10 +39,11 @@ pub(crate) use self::plan::{
 };
 pub(crate) use self::preflight::{channel, check_leased, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
-pub(crate) use self::runner::{BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls};
+pub(crate) use self::runner::{
+    BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way,
+};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};
-pub(crate) use self::tell_failed::tell_failed;
 pub(crate) use self::transaction_runner::TransactionRunner;
 pub(crate) use self::turn::Turn;
 pub(crate) use self::undecodable::{set_aside, set_leased_aside};

@@ -11,6 +11,7 @@ use crate::claim::{
     ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
 };
 use crate::entity::Entity;
+use crate::event::Watch;
 use crate::handler::{Group, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
@@ -81,6 +82,7 @@ impl<Q: Entity> ClaimPlan<'_, Q> {
 /// The row that an attempt holds.
 pub(crate) struct HeldRow<Q: Entity> {
     pub(crate) row: UnsettledRow<Q::Key>,
+    pub(crate) watch: Watch,
 }
 
 /// A row whose attempt is to be recorded in another transaction than its own.
@@ -155,6 +157,7 @@ pub(crate) struct LockedRow<'a, K> {
     pub(crate) details: &'a Details,
     /// Whether the handler's savepoint exists already.
     pub(crate) is_under_savepoint: bool,
+    pub(crate) watch: &'a Watch,
 }
 
 /// A claimed message in its transaction.

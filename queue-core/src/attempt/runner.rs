@@ -9,9 +9,12 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::slot::{ErasedRow, Slot};
+use super::teller::Teller;
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder, Target};
+use crate::entity::{Entity, GroupMode, LeaseMode};
 use crate::error::Finding;
+use crate::event::Events;
 use crate::log::RateLimitedLog;
 use crate::row::FailureTexts;
 
@@ -34,6 +37,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Records that the handler of this row is past its timeout, in place of the worker, because the handler does not
     /// return. Returns the row if it belongs to another runner.
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow>;
+
+    /// Tells these listeners what becomes of the rows.
+    fn tell_to(&mut self, events: &Events);
 
     /// Tells whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
@@ -61,6 +67,8 @@ pub(crate) struct RunnerInfo {
     pub(crate) entity: &'static str,
     /// The type by which enqueuers announce a row of this queue.
     pub(crate) queue: TypeId,
+    /// The mode and the times by which it works, for the log.
+    pub(crate) way: String,
     /// The beginning of an idempotency key, before the primary key. The crash records call the queue by this name.
     pub(crate) key_prefix: String,
     /// Whether it keeps such records: a turn holds its transaction, and therefore the process's turn to write, while
@@ -83,6 +91,17 @@ impl RunnerInfo {
     pub(crate) fn recorded_as(&self) -> Option<&str> {
         self.is_recorded.then_some(&self.key_prefix)
     }
+}
+
+/// Describes the mode of an entity and its times, for the log. `timeout`: how long a handler may take.
+pub(crate) fn describe_way<Q: Entity>(timeout: Duration) -> String {
+    let (settings, mode) = (Q::SETTINGS, TypeId::of::<Q::Mode>());
+    let way = match mode {
+        mode if mode == TypeId::of::<LeaseMode>() => format!("lease of {:?}", settings.lease),
+        mode if mode == TypeId::of::<GroupMode>() => format!("groups of up to {}", settings.group),
+        _ => "one transaction each".to_owned(),
+    };
+    format!("{way}, timeout {timeout:?}, {} tries", settings.max_tries)
 }
 
 /// The questions about a runner's queue that the scout, and the checks at the start, ask the database.
@@ -143,6 +162,11 @@ pub(crate) struct RunnerSettings {
 }
 
 impl RunnerSettings {
+    /// Returns what tells of the rows of this entity.
+    pub(crate) fn teller(&self, entity: &'static str) -> Teller {
+        Teller::new(entity, self.texts.redact.clone())
+    }
+
     /// Returns the log of one runner. Each runner has its own log, so that one entity's warnings do not hold back
     /// another's.
     pub(crate) fn log(&self) -> RateLimitedLog {

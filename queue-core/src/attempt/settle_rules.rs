@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::teller::Teller;
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
 use crate::row::{Details, ErrorText, FailureTexts, Fence, Options, Settlement, Status};
@@ -20,6 +21,8 @@ pub(crate) struct SettleRules {
     /// Whether rows are processed under a lease and not under a lock, so that the application may have stopped one
     /// meanwhile.
     pub(crate) leased: bool,
+    /// Tells what has become of a row.
+    pub(crate) teller: Teller,
 }
 
 /// A handler has named a stage that its entity does not have.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::crash::Recorder;
+use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 
@@ -31,12 +32,14 @@ struct Run {
     given_up: bool,
     /// The clock of a leased row, which tells when the handler's time is over.
     lease: Option<Arc<LeaseClock>>,
+    /// The attempts whose handler runs: several if it handles a group at once. None if nobody listens.
+    watches: Vec<Watch>,
 }
 
 impl Run {
     fn new(entity: &'static str, session: Option<i64>, timeout: Duration) -> Self {
         let (started, phase) = (Instant::now(), Phase::Running);
-        Run { entity, session, started, timeout, phase, held: None, given_up: false, lease: None }
+        Run { entity, session, started, timeout, phase, held: None, given_up: false, lease: None, watches: Vec::new() }
     }
 }
 
@@ -79,9 +82,10 @@ impl Slot {
     }
 
     /// Notes that a handler runs under a lease, without a session.
-    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<LeaseClock>, row: ErasedRow) {
+    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<LeaseClock>, row: ErasedRow, watch: &Watch) {
         // In one step: the scout must not see a run without an end.
-        *self.lock() = Some(Run { held: Some(row), lease: Some(lease), ..Run::new(entity, None, Duration::MAX) });
+        let run = Run::new(entity, None, Duration::MAX);
+        *self.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
     }
 
     /// Tells whether the handler runs under a lease, and holds no lock and no session.
@@ -90,10 +94,24 @@ impl Slot {
     }
 
     /// Notes which row the attempt holds, so that another thread can record its failure if the handler does not return.
-    pub(crate) fn hold(&self, row: ErasedRow) {
+    /// `watches`: the attempts whose handler is about to run.
+    pub(crate) fn hold(&self, row: ErasedRow, watches: &[&Watch]) {
         if let Some(run) = &mut *self.lock() {
-            run.held = Some(row);
+            (run.held, run.watches) = (Some(row), heard(watches));
         }
+    }
+
+    /// Notes whose handler is about to run now, in a transaction with several.
+    pub(crate) fn watch<'w>(&self, watches: impl IntoIterator<Item = &'w Watch>) {
+        let watches: Vec<_> = watches.into_iter().filter(|watch| watch.is_heard()).cloned().collect();
+        if let (false, Some(run)) = (watches.is_empty(), &mut *self.lock()) {
+            run.watches = watches;
+        }
+    }
+
+    /// Returns the attempts whose handler runs, if anybody listens.
+    pub(crate) fn watches(&self) -> Vec<Watch> {
+        self.lock().as_ref().map(|run| run.watches.clone()).unwrap_or_default()
     }
 
     /// Gives up an attempt that is past its timeout. The caller gets the row and records the failure.
@@ -179,7 +197,12 @@ impl Slot {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
         run.phase = Phase::Revoked(why);
-        Some((run.entity, run.session))
+        let (revoked, watches) = ((run.entity, run.session), run.watches.clone());
+        drop(slot);
+        if why == Revocation::TimedOut {
+            watches.iter().for_each(Watch::is_over_budget);
+        }
+        Some(revoked)
     }
 
     /// Returns when the running attempt's timeout ends.
@@ -193,6 +216,11 @@ impl Slot {
     fn lock(&self) -> MutexGuard<'_, Option<Run>> {
         unpoisoned(self.run.lock())
     }
+}
+
+/// Returns the watches that somebody listens to.
+fn heard(watches: &[&Watch]) -> Vec<Watch> {
+    watches.iter().filter(|watch| watch.is_heard()).map(|watch| Watch::clone(watch)).collect()
 }
 
 #[cfg(test)]
@@ -237,7 +265,7 @@ mod tests {
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
                 for _ in 0..10_000 {
-                    slot.enter_leased("Payment", lease.clone(), Box::new(42));
+                    slot.enter_leased("Payment", lease.clone(), Box::new(42), &Watch::default());
                 }
             });
             while !worker.is_finished() {
@@ -252,11 +280,11 @@ mod tests {
     fn either_the_worker_or_whoever_gives_it_up_has_the_row() {
         let slot = Slot::default();
         slot.enter("Payment", Some(7), Duration::from_secs(60));
-        slot.hold(Box::new(42));
+        slot.hold(Box::new(42), &[]);
         assert!(slot.give_up().is_none(), "it may still succeed");
         assert!(!slot.leave());
         slot.enter("Payment", Some(7), Duration::ZERO);
-        slot.hold(Box::new(42));
+        slot.hold(Box::new(42), &[]);
         while slot.revoked().is_none() {}
         assert!(slot.give_up().is_some_and(|row| row.is::<i32>()));
         assert!(slot.give_up().is_none());
@@ -282,7 +310,7 @@ mod tests {
             let slot = Slot::new(Recorder::new(crashes.clone()));
             slot.enter("Payment", None, Duration::ZERO);
             slot.recorder().begin("payments.status", [(&1, fence)]);
-            slot.hold(Box::new(42));
+            slot.hold(Box::new(42), &[]);
             assert_eq!(on_record(), 1);
             while slot.revoked().is_none() {}
             slot

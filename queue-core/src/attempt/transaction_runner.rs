@@ -12,7 +12,7 @@ use super::end::timed_out;
 use super::plan::{ClaimPlan, HeldRow, Plan};
 use super::preflight::{channel, check_claim, key_prefix};
 use super::refusal::leave_kept_alone;
-use super::runner::{QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls};
+use super::runner::{QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way};
 use super::settle_rules::{SettleRules, tries_before};
 use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
@@ -21,6 +21,7 @@ use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::{DueRows, HeldPlaces, LaneTurns, PickedRows, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
+use crate::event::Events;
 use crate::handler::Handler;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
@@ -40,14 +41,16 @@ pub(crate) struct TransactionRunner<Q: QueueOn<C>, C: QueueConnection> {
 impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<Self, Error> {
         let options = Q::Queue::OPTIONS;
+        let timeout = Q::SETTINGS.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT);
         Ok(TransactionRunner {
             info: RunnerInfo {
                 entity: Q::ENTITY,
                 queue: TypeId::of::<Q::Queue>(),
                 key_prefix: key_prefix::<Q, C>()?,
+                way: describe_way::<Q>(timeout),
                 is_recorded: true,
                 is_exclusive: options.exclusive,
-                timeout: Q::SETTINGS.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT),
+                timeout,
                 stages: options.stages.map(|stages| stages.names),
                 window: options.window,
                 heartbeat_interval: None,
@@ -58,6 +61,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
             log: settings.log(),
             rules: SettleRules {
+                teller: settings.teller(Q::ENTITY),
                 settings: Q::SETTINGS,
                 options,
                 retry: Q::retry_policy(),
@@ -184,9 +188,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Turn::Suspect
             }
             End::GivenUp => Turn::GivenUp,
-            End::Unsettled(mut row, remainder) => {
+            End::Unsettled(mut row, remainder, watch) => {
                 row.fence = self.unmarked(holder, slot, &row.key, row.fence);
-                self.conclude(holder, *row, remainder)
+                self.conclude(holder, *row, remainder, &watch)
             }
         })
     }
@@ -257,12 +261,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let HeldRow::<Q> { mut row } = *row.downcast()?;
+        let HeldRow::<Q> { mut row, watch } = *row.downcast()?;
         row.fence = self.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
         self.due_rows.rows_in_hand.give_up(&row.key);
         let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
-        Ok(self.conclude(holder, row, remainder))
+        Ok(self.conclude(holder, row, remainder, &watch))
+    }
+
+    fn tell_to(&mut self, events: &Events) {
+        self.rules.teller.tell_to(events);
     }
 
     fn has_interrupted(&self) -> bool {

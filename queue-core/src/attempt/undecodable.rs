@@ -102,7 +102,7 @@ where
         match record(connection, &change, &|connection, change| Q::set_aside(connection, &row, change)) {
             Ok(0) => {}
             Ok(_) => {
-                tracing::warn!(entity = Q::ENTITY, key, error, "a row has failed for good");
+                rules.teller.failed_undecodable(&key, &error);
                 written += 1;
             }
             Err(error) => refused = Some(error),

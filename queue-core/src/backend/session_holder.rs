@@ -7,6 +7,8 @@ use super::connections::Connections;
 use super::session::Session;
 use super::session_setup::SessionLimits;
 use crate::error::Error;
+use crate::event::ThreadConnection;
+use crate::row::failure_text;
 
 /// A worker's session, which is opened when it is needed and replaced when it is in doubt.
 pub(crate) struct SessionHolder<C: QueueConnection> {
@@ -17,12 +19,27 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
     stays: bool,
     /// The file of the database in which the session was opened, counted from the first.
     file: u64,
+    /// Tells whether the thread has a connection.
+    connection: ThreadConnection,
 }
 
 impl<C: QueueConnection> SessionHolder<C> {
     /// Makes a holder without a session yet. `wait` limits how long the pool may take to give a connection.
     pub(crate) fn new(connections: Connections<C>, wait: Duration, limits: SessionLimits) -> Self {
-        SessionHolder { connections, wait, limits, session: None, stays: false, file: 0 }
+        SessionHolder {
+            connections,
+            wait,
+            limits,
+            session: None,
+            stays: false,
+            file: 0,
+            connection: ThreadConnection::default(),
+        }
+    }
+
+    /// Notes from now on whether the thread has a connection.
+    pub(crate) fn watched_by(self, connection: ThreadConnection) -> Self {
+        SessionHolder { connection, ..self }
     }
 
     /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.
@@ -45,7 +62,16 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
         match &mut self.session {
             Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(&self.connections, self.wait, self.limits)?)),
+            none => match Session::open(&self.connections, self.wait, self.limits) {
+                Ok(session) => {
+                    self.connection.regains();
+                    Ok(none.insert(session))
+                }
+                Err(error) => {
+                    self.connection.loses(&|| failure_text(&error, 500));
+                    Err(error)
+                }
+            },
         }
     }
 

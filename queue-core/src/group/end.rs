@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use diesel::result::Error as DieselError;
 
 use crate::attempt::{AttemptError, Remainder, SettleRules, UnsettledRow, tries_before};
+use crate::event::Watch;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Next};
@@ -71,6 +72,16 @@ pub(crate) enum UndoReason {
     Shutdown,
 }
 
+impl UndoReason {
+    /// Returns the reason as a text.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            UndoReason::Conflict(cause) | UndoReason::Alone(cause) => cause,
+            UndoReason::Shutdown => "the poller shuts down",
+        }
+    }
+}
+
 /// A row whose new state is decided, or written already.
 pub(crate) struct DecidedRow<K> {
     pub(crate) key: RowKey<K>,
@@ -79,6 +90,7 @@ pub(crate) struct DecidedRow<K> {
     pub(crate) change: Change,
     /// Whether the group's transaction contains the change already.
     pub(crate) written: bool,
+    pub(crate) watch: Watch,
 }
 
 /// A row whose handler may have ended the transaction, and the remainder for it.
@@ -93,6 +105,7 @@ pub(crate) struct UntouchedRow<K> {
     pub(crate) fence: Fence,
     pub(crate) change: Change,
     pub(crate) details: Details,
+    pub(crate) watch: Watch,
 }
 
 /// The mark that a [reserved](super::reserve) group writes on its rows before any handler runs. It replaces the last
@@ -121,6 +134,7 @@ pub(crate) struct GroupRow<K> {
     pub(crate) state: QueueState,
     pub(crate) details: Details,
     pub(crate) idempotency_key: String,
+    pub(crate) watch: Watch,
 }
 
 impl<K: Clone> GroupRow<K> {
@@ -131,7 +145,13 @@ impl<K: Clone> GroupRow<K> {
             error: self.text(),
             ..Change::default()
         };
-        UntouchedRow { key: self.key.clone(), fence: self.fence, change, details: self.details.clone() }
+        UntouchedRow {
+            key: self.key.clone(),
+            fence: self.fence,
+            change,
+            details: self.details.clone(),
+            watch: self.watch.clone(),
+        }
     }
 
     pub(crate) fn text(&self) -> ErrorText {
@@ -166,10 +186,16 @@ impl<K: Clone> DecidedRow<K> {
 impl<K> DecidedRow<K> {
     /// Returns the change for a row whose effects may or may not be committed: the row is reported, and does not run
     /// again by itself.
-    pub(crate) fn in_doubt(rules: &SettleRules, key: RowKey<K>, fence: Fence, details: &Details) -> Self {
+    pub(crate) fn in_doubt(
+        rules: &SettleRules,
+        key: RowKey<K>,
+        fence: Fence,
+        details: &Details,
+        watch: &Watch,
+    ) -> Self {
         let (settled, change) =
             rules.after_failure(tries_before(fence) + 1, &Failure::fatal(AttemptError::InDoubt), details);
-        DecidedRow { key, fence, settled, change, written: false }
+        DecidedRow { key, fence, settled, change, written: false, watch: watch.clone() }
     }
 
     /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.

@@ -67,7 +67,7 @@ where
     if !suspects && !returned {
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
-    plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }));
+    plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }), &[]);
     let mut work = OpenGroup {
         session,
         plan,
@@ -156,6 +156,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 GroupEnd::Settled(std::mem::take(&mut self.decided))
             }
             Err(mut end) => {
+                if let GroupEnd::Undone(why) = &end {
+                    rows.iter().for_each(|row| row.watch.is_interrupted(why.text()));
+                }
                 if let GroupEnd::EndedByHandler { after, .. } | GroupEnd::EndedByUnknown { after, .. } = &mut end {
                     *after = rows[self.begun..].iter().map(GroupRow::untouched).collect();
                 }
@@ -215,21 +218,23 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             match message {
                 Ok((entity, state)) => {
                     let due = state.next_attempt_time;
+                    let watch = self.plan.rules.teller.watch(&key, tries, due.map(Into::into));
                     if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
                         drop_safely(entity);
-                        unhandled.push(DecidedRow { key, fence, settled, change, written: false });
+                        unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
                         continue;
                     }
                     let idempotency_key = idempotency_key(self.plan.key_prefix, &key, &details);
-                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key }));
+                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
                 }
                 Err(error) => {
                     let failure = Failure::retry(AttemptError::Undecodable(error));
+                    let watch = self.plan.rules.teller.watch(&key, tries, None);
                     let rules = self.plan.rules;
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
-                    unhandled.push(DecidedRow { key, fence, settled, change, written: false });
+                    unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
                 }
             }
         }

@@ -194,6 +194,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             })
             .collect();
         let (handler, timeout) = (self.plan.handler, self.plan.timeout);
+        self.plan.slot.watch(rows.iter().map(|row| &row.watch));
+        rows.iter().for_each(|row| row.watch.begins());
         let (mut has_used_connection, mut reserved) = (false, None);
         let reserves = self.settles_in_turn;
         let mut before_connection = |connection: &mut C| {
@@ -331,6 +333,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             try_number: row.tries,
             idempotency_key: &row.idempotency_key,
         };
+        self.plan.slot.watch([&row.watch]);
+        row.watch.begins();
         let handler = self.plan.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let answer = handler.handle(&entity, &mut message);

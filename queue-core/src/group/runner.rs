@@ -9,11 +9,12 @@ use super::recover::{CommitState, settle_if_committed};
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
     CONCLUSIONS, ErasedRow, InDoubt, QueueProbes, Remainder, Runner, RunnerInfo, Slot, Tally, TransactionRunner, Turn,
-    UnsettledRow, WorkerCalls, set_aside, tell_failed,
+    UnsettledRow, WorkerCalls, set_aside,
 };
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{LaneTurns, PickedRows};
 use crate::entity::QueueTable;
+use crate::event::{Events, Watch};
 use crate::lock::unpoisoned;
 use crate::row::{Options, Settlement, failure_text};
 use crate::statement::{Next, QueueOn};
@@ -159,7 +160,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         for row in rows {
             self.runner.due_rows.is_written(&row.key);
             tally.count(Turn::Settled(row.settled));
-            tell_failed::<Q>(&row.key, &row.change);
+            self.runner.rules.teller.settled(&row.key, row.settled, &row.change, &row.watch);
         }
     }
 
@@ -179,7 +180,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(reservation) = reservation else {
             self.count_if_committed(holder, before, why_ended(&remainder), tally);
-            tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder));
+            let watch = row.watch.clone();
+            tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder, &watch));
             return;
         };
         let committed = self.commit_state(holder, &reservation, &before, &left);
@@ -199,8 +201,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 remainder
             }
         };
+        let watch = row.watch.clone();
         let row = UnsettledRow { fence, ..row.into_unsettled() };
-        tally.count(self.runner.conclude(holder, row, remainder));
+        tally.count(self.runner.conclude(holder, row, remainder, &watch));
     }
 
     /// Counts the rows of a transaction that a handler ended. If it was committed, the rows that were settled in it are
@@ -244,8 +247,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn count_committed(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>], settled: Vec<Option<Settlement>>) {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.due_rows.is_written(&row.key);
-            if settled.is_some() {
-                tell_failed::<Q>(&row.key, &row.change);
+            if let Some(settled) = settled {
+                self.runner.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
             } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
                 self.runner.log.warn(Q::ENTITY, &format!("row {} {what}", row.key));
@@ -258,7 +261,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn record(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, tally: &mut Tally) {
         for row in rows {
             let remainder = Remainder::Record(row.settled, Box::new(row.change.clone()));
-            tally.count(self.runner.conclude(holder, row.unsettled(), remainder));
+            tally.count(self.runner.conclude(holder, row.unsettled(), remainder, &row.watch));
         }
     }
 
@@ -270,7 +273,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             let reached = row.reached(&options);
             let remainder =
                 Remainder::FindOut(Box::new(InDoubt { settled: row.settled, reached, cause, change: None }));
-            matches!(self.runner.conclude(holder, row.unsettled(), remainder), Turn::Settled(_))
+            // Its end is told with that of the others.
+            matches!(self.runner.conclude(holder, row.unsettled(), remainder, &Watch::default()), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);
@@ -361,6 +365,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
         Ok(Turn::Interrupted)
     }
 
+    fn tell_to(&mut self, events: &Events) {
+        self.runner.tell_to(events);
+    }
+
     fn has_interrupted(&self) -> bool {
         self.runner.has_interrupted()
     }
@@ -391,6 +399,7 @@ mod tests {
             settled,
             change,
             written: false,
+            watch: Watch::default(),
         }
     }
 

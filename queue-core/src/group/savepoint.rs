@@ -51,7 +51,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             _ if !goes_on => None,
             _ => self.pass_on(row, &change),
         };
-        let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
+        let (key, watch) = (row.key.clone(), row.watch.clone());
+        let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
         match passed {
             Some(Ok(())) => {
                 fail_point("released");
@@ -145,7 +146,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// written outside the savepoint, because the next failure is rolled back to that.
     fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
         self.session.control(RELEASE).map_err(undone::<Q, C>)?;
-        let decided = DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: true };
+        let (key, watch) = (row.key.clone(), row.watch.clone());
+        let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
         fail_point("recording");
         write::<Q, C>(self.session, &decided)?;
         fail_point("recorded");

@@ -57,7 +57,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     pub(crate) fn push(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) {
-        self.decided.push(DecidedRow { key: row.key.clone(), fence: row.fence, settled, change, written: false });
+        let (key, watch) = (row.key.clone(), row.watch.clone());
+        self.decided.push(DecidedRow { key, fence: row.fence, settled, change, written: false, watch });
     }
 
     pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
@@ -91,7 +92,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<Q::Key>], why: Option<UndoReason>) -> GroupEnd<Q::Key> {
         let rules = self.plan.rules;
-        let in_doubt = |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details);
+        let in_doubt =
+            |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details, &row.watch);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }

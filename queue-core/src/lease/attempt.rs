@@ -1,6 +1,7 @@
 //! One leased message: call its handler without a transaction; then, in a short one, lock, compare, apply, settle,
 //! commit.
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -14,12 +15,13 @@ use super::leased_rows::LeasedRow;
 use super::runner::{LateRow, LeaseRunner, leave};
 use crate::attempt::{
     AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
-    Turn, find_out, in_transaction, is_refusal, record, settle_claimed, tell_failed, try_writing,
+    Turn, find_out, in_transaction, is_refusal, record, settle_claimed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, LaneTurns, Standing};
-use crate::entity::{Retry, RetryPolicy, jittered};
+use crate::entity::{Entity, Retry, RetryPolicy, jittered};
 use crate::error::Error;
+use crate::event::{Ending, Watch};
 use crate::fault::fail_point;
 use crate::handler::{Failure, Lease, LeaseEnd, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text, idempotency_key};
@@ -52,6 +54,20 @@ enum Written {
     GivenUp,
 }
 
+/// A leased row, and what the listeners hear of its attempt.
+struct WatchedRow<K> {
+    held: Arc<LeasedRow<K>>,
+    watch: Watch,
+}
+
+impl<K> Deref for WatchedRow<K> {
+    type Target = LeasedRow<K>;
+
+    fn deref(&self) -> &LeasedRow<K> {
+        &self.held
+    }
+}
+
 /// Whether a transaction for the answer holds the row.
 enum Hold {
     /// The row is locked, and as it was claimed.
@@ -71,7 +87,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             self.give_back(holder, &held);
             return Turn::Interrupted;
         }
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, &held, &message)));
+        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
+        let row = WatchedRow { held: held.clone(), watch };
+        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, &row, &message)));
         let turn = turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.
             let given_up = slot.leave();
@@ -79,13 +97,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             if given_up {
                 return Turn::GivenUp;
             }
-            self.settle_failure(holder, &held, &Failure::retry(Panicked::new(panic)))
+            self.settle_failure(holder, &row, &Failure::retry(Panicked::new(panic)))
         });
         self.leased_rows.remove(&held);
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written")
+                self.log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written");
+                row.watch.ends(Ending::LeaseLost, None, None);
             }
             _ => {}
         }
@@ -95,9 +114,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Settles a leased row without its handler.
     pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<Q>) -> Turn {
         let UncalledRow { held, settled, change } = decided;
+        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
+        let row = WatchedRow { held: held.clone(), watch };
         tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
-        let mut record = || self.record(holder, held, *settled, change).inspect_err(|_| holder.close());
-        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(held, &mut record)));
+        let mut record = || self.record(holder, &row, *settled, change).inspect_err(|_| holder.close());
+        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(&row, &mut record)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
             // The panic is the driver's. The row becomes due when its lease ends.
@@ -111,7 +132,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &Arc<LeasedRow<Q::Key>>,
+        held: &WatchedRow<Q::Key>,
         message: &(Q, QueueState),
     ) -> Turn {
         let lease = Lease {
@@ -128,7 +149,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         if let Some(claimed) = held.claimed_as {
             self.due_rows.kept_rows.is_written(claimed);
         }
-        slot.enter_leased(Q::ENTITY, held.clock.clone(), Box::new(self.late_row(held, self.time_to_call())));
+        let late = Box::new(late_row::<Q>(held, self.time_to_call()));
+        slot.enter_leased(Q::ENTITY, held.clock.clone(), late, &held.watch);
+        held.watch.begins();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
             return Turn::GivenUp;
@@ -140,6 +163,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Some(LeaseEnd::Overtaken) => return Turn::Lost,
             Some(LeaseEnd::Shutdown) => return Turn::Interrupted,
             Some(LeaseEnd::TimedOut) => {
+                held.watch.is_over_budget();
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
                 return self.settle_failure(holder, held, &failure);
             }
@@ -160,7 +184,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &Arc<LeasedRow<Q::Key>>,
+        held: &WatchedRow<Q::Key>,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
     ) -> Turn {
@@ -181,26 +205,26 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Records a failure, again and again until it is written or the lease ends.
-    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>, failure: &Failure) -> Turn {
+    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<Q::Key>, failure: &Failure) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
         self.persist(held, &mut || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
-    }
-
-    fn late_row(&self, held: &Arc<LeasedRow<Q::Key>>, timeout: Duration) -> LateRow<Q> {
-        LateRow { held: held.clone(), timeout }
     }
 
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
-        let LateRow { held, timeout } = row;
+        let LateRow { held, timeout, watch } = row;
+        let row = WatchedRow { held: held.clone(), watch: watch.clone() };
         let (settled, change) =
             self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
-        let recorded = self.record(holder, held, settled, &change);
+        let recorded = self.record(holder, &row, settled, &change);
         self.leased_rows.remove(held);
         match recorded {
             Ok(Written::Settled(settled)) => Turn::Settled(settled),
-            Ok(Written::Overtaken) => Turn::Lost,
+            Ok(Written::Overtaken) => {
+                watch.ends(Ending::LeaseLost, None, None);
+                Turn::Lost
+            }
             Ok(_) => Turn::Interrupted,
             Err(error) => {
                 self.log.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
@@ -211,7 +235,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Writes again and again until something is written, or the row's lease may have ended.
-    fn persist(&self, held: &LeasedRow<Q::Key>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
+    fn persist(&self, held: &WatchedRow<Q::Key>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
         let until = held.clock.holds_until();
         for tries in 1.. {
             let cause = match write() {
@@ -225,6 +249,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::Refused(cause)) => {
                     let what = "the database refuses to write the end of an attempt on row";
                     self.log.warn(Q::ENTITY, &format!("{what} {}: {cause}", held.key));
+                    held.watch.ends(Ending::Refused, Some(&self.log.redacted(&cause)), None);
                     return Turn::Refused;
                 }
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
@@ -234,6 +259,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
             let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
             if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
+                held.watch.is_interrupted(&cause);
                 break;
             }
             thread::sleep(pause);
@@ -248,7 +274,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &Arc<LeasedRow<Q::Key>>,
+        held: &WatchedRow<Q::Key>,
         places: Option<&HeldPlaces<'_>>,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
@@ -262,7 +288,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         fail_point("lease-locked");
         slot.enter(Q::ENTITY, session.id(), self.info.timeout);
-        slot.hold(Box::new(self.late_row(held, self.info.timeout)));
+        slot.hold(Box::new(late_row::<Q>(held, self.info.timeout)), &[&held.watch]);
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -315,7 +341,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         session: &mut Session<C>,
         slot: &Slot,
-        held: &LeasedRow<Q::Key>,
+        held: &WatchedRow<Q::Key>,
         is_under_savepoint: bool,
         message: &(Q, QueueState),
         answer: &dyn AttemptBody<Q, C>,
@@ -328,9 +354,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             key_prefix: &self.info.key_prefix,
             claim: ClaimPlan::none(),
         };
-        let LeasedRow { key, fence, before, tries, details, .. } = held;
+        let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
+        let watch = &held.watch;
         let (fence, before, tries) = (*fence, *before, *tries);
-        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint };
+        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
         settle_claimed(session, &plan, row, Ok(message), None)
     }
 
@@ -338,12 +365,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn written_in_doubt(
         &self,
         session: &mut Session<C>,
-        held: &LeasedRow<Q::Key>,
+        held: &WatchedRow<Q::Key>,
         in_doubt: InDoubt,
     ) -> QueryResult<Written> {
         Ok(match find_out::<Q, C>(session, &held.key, held.fence, &in_doubt)? {
             Conclusion::Settled(settled) => {
-                in_doubt.change.iter().for_each(|change| tell_failed::<Q>(&held.key, change));
+                let change = in_doubt.change.iter();
+                change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
                 Written::Settled(settled)
             }
             Conclusion::Overtaken => Written::Overtaken,
@@ -390,7 +418,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn record(
         &self,
         holder: &mut SessionHolder<C>,
-        held: &LeasedRow<Q::Key>,
+        held: &WatchedRow<Q::Key>,
         settled: Settlement,
         change: &Change,
     ) -> Result<Written, Error> {
@@ -405,7 +433,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         match record(&mut **session, change, &settle) {
             Ok(1) => {
-                tell_failed::<Q>(&held.key, change);
+                self.rules.teller.settled(&held.key, settled, change, &held.watch);
                 Ok(Written::Settled(settled))
             }
             Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
@@ -434,6 +462,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
         Ok(try_writing::<Q, C>(connection, &held.key, held.fence)?)
     }
+}
+
+/// Returns the row for the thread that records that its handler is late.
+fn late_row<Q: Entity>(row: &WatchedRow<Q::Key>, timeout: Duration) -> LateRow<Q> {
+    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone() }
 }
 
 /// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the

@@ -13,11 +13,12 @@ use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
 use super::claim_way::ClaimWay;
 use super::leased_rows::{LeasedRow, LeasedRows};
-use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, in_transaction, key_prefix};
+use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, in_transaction, key_prefix};
 use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder};
 use crate::claim::{DueRows, HeldPlaces, LaneTurns, Standing};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
+use crate::event::Watch;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
@@ -29,6 +30,7 @@ pub(crate) struct LateRow<Q: Entity> {
     pub(crate) held: Arc<LeasedRow<Q::Key>>,
     /// How long the handler was given.
     pub(crate) timeout: Duration,
+    pub(crate) watch: Watch,
 }
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
@@ -61,6 +63,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             info: RunnerInfo {
                 entity: Q::ENTITY,
                 queue: TypeId::of::<Q::Queue>(),
+                way: describe_way::<Q>(Q::SETTINGS.timeout.unwrap_or(Q::SETTINGS.lease)),
                 key_prefix: key_prefix::<Q, C>()?,
                 is_recorded: false,
                 is_exclusive: options.exclusive,
@@ -79,6 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             writer: Arc::default(),
             log: settings.log(),
             rules: SettleRules {
+                teller: settings.teller(Q::ENTITY),
                 settings: Q::SETTINGS,
                 options,
                 retry: Q::retry_policy(),

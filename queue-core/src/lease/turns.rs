@@ -12,11 +12,11 @@ use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
     AttemptError, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot, Turn, UnsettledRow,
     WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside,
-    tell_failed,
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
 use crate::claim::{LaneTurns, PickedRows};
 use crate::error::{Error, Finding};
+use crate::event::Events;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
@@ -177,7 +177,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         });
         let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
         for (key, settled, change) in batch.settled {
-            tell_failed::<Q>(&key, &change);
+            self.rules.teller.settled_unhandled(&key, settled, &change);
             tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled by the claim");
             ready.push_back((now, Ready::Settled(settled)));
         }
@@ -238,6 +238,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
     fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
         let row = row.downcast::<LateRow<Q>>()?;
         Ok(self.settle_late(holder, &row))
+    }
+
+    fn tell_to(&mut self, events: &Events) {
+        self.rules.teller.tell_to(events);
     }
 
     fn has_interrupted(&self) -> bool {

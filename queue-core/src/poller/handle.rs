@@ -10,6 +10,7 @@ use super::shared::PollerShared;
 use super::wake::WakeSignal;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
+use crate::event::{Event, Events, ListenerThread};
 
 /// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct PollerHandle {
     control: Box<dyn Controls>,
     /// The columns that the poller's entities use while it runs.
     _columns: ColumnsInUse,
+    /// Comes last: the listeners hear of the end.
+    _listeners: ListenerThread,
 }
 
 impl PollerHandle {
@@ -54,8 +57,10 @@ impl PollerHandle {
         shared: Arc<PollerShared<C>>,
         wake_signal: Arc<WakeSignal>,
         columns: ColumnsInUse,
+        listeners: ListenerThread,
     ) -> Self {
-        PollerHandle { threads: Vec::new(), control: Box::new(Control { shared, wake_signal }), _columns: columns }
+        let control = Box::new(Control { shared, wake_signal });
+        PollerHandle { threads: Vec::new(), control, _columns: columns, _listeners: listeners }
     }
 
     pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
@@ -106,6 +111,7 @@ impl PollerHandle {
             left_running = !all_left,
             "the poller has stopped"
         );
+        self.control.events().tell_last(|| Event::PollerStopped { rolled_back, has_left_behind: !all_left });
         Shutdown { tally, rolled_back }
     }
 }
@@ -128,6 +134,7 @@ impl fmt::Debug for PollerHandle {
 trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;
+    fn events(&self) -> &Events;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
     fn take_replacements(&self) -> Vec<JoinHandle<()>>;
@@ -152,6 +159,10 @@ impl<C: QueueConnection> Controls for Control<C> {
 
     fn tally(&self) -> Tally {
         self.shared.board.tally()
+    }
+
+    fn events(&self) -> &Events {
+        &self.shared.events
     }
 
     fn stop(&self, grace: Duration) -> Stopped {

@@ -27,6 +27,7 @@ use crate::backend::{Connections, QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::entity::{Entity, StageOf, Window};
 use crate::error::Error;
+use crate::event::{Event, Events, Listeners};
 use crate::lease::ClaimStyle;
 use crate::log::RateLimitedLog;
 use crate::redact::Redact;
@@ -63,6 +64,7 @@ pub struct Poller<C: R2D2Connection + 'static> {
     served: Vec<Box<dyn ServeLater<C>>>,
     /// The largest number of workers for a queue, with the entity's name.
     shares: Vec<(TypeId, &'static str, usize)>,
+    pub(super) listeners: Listeners,
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {
@@ -111,7 +113,13 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     }
 
     fn of(connections: Connections<C>) -> Self {
-        Poller { connections, settings: PollerSettings::default(), served: Vec::new(), shares: Vec::new() }
+        Poller {
+            connections,
+            settings: PollerSettings::default(),
+            served: Vec::new(),
+            shares: Vec::new(),
+            listeners: Listeners::default(),
+        }
     }
 
     /// Serves an entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a closure, in lease mode
@@ -307,6 +315,55 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Calls `listener` for each [`Event`]: a message begins, succeeds, fails, is given up; a handler is past its timeout;
+    /// a connection is lost and regained; the poller starts and stops. Several listeners hear every event, each.
+    ///
+    /// An event is told after the database has confirmed what it says. The events of one row come in their order; those of
+    /// several workers are mixed.
+    ///
+    /// The listeners share a thread of their own, so a slow one neither slows nor stops a worker. Up to 4096 events wait for
+    /// it; more are dropped, counted, and told as [`Event::EventsDropped`] and in the log.
+    ///
+    /// If a listener panics, the panic is logged, once, and the listener hears the next event. When the poller stops, it
+    /// waits until the listeners have heard everything, but no longer than 5 seconds.
+    ///
+    /// A poller without a listener does nothing for its events. With one, it also reads the database's clock every ten
+    /// seconds.
+    ///
+    /// ```
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Failure, Message, Migrations, Outcome, Queueable};
+    /// use std::sync::mpsc;
+    ///
+    /// use queueable::Event;
+    ///
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let pool = Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new("file:events?mode=memory&cache=shared"))?;
+    /// # let mut connection = pool.get()?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// # diesel::insert_into(payments::table).values((payments::id.eq(7), Payment::due_now())).execute(&mut connection)?;
+    /// # drop(connection);
+    /// # let charge = |_: &Payment, _: &mut Message<'_, SqliteConnection>| Err::<Outcome, _>(Failure::fatal("the card has expired"));
+    /// let (sender, given_up) = mpsc::channel();
+    /// let poller = Payment::poller(pool, charge).workers(1).on_event(move |event| {
+    ///     if let Event::GaveUp(attempt) = event {
+    ///         let _ = sender.send((attempt.key.to_string(), attempt.error.clone()));
+    ///     }
+    /// });
+    /// poller.run_until_idle()?;
+    /// assert_eq!(given_up.recv()?, ("7".to_owned(), Some("the card has expired".to_owned())));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn on_event(mut self, listener: impl FnMut(&Event) + Send + 'static) -> Self {
+        self.listeners.add(listener);
+        self
+    }
+
     /// Prefetches rows however slowly messages come: for tests.
     #[doc(hidden)]
     pub fn prefetch_at_once(mut self) -> Self {
@@ -323,8 +380,9 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Checks the live tables and the server, then starts the workers.
     ///
-    /// It logs its start and its stop at INFO, and each row that becomes `FAILED` at WARN, with its key, tries and
-    /// text. It logs trouble at WARN, a line for each cause and second.
+    /// It logs its start, with what it serves by which settings, and its stop at INFO, and each row that becomes `FAILED`
+    /// at WARN, with its key, tries and text. A failure that will be retried is logged at INFO, and trouble at WARN, a line
+    /// for each cause and second. [`on_event`](Poller::on_event) tells an application the same.
     ///
     /// # Errors
     ///
@@ -353,22 +411,24 @@ impl<C: QueueConnection> Poller<C> {
         Ok(self.start_for(Purpose::UntilIdle)?.wait_until_idle())
     }
 
-    fn start_for(self, purpose: Purpose) -> Result<PollerHandle, Error> {
-        let (shared, columns) = self.prepare(purpose)?;
+    fn start_for(mut self, purpose: Purpose) -> Result<PollerHandle, Error> {
+        let listeners = std::mem::take(&mut self.listeners);
+        let (events, listeners) = listeners.start(self.settings.redact.clone())?;
+        let (shared, columns) = self.prepare(purpose, events)?;
         let wake_signal = WakeSignal::new();
-        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns);
+        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns, listeners);
+        let workers = shared.settings.workers;
+        shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
         start_watchers(&shared, &wake_signal, purpose, &mut handle)?;
         start_workers(&shared, &wake_signal, &mut handle)?;
-        let entities: Vec<_> = shared.runners.iter().map(|runner| runner.info().entity).collect();
-        let (workers, database) = (shared.settings.workers, &*shared.sessions.database);
-        tracing::info!(?entities, workers, database, "the poller has started");
+        log_start(&shared);
         Ok(handle)
     }
 
     /// Checks the settings, the entities, the live tables and the server, and opens the crash records. No thread runs
     /// yet.
-    fn prepare(self, purpose: Purpose) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
-        let Poller { connections, settings, served, shares } = self;
+    fn prepare(self, purpose: Purpose, events: Events) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
+        let Poller { connections, settings, served, shares, .. } = self;
         let runners = build_runners(served, &settings)?;
         check_entities(&runners)?;
         let shares = workers_of(&runners, settings.workers, &shares)?;
@@ -382,10 +442,25 @@ impl<C: QueueConnection> Poller<C> {
         }
         // Before the first claim, because this process may have started in place of a crashed one.
         let crashes = open_crashes(&runners, &settings, &database)?;
-        let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout);
-        let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes);
+        let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout, events.clone());
+        let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes, events);
         Ok((Arc::new(shared), columns))
     }
+}
+
+/// Returns the names of the entities that are served.
+fn entities<C: QueueConnection>(shared: &PollerShared<C>) -> Vec<&'static str> {
+    shared.runners.iter().map(|runner| runner.info().entity).collect()
+}
+
+/// Logs what is served with which settings.
+fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
+    let infos = shared.runners.iter().map(|runner| runner.info());
+    let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
+    let (entities, database) = (entities(shared), &*shared.sessions.database);
+    let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
+    let what = "the poller has started";
+    tracing::info!(?entities, workers, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
 }
 
 /// Builds a runner for each entity that is served.

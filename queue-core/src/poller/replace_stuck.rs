@@ -24,6 +24,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() {
         return;
     }
+    let watches = slot.watches();
     let Some(mut row) = slot.give_up() else { return };
     exclusive_run::is_stuck(slot.gate_number());
     for (number, runner) in shared.runners.iter().enumerate() {
@@ -35,7 +36,10 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
             Err(of_another_runner) => row = of_another_runner,
         }
     }
+    // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.
+    watches.iter().for_each(|watch| watch.is_interrupted("the handler is past its timeout"));
     let (stuck, most) = (shared.board.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
+    watches.iter().for_each(|watch| watch.is_stuck(stuck, stuck <= most));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
         return shared.log.warn("poller", &text);

@@ -85,6 +85,7 @@ impl<C: QueueConnection> Scout<C> {
         // If it cannot be opened, the first probe logs why.
         let has_tried = has_tried.take();
         let _ = holder.session();
+        self.read_clock(&mut holder);
         drop(has_tried);
         let mut next_adoption = now;
         let mut file = None;
@@ -92,6 +93,7 @@ impl<C: QueueConnection> Scout<C> {
             if next_adoption <= Instant::now() {
                 shared.crashes.adopt();
                 self.follow_file(&mut holder, &mut file);
+                self.read_clock(&mut holder);
                 next_adoption = Instant::now() + shared.settings.poll_interval.max(SHORTEST_ADOPTION);
             }
             if !self.control.look(&mut holder, shared, &mut timers) {
@@ -126,6 +128,16 @@ impl<C: QueueConnection> Scout<C> {
             }
             let reasons = self.wait(&mut holder, &mut timers);
             self.answer(reasons, &mut timers);
+        }
+    }
+
+    /// Reads the database's clock for the listeners, if there are any and it was not read lately.
+    fn read_clock(&self, holder: &mut SessionHolder<C>) {
+        let Some(clock) = self.shared.events.clock().filter(|clock| clock.has_to_be_read()) else { return };
+        let (probes, asked) = (self.shared.runners[0].probes(), Instant::now());
+        // The next probe logs trouble with the session.
+        if let Ok(Ok(now)) = holder.session().map(|session| probes.present(session)) {
+            clock.tell(now, asked);
         }
     }
 

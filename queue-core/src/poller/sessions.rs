@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Connections, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::error::Error;
+use crate::event::{Connectivity, Events, ThreadConnection};
 
 /// The sessions of a poller.
 pub(crate) struct PollerSessions<C: QueueConnection> {
@@ -17,6 +18,8 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
     pool_timeout: Duration,
     /// How often another file has replaced the database's.
     files: AtomicU64,
+    /// Which of the threads have connections.
+    pub(crate) connectivity: Arc<Connectivity>,
 }
 
 impl<C: QueueConnection> PollerSessions<C> {
@@ -25,8 +28,16 @@ impl<C: QueueConnection> PollerSessions<C> {
         database: String,
         limits: SessionLimits,
         pool_timeout: Duration,
+        events: Events,
     ) -> Self {
-        PollerSessions { connections, database: database.into(), limits, pool_timeout, files: AtomicU64::new(0) }
+        PollerSessions {
+            connections,
+            database: database.into(),
+            limits,
+            pool_timeout,
+            files: AtomicU64::new(0),
+            connectivity: Arc::new(Connectivity::new(events)),
+        }
     }
 
     /// Opens a session at once.
@@ -36,13 +47,13 @@ impl<C: QueueConnection> PollerSessions<C> {
 
     /// Returns the holder of a worker's session.
     pub(crate) fn of_worker(&self) -> SessionHolder<C> {
-        SessionHolder::new(self.connections.clone(), self.pool_timeout, self.limits)
+        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout, self.limits))
     }
 
     /// Returns the holder of the scout's session.
     pub(crate) fn of_scout(&self) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        SessionHolder::new(self.connections.clone(), self.pool_timeout, limits)
+        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout, limits))
     }
 
     /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
@@ -55,7 +66,11 @@ impl<C: QueueConnection> PollerSessions<C> {
             statement_timeout: timeout,
             attempts: false,
         };
-        SessionHolder::new(self.connections.clone(), self.pool_timeout.min(pause), limits)
+        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout.min(pause), limits))
+    }
+
+    fn watched(&self, holder: SessionHolder<C>) -> SessionHolder<C> {
+        holder.watched_by(ThreadConnection::new(self.connectivity.clone()))
     }
 
     /// Closes the pool's idle connections.

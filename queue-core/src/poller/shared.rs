@@ -12,11 +12,12 @@ use crate::attempt::{HeldLeases, Runner, Slot};
 use crate::backend::{LockSql, QueueConnection};
 use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
+use crate::event::Events;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 
-/// The shared state of a poller.
+/// The shared state of a poller. It has more than ten fields because every thread gets all that it needs from here.
 pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) sessions: PollerSessions<C>,
     pub(crate) settings: PollerSettings,
@@ -29,6 +30,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     replacements: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
+    pub(crate) events: Events,
     writer: Arc<Mutex<()>>,
 }
 
@@ -41,9 +43,11 @@ impl<C: QueueConnection> PollerShared<C> {
         shares: Vec<usize>,
         gates: Vec<Gate>,
         crashes: Crashes,
+        events: Events,
     ) -> Self {
         let writer = Arc::default();
         runners.iter_mut().for_each(|runner| runner.take_turns_with(&writer));
+        runners.iter_mut().for_each(|runner| runner.tell_to(&events));
         let exclusive = runners.iter().map(|runner| runner.info().is_exclusive);
         PollerShared {
             board: WorkBoard::new(shares.into_iter().zip(exclusive)),
@@ -51,6 +55,7 @@ impl<C: QueueConnection> PollerShared<C> {
             replacements: Mutex::default(),
             crashes: Arc::new(crashes),
             log: RateLimitedLog::new(settings.redact.clone()),
+            events,
             writer,
             sessions,
             settings,

@@ -1,0 +1,102 @@
+//! Tells the log and the listeners what has become of a row, once that is committed.
+
+use crate::event::{AttemptEvent, Ending, Event, Events, Watch};
+use crate::log::RateLimitedLog;
+use crate::redact::Redact;
+use crate::row::{Instant, RowKey, Settlement, Status};
+use crate::statement::{Change, Next};
+
+/// Tells what has become of the rows of one entity.
+pub(crate) struct Teller {
+    entity: &'static str,
+    events: Events,
+    /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
+    failures: RateLimitedLog,
+}
+
+impl Teller {
+    pub(crate) fn new(entity: &'static str, redact: Option<Redact>) -> Self {
+        Teller { entity, events: Events::default(), failures: RateLimitedLog::new(redact) }
+    }
+
+    /// Tells these listeners from now on.
+    pub(crate) fn tell_to(&mut self, events: &Events) {
+        self.events = events.clone();
+    }
+
+    /// Watches an attempt on this row, which was due at this time, if that is known.
+    pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>) -> Watch {
+        Watch::new(&self.events, self.entity, key.text(), try_number, due.map(Into::into))
+    }
+
+    /// Tells that a row's new state is committed.
+    ///
+    /// A row that has become `FAILED` is logged always and at once, because nothing else will ever be done about it.
+    pub(crate) fn settled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change, watch: &Watch) {
+        let error = change.error.text();
+        let retry_in = match change.next {
+            Some(Next::In(delay)) if settled == Settlement::Retried => Some(delay),
+            _ => None,
+        };
+        match settled {
+            Settlement::Failed if change.status == Some(Status::Failed) => {
+                let error = error.unwrap_or_default();
+                let tries = change.try_count;
+                tracing::warn!(entity = self.entity, ?key, tries, error, "a row has failed for good");
+            }
+            Settlement::Failed if tracing::enabled!(tracing::Level::WARN) => {
+                let error = error.unwrap_or_default();
+                if let Some(suppressed) = self.failures.admits(error) {
+                    let what = "a run has failed for good, and its schedule goes on";
+                    tracing::warn!(entity = self.entity, ?key, error, suppressed, "{what}");
+                }
+            }
+            Settlement::Retried if tracing::enabled!(tracing::Level::INFO) => {
+                let error = error.unwrap_or_default();
+                if let Some(suppressed) = self.failures.admits(error) {
+                    let tries = change.try_count;
+                    let what = "a row has failed and will be retried";
+                    tracing::info!(entity = self.entity, ?key, tries, ?retry_in, error, suppressed, "{what}");
+                }
+            }
+            _ => {}
+        }
+        if watch.is_heard() {
+            let is_failure = matches!(settled, Settlement::Retried | Settlement::Failed);
+            watch.ends(ending(settled), error.filter(|_| is_failure), retry_in);
+        }
+    }
+
+    /// Tells the same of a row whose handler was not called.
+    pub(crate) fn settled_unhandled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change) {
+        let tries = change.try_count.and_then(|tries| u32::try_from(tries).ok()).unwrap_or_default();
+        self.settled(key, settled, change, &self.watch(key, tries.max(1), None));
+    }
+
+    /// Tells that a row has failed whose key cannot be decoded.
+    pub(crate) fn failed_undecodable(&self, key: &str, error: &str) {
+        tracing::warn!(entity = self.entity, key, error, "a row has failed for good");
+        self.events.tell(|| {
+            Event::GaveUp(AttemptEvent {
+                entity: self.entity,
+                key: key.into(),
+                try_number: 1,
+                waited: None,
+                duration: None,
+                retry_in: None,
+                error: Some(error.to_owned()),
+            })
+        });
+    }
+}
+
+fn ending(settled: Settlement) -> Ending {
+    match settled {
+        Settlement::Succeeded | Settlement::Deleted => Ending::Succeeded,
+        Settlement::Again => Ending::RunsAgain,
+        Settlement::Advanced => Ending::Advanced,
+        Settlement::Skipped => Ending::Skipped,
+        Settlement::Retried => Ending::WillRetry,
+        Settlement::Failed => Ending::GaveUp,
+    }
+}

@@ -1,0 +1,177 @@
+//! The events, as an application gets them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// A thing that has happened in a poller, see [`Poller::on_event`](crate::Poller::on_event).
+///
+/// Each event is told once, after the database has confirmed it: an attempt whose commit was refused, or whose result is
+/// not known, is never [`Succeeded`](Event::Succeeded).
+///
+/// Each [`Begun`](Event::Begun) is followed by one of the events that end an attempt: [`Succeeded`](Event::Succeeded),
+/// [`Advanced`](Event::Advanced), [`RunsAgain`](Event::RunsAgain), [`Skipped`](Event::Skipped),
+/// [`WillRetry`](Event::WillRetry), [`GaveUp`](Event::GaveUp), [`Interrupted`](Event::Interrupted),
+/// [`Refused`](Event::Refused) or [`LeaseLost`](Event::LeaseLost). The exceptions are a process that ends, and a shutdown
+/// that leaves a handler behind. A row that is settled without its handler, for example because it cannot be decoded, has
+/// an end without a beginning.
+///
+/// It is serialized with its name as `event`, and its fields beside that:
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+/// // {"event":"GaveUp","entity":"Payment","key":"42","try_number":10,"duration":{"secs":0,"nanos":4183000}, ..
+/// let poller = Poller::new(pool).serve::<Payment>(charge).on_event(|event| match serde_json::to_string(event) {
+///     Ok(line) => println!("{line}"),
+///     Err(error) => eprintln!("{error}"),
+/// });
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event")]
+#[non_exhaustive]
+pub enum Event {
+    /// The poller has checked the tables, and starts its threads.
+    #[non_exhaustive]
+    PollerStarted {
+        /// The names of the entities that it serves.
+        entities: Vec<&'static str>,
+        /// How many messages it handles at the same time.
+        workers: usize,
+    },
+    /// A worker has claimed a row and calls its handler.
+    Begun(AttemptEvent),
+    /// The row is `SUCCESS`, or was removed as its handler wished.
+    Succeeded(AttemptEvent),
+    /// The row has gone on to another stage.
+    Advanced(AttemptEvent),
+    /// The row runs again later without a failure: its handler answered `Again`, or its scheduled run came too late and is
+    /// left out.
+    RunsAgain(AttemptEvent),
+    /// The row is `SKIPPED`.
+    Skipped(AttemptEvent),
+    /// The attempt has failed, the row is `ERROR`, and it will be retried.
+    WillRetry(AttemptEvent),
+    /// The row is `FAILED`: its tries are exhausted, or the failure was fatal. The same for the run of a schedule that has
+    /// failed for good while the schedule goes on.
+    GaveUp(AttemptEvent),
+    /// The attempt has ended without a result: a conflict, a lost connection, a shutdown, or a group that was undone and
+    /// whose messages run one by one. The row is as it was, and due again.
+    Interrupted(AttemptEvent),
+    /// The database refuses to write the end of the attempt on its row, because of a constraint or a trigger. The row is
+    /// tried again after pauses that grow to an hour.
+    Refused(AttemptEvent),
+    /// In lease mode: the row was changed, taken over or removed meanwhile, and the attempt has written nothing.
+    LeaseLost(AttemptEvent),
+    /// A handler is past its timeout, and loses its transaction or its lease. The end of the attempt is told by another
+    /// event.
+    OverBudget(AttemptEvent),
+    /// A handler has not returned after its timeout. Its failure is recorded without it, but it still has its thread.
+    #[non_exhaustive]
+    WorkerStuck {
+        /// The attempt whose handler has not returned.
+        #[serde(flatten)]
+        attempt: AttemptEvent,
+        /// How many handlers of this poller are stuck now.
+        stuck: usize,
+        /// Whether the poller has started another worker in place of this one, see
+        /// [`PollerSettings::max_stuck_workers`](crate::PollerSettings::max_stuck_workers).
+        is_replaced: bool,
+    },
+    /// A thread of the poller cannot get a connection, while all had one before. Attempts that were running end as
+    /// [`Interrupted`](Event::Interrupted).
+    #[non_exhaustive]
+    ConnectionLost {
+        /// Why, without passwords, and redacted as the logs are.
+        error: String,
+    },
+    /// All threads of the poller have connections again.
+    #[non_exhaustive]
+    ConnectionRegained {
+        /// How long at least one of them had none.
+        after: Duration,
+    },
+    /// The listeners were too slow, and so many events were dropped. They happened after the last event and before the next
+    /// one.
+    #[non_exhaustive]
+    EventsDropped {
+        /// How many events were dropped.
+        events: u64,
+    },
+    /// The poller has stopped. Nothing comes after this event.
+    #[non_exhaustive]
+    PollerStopped {
+        /// How many attempts were rolled back because the grace period was over.
+        rolled_back: usize,
+        /// Whether a thread was left behind whose handler, or whose database, does not return.
+        has_left_behind: bool,
+    },
+}
+
+impl Event {
+    /// Returns the attempt that the event is about, if it is about one.
+    ///
+    /// ```
+    /// fn is_of_payments(event: &queueable::Event) -> bool {
+    ///     event.attempt().is_some_and(|attempt| attempt.entity == "Payment")
+    /// }
+    /// ```
+    pub fn attempt(&self) -> Option<&AttemptEvent> {
+        match self {
+            Event::Begun(attempt)
+            | Event::Succeeded(attempt)
+            | Event::Advanced(attempt)
+            | Event::RunsAgain(attempt)
+            | Event::Skipped(attempt)
+            | Event::WillRetry(attempt)
+            | Event::GaveUp(attempt)
+            | Event::Interrupted(attempt)
+            | Event::Refused(attempt)
+            | Event::LeaseLost(attempt)
+            | Event::OverBudget(attempt)
+            | Event::WorkerStuck { attempt, .. } => Some(attempt),
+            Event::PollerStarted { .. }
+            | Event::ConnectionLost { .. }
+            | Event::ConnectionRegained { .. }
+            | Event::EventsDropped { .. }
+            | Event::PollerStopped { .. } => None,
+        }
+    }
+}
+
+/// The attempt that an [`Event`] is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AttemptEvent {
+    /// The entity's name.
+    pub entity: &'static str,
+    /// The row's primary key as the logs write it: the database's text, with commas between the parts of a key of several
+    /// columns.
+    #[serde(serialize_with = "as_text")]
+    pub key: Arc<str>,
+    /// The number of the attempt, from 1.
+    pub try_number: u32,
+    /// How long the row waited from its due time to the call of its handler, by the database's clock. The poller reads that
+    /// clock every ten seconds and counts on from there, so the time may be off by some milliseconds. `None`: the handler
+    /// was not called, the due time is not known (lease mode on SQLite, and on a server without `SKIP LOCKED`), or the
+    /// clock could not be read.
+    pub waited: Option<Duration>,
+    /// How long the attempt took so far, from the call of its handler. At its end this includes the commit. `None`: the
+    /// handler was not called.
+    pub duration: Option<Duration>,
+    /// How long until the next attempt, if the attempt has failed and will be retried.
+    pub retry_in: Option<Duration>,
+    /// Why the attempt has failed or was interrupted, without passwords, and redacted as the logs are.
+    pub error: Option<String>,
+}
+
+fn as_text<S: Serializer>(key: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(key)
+}

@@ -1,0 +1,150 @@
+//! The events that wait for a slow listener: a bounded queue that drops what it has no room for, and counts it.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::event::Event;
+use crate::lock::unpoisoned;
+
+/// How many events wait at most: those of some hundred milliseconds at ten thousand messages a second.
+const MOST_WAITING: usize = 4096;
+
+/// The events that wait for the listeners' thread.
+#[derive(Default)]
+pub(crate) struct EventQueue {
+    waiting: Mutex<Waiting>,
+    /// The listeners' thread waits for it while nothing else does, and whoever waits for its end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    /// How many events were dropped since the last one that waits.
+    dropped: u64,
+    /// The event after which nothing comes. It is never dropped.
+    last: Option<Event>,
+    is_closed: bool,
+    has_ended: bool,
+}
+
+/// Events in their order, how many were dropped after them, and the last event of all.
+pub(crate) struct Batch {
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) dropped: u64,
+    pub(crate) last: Option<Event>,
+}
+
+impl EventQueue {
+    /// Adds an event, or counts it as dropped if too many wait. It never waits for a listener.
+    pub(crate) fn push(&self, event: Event) {
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return;
+        }
+        // Once events were dropped, the rest follow them until the listeners have caught up. So the gap is in one place.
+        if waiting.dropped > 0 || waiting.events.len() >= MOST_WAITING {
+            waiting.dropped += 1;
+            return;
+        }
+        let was_empty = waiting.events.is_empty();
+        waiting.events.push_back(event);
+        drop(waiting);
+        if was_empty {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Adds the last event, after which the queue is closed. A thread that was left behind may still have something to tell.
+    pub(crate) fn push_last(&self, event: Event) {
+        let mut waiting = self.lock();
+        if !waiting.is_closed {
+            (waiting.last, waiting.is_closed) = (Some(event), true);
+        }
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    /// Waits for events and takes them all. `None`: the queue is closed and empty.
+    pub(crate) fn take(&self) -> Option<Batch> {
+        let mut waiting = self.lock();
+        while waiting.events.is_empty() && waiting.dropped == 0 && waiting.last.is_none() {
+            if waiting.is_closed {
+                return None;
+            }
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(Batch {
+            events: std::mem::take(&mut waiting.events),
+            dropped: std::mem::take(&mut waiting.dropped),
+            last: waiting.last.take(),
+        })
+    }
+
+    /// Notes that nothing more will come.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes that the listeners' thread has ended.
+    pub(crate) fn ends(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the listeners' thread has ended, but no longer than this. Returns whether it has.
+    pub(crate) fn await_end(&self, grace: Duration) -> bool {
+        let begun = Instant::now();
+        let mut waiting = self.lock();
+        while !waiting.has_ended {
+            let left = grace.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        unpoisoned(self.waiting.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(events: u64) -> Event {
+        Event::EventsDropped { events }
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_until_its_events_are_taken() {
+        let queue = EventQueue::default();
+        let sent = u64::try_from(MOST_WAITING).unwrap_or_default() + 3;
+        (0..sent).for_each(|number| queue.push(event(number)));
+        let batch = queue.take().expect("the events that wait");
+        assert_eq!((batch.events.len(), batch.dropped), (MOST_WAITING, 3));
+        assert_eq!(batch.events.back(), Some(&event(sent - 4)));
+        queue.push(event(7));
+        let batch = queue.take().expect("one event");
+        assert_eq!((batch.events.into_iter().collect::<Vec<_>>(), batch.dropped), (vec![event(7)], 0));
+        (0..=sent).for_each(|number| queue.push(event(number)));
+        queue.push_last(event(8));
+        queue.push(event(9));
+        let batch = queue.take().expect("the last events");
+        assert_eq!((batch.events.len(), batch.dropped, batch.last), (MOST_WAITING, 4, Some(event(8))));
+        assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_listener_is_awaited_no_longer_than_its_grace() {
+        let queue = EventQueue::default();
+        assert!(!queue.await_end(Duration::ZERO));
+        queue.ends();
+        assert!(queue.await_end(Duration::MAX));
+    }
+}

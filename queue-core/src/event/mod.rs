@@ -1,0 +1,17 @@
+//! What a poller tells its listeners: one event for each thing that has happened.
+//!
+//! A listener runs in a thread of its own behind a bounded queue, so that it can neither slow nor stop a worker.
+
+mod connectivity;
+mod database_clock;
+#[expect(clippy::module_inception, reason = "the event gives the room its name")]
+mod event;
+mod event_queue;
+mod events;
+mod watch;
+
+pub use self::event::{AttemptEvent, Event};
+
+pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
+pub(crate) use self::events::{Events, ListenerThread, Listeners};
+pub(crate) use self::watch::{Ending, Watch};
