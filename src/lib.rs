@@ -73,6 +73,7 @@
 //! | know the backlog, the finished work, and the errors | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
+//! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |

@@ -57,7 +57,9 @@ pub use self::handler::{
 };
 pub use self::lease::ClaimStyle;
 pub use self::log::PoolErrorLog;
-pub use self::poller::{ConnectionFor, HandlerFor, Poller, PollerHandle, PollerSettings, Shutdown};
+pub use self::poller::{
+    ConnectionFor, EntityHealth, HandlerFor, Health, Poller, PollerHandle, PollerSettings, Shutdown,
+};
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{
@@ -103,10 +105,10 @@ pub mod internals {
             EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType,
             Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts,
             Keys, LaneOn, LaneRows, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased,
-            LockVersion, Next, NextLane, PassOn, PauseEnd, PendingRow, PendingRowType, PrefetchRows, Present, ProbeDue,
-            ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation,
-            Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause,
-            SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter,
+            LockVersion, Next, NextLane, OldestDue, PassOn, PauseEnd, PendingRow, PendingRowType, PrefetchRows,
+            Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn,
+            RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside,
+            SetPause, SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter,
             UndecodableRow, UnknownStages, VersionedRow, WithTexts,
         };
     }

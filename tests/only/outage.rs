@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel::r2d2::ConnectionManager;
-use queueable::{Group, Handler, HandlerResult, Message, Outcome, Poller, Queueable, Status};
+use queueable::{Event, Group, Handler, HandlerResult, Message, Outcome, Poller, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+use crate::suite::events::{await_event, listener};
 use crate::suite::group::entity;
+use crate::suite::health::await_health;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,6 +60,32 @@ fn survive_the_servers_kill(poller: fn(&Bank) -> Poller<Conn>) {
         .count()
         .get_result::<i64>(&mut connection);
     assert_eq!(tried_once, Ok(300), "an outage uses no try");
+}
+
+#[test]
+fn an_outage_is_told_and_shows_in_the_health_and_so_does_its_end() {
+    let server = PrivateServer::start();
+    let bank = Bank::in_database(Database::on(&server));
+    let (listener, heard) = listener();
+    let mut settings = queueable::PollerSettings::default();
+    (settings.workers, settings.pool_timeout) = (2, Duration::from_millis(100));
+    settings.poll_interval = Duration::from_millis(100);
+    let handle = Payment::poller(bank.pool(2), book).settings(settings).on_event(listener).start().unwrap();
+    await_health(&handle, |health| health.is_well(PATIENCE));
+    server.kill();
+    let lost = await_event(&heard, |event| matches!(event, Event::ConnectionLost { .. }));
+    assert!(!format!("{lost:?}").contains("password="), "{lost:?}");
+    // The poller lives on, and nobody gets an old answer for a new one.
+    let health = await_health(&handle, |health| health.threads_without_connection > 0);
+    assert!(health.alive && !health.is_well(PATIENCE), "{health:#?}");
+    await_health(&handle, |health| health.last_look > Some(Duration::from_millis(500)));
+    server.restart();
+    await_event(&heard, |event| matches!(event, Event::ConnectionRegained { .. }));
+    await_health(&handle, |health| health.is_well(PATIENCE));
+    let id = bank.enqueue([1])[0];
+    let told = await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    assert_eq!(*told.attempt().unwrap().key, id.to_string());
+    handle.shutdown(PATIENCE);
 }
 
 /// Kills the server in the middle of its first group of sixteen.

@@ -248,7 +248,8 @@ fn a_handler_past_its_timeout_is_told_before_its_failure() {
         }
     };
     let released = Mutex::new(released);
-    let handler = move |_: &Hasty, _: &mut Message<'_, Conn>| -> HandlerResult {
+    let handler = move |hasty: &Hasty, _: &mut Message<'_, Conn>| -> HandlerResult {
+        assert_eq!(hasty.id, id);
         let _ = released.lock().unwrap().recv_timeout(PATIENCE);
         Ok(Outcome::Done)
     };
@@ -270,7 +271,8 @@ fn a_call_that_does_not_return_is_told_as_a_stuck_worker() {
     let (release, released) = mpsc::channel::<()>();
     let (listener, heard) = listener();
     let released = Mutex::new(released);
-    let call = move |_: &HastyCall, _: &Lease| -> Result<(), Failure> {
+    let call = move |hasty: &HastyCall, _: &Lease| -> Result<(), Failure> {
+        assert_eq!(hasty.id, id);
         let _ = released.lock().unwrap().recv_timeout(PATIENCE);
         Ok(())
     };

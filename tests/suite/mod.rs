@@ -16,6 +16,7 @@ pub(crate) mod group;
 mod group_at_once;
 pub(crate) mod group_end;
 mod harness;
+pub(crate) mod health;
 mod heartbeat;
 mod held;
 pub(crate) mod keys;

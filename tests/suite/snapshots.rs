@@ -8,9 +8,9 @@ use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, Load, Next, PauseEnd, Present, ProbeDue, ProbeOn,
-    ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample, SetAside,
-    SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, Load, Next, OldestDue, PauseEnd, Present, ProbeDue,
+    ProbeOn, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample,
+    SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -90,6 +90,14 @@ fn the_sql_of_an_attempt() {
     listing.add("remove", &Remove::<Payment>::new(&7, fence));
     listing.add("recall", &Recall::<Payment>::new(&7));
     listing.matches("attempt");
+}
+
+#[test]
+fn the_sql_of_a_pollers_health() {
+    let mut listing = Listing::default();
+    listing.add("the oldest due row", &OldestDue::<Payment, Backend>::new(None));
+    listing.add("the oldest due row in some stages", &OldestDue::<Invoice, Backend>::new(Some(&["RENDER", "SEND"])));
+    listing.matches("health");
 }
 
 #[test]

@@ -122,6 +122,9 @@ pub(crate) trait QueueProbes<C: QueueConnection> {
     /// the last claimed one.
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;
 
+    /// Reads how long the oldest due row has been due. `None`: no row is due.
+    fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>>;
+
     /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()>;
 }

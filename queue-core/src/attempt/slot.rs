@@ -88,6 +88,11 @@ impl Slot {
         *self.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
     }
 
+    /// Returns the entity of the running attempt, unless that was given up.
+    pub(crate) fn entity(&self) -> Option<&'static str> {
+        self.lock().as_ref().filter(|run| !run.given_up).map(|run| run.entity)
+    }
+
     /// Tells whether the handler runs under a lease, and holds no lock and no session.
     pub(crate) fn is_leased(&self) -> bool {
         self.lock().as_ref().is_some_and(|run| run.lease.is_some())

@@ -27,6 +27,11 @@ impl Connectivity {
         Connectivity { events, lost: Mutex::default() }
     }
 
+    /// Returns how many threads have no connection.
+    pub(crate) fn threads_without(&self) -> usize {
+        unpoisoned(self.lost.lock()).threads
+    }
+
     fn loses(&self, error: &dyn Fn() -> String) {
         let mut lost = unpoisoned(self.lost.lock());
         lost.threads += 1;
@@ -97,13 +102,13 @@ mod tests {
             thread.loses(&error);
             thread.loses(&error);
         }
-        assert_eq!(unpoisoned(connectivity.lost.lock()).threads, 2);
+        assert_eq!(connectivity.threads_without(), 2);
         let since = unpoisoned(connectivity.lost.lock()).since;
         let [mut one, other] = threads;
         one.regains();
         one.regains();
-        assert_eq!((unpoisoned(connectivity.lost.lock()).threads, unpoisoned(connectivity.lost.lock()).since), (1, since));
+        assert_eq!((connectivity.threads_without(), unpoisoned(connectivity.lost.lock()).since), (1, since));
         drop(other);
-        assert_eq!((unpoisoned(connectivity.lost.lock()).threads, unpoisoned(connectivity.lost.lock()).since), (0, None));
+        assert_eq!((connectivity.threads_without(), unpoisoned(connectivity.lost.lock()).since), (0, None));
     }
 }

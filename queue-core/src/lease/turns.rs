@@ -289,6 +289,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q,
         self.due_rows.probe_due::<Q, C>(connection, thorough)
     }
 
+    fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
+        Q::oldest_due(connection, self.due_rows.stages())
+    }
+
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
         self.due_rows.probe_low_water::<Q, C>(connection)
     }

@@ -6,6 +6,7 @@ mod columns_in_use;
 mod control_watch;
 mod gate;
 mod handle;
+mod health;
 mod heartbeat;
 mod listener;
 mod poll_timer;
@@ -24,6 +25,7 @@ mod work_board;
 mod worker;
 
 pub use self::handle::{PollerHandle, Shutdown};
+pub use self::health::{EntityHealth, Health};
 pub use self::poller::Poller;
 pub use self::serve::{ConnectionFor, HandlerFor};
 pub use self::settings::PollerSettings;

@@ -106,6 +106,7 @@ impl<C: QueueConnection> Scout<C> {
                     timer.nothing_due = self.probe_safely(&mut holder, runner, timer);
                 }
             }
+            self.read_oldest_due(&mut holder);
             self.enforce_timeouts(&mut holder);
             if self.until_idle && shared.board.is_quiet() {
                 let turns = shared.board.turns();
@@ -138,6 +139,19 @@ impl<C: QueueConnection> Scout<C> {
         // The next probe logs trouble with the session.
         if let Ok(Ok(now)) = holder.session().map(|session| probes.present(session)) {
             clock.tell(now, asked);
+        }
+    }
+
+    /// Reads how long rows have been due, for those who ask how the poller is. A busy poller does not probe for due rows.
+    fn read_oldest_due(&self, holder: &mut SessionHolder<C>) {
+        for (number, runner) in self.shared.runners.iter().enumerate() {
+            if !self.shared.health.wants(number) {
+                continue;
+            }
+            let asked = Instant::now();
+            // The next probe logs trouble with the session.
+            let Ok(Ok(oldest)) = holder.session().map(|session| runner.probes().oldest_due(session)) else { return };
+            self.shared.health.has_read(number, oldest, asked);
         }
     }
 
@@ -207,6 +221,7 @@ impl<C: QueueConnection> Scout<C> {
             }
         };
         timer.troubles = 0;
+        shared.health.has_looked();
         match seen {
             Seen::Due(Some(Duration::ZERO)) => {
                 shared.board.signal_work(runner);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use super::gate::Gate;
+use super::health::HealthBoard;
 use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::work_board::WorkBoard;
@@ -31,6 +32,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
     pub(crate) events: Events,
+    pub(crate) health: HealthBoard,
     writer: Arc<Mutex<()>>,
 }
 
@@ -56,6 +58,7 @@ impl<C: QueueConnection> PollerShared<C> {
             crashes: Arc::new(crashes),
             log: RateLimitedLog::new(settings.redact.clone()),
             events,
+            health: HealthBoard::new(runners.len()),
             writer,
             sessions,
             settings,

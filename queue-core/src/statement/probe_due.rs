@@ -90,7 +90,7 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ProbeDueFrom<Q, DB> {
     }
 }
 
-/// Returns the result of a probe.
+/// Returns a time that was read in microseconds.
 pub(crate) fn time_until(microseconds: i64) -> Duration {
     Duration::from_micros(microseconds.max(0).unsigned_abs())
 }

@@ -9,6 +9,7 @@ use diesel::sql_types::{BigInt, Text};
 use super::claim::Claim;
 use super::head::{AnotherIsLeased, Head};
 use super::key_text::row_key;
+use super::oldest_due::OldestDue;
 use super::probe_due::{ProbeDue, time_until};
 use super::rows::ReadFrom;
 use super::undecodable::{KeyTexts, UndecodableRow};
@@ -35,6 +36,10 @@ pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
         stages: Option<&[&'static str]>,
         floor: Instant,
     ) -> QueryResult<Option<Duration>>;
+
+    /// Reads, without a lock, how long the oldest due row has been due, in one of these stages if the entity has any.
+    /// `None`: no row is due.
+    fn oldest_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>>;
 
     /// Reads, without a lock, the key of the first pending row of an exclusive entity, in its order.
     fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Self::Key>>>;
@@ -67,6 +72,11 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
         }
         let probe = ProbeDue::<Q, C::Backend>::new().in_stages(stages);
         Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
+    }
+
+    fn oldest_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let oldest = OldestDue::<Q, C::Backend>::new(stages);
+        Ok(load_first::<BigInt, i64, _>(connection, &oldest)?.map(time_until))
     }
 
     fn probe_due_from(

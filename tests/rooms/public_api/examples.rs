@@ -14,7 +14,7 @@ enum Why {
 use Why::{Because, ShownAt};
 
 #[rustfmt::skip]
-const WITHOUT_EXAMPLE: [(Why, &[&str]); 30] = [
+const WITHOUT_EXAMPLE: [(Why, &[&str]); 32] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
         "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "OrderColumn", "Periodic",
         "QueueTable", "RerunOnChange", "Stages", "Timestamps",
@@ -39,7 +39,9 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 30] = [
     (Because("a text"), &["modes"]),
     (ShownAt("AsQueueConnection"), &["AllFilters", "ReadOn"]),
     (ShownAt("Error"), &["Finding"]),
+    (ShownAt("Event"), &["AttemptEvent"]),
     (ShownAt("Handler"), &["HandlerResult"]),
+    (ShownAt("Health"), &["EntityHealth"]),
     (ShownAt("Lease"), &["LeaseLost"]),
     (ShownAt("LeaseHandler"), &["LeaseMode"]),
     (ShownAt("Outcome"), &["When"]),

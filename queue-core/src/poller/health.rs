@@ -1,0 +1,162 @@
+//! How a poller is, as far as its process knows: cheap enough to be asked every second.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::lock::unpoisoned;
+
+/// How long the scout keeps reading for somebody who has asked for the health once.
+const ASKED: Duration = Duration::from_secs(60);
+
+/// The shortest time between two readings of the oldest due row.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// How many times as long as a reading has taken the next one waits at least.
+const REST: u32 = 20;
+
+/// How a running poller is, see [`PollerHandle::health`](crate::PollerHandle::health).
+///
+/// ```
+/// use queueable::Health;
+///
+/// let health: Health = serde_json::from_str(r#"{
+///     "alive": true, "threads_without_connection": 0, "last_look": {"secs": 0, "nanos": 310000000},
+///     "workers": 4, "stuck_workers": 0, "running": 1,
+///     "entities": [{"entity": "Payment", "running": 1, "oldest_due": {"secs": 12, "nanos": 0}, "read": {"secs": 0, "nanos": 310000000}}]
+/// }"#)?;
+/// assert!(health.is_well(std::time::Duration::from_secs(30)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Health {
+    /// Whether the poller serves: its scout runs, it is not shutting down, and not all of its workers are stuck.
+    pub alive: bool,
+    /// How many of its threads could not get a connection when they asked last.
+    pub threads_without_connection: usize,
+    /// How long ago the scout has last looked at the database and got an answer. `None`: it never has.
+    pub last_look: Option<Duration>,
+    /// How many worker threads there are, stuck ones included.
+    pub workers: usize,
+    /// How many workers' handlers have not returned after their timeout. Other threads have taken their places, up to
+    /// [`PollerSettings::max_stuck_workers`](crate::PollerSettings::max_stuck_workers).
+    pub stuck_workers: usize,
+    /// How many workers are processing a message, or a group of messages. Stuck ones do not count.
+    pub running: usize,
+    /// The entities that the poller serves.
+    pub entities: Vec<EntityHealth>,
+}
+
+/// How one entity of a poller is, see [`Health`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EntityHealth {
+    /// The entity's name.
+    pub entity: String,
+    /// How many workers are processing a message of it, or a group of messages.
+    pub running: usize,
+    /// How long its oldest due row has been due, by the database's clock. In transaction and group mode this includes rows
+    /// that are being processed. `None`: no row was due, or `read` is `None`.
+    pub oldest_due: Option<Duration>,
+    /// How long ago `oldest_due` was read. `None`: not yet.
+    pub read: Option<Duration>,
+}
+
+impl Health {
+    /// Tells whether a load balancer or an orchestrator should be content: the poller is alive, all its threads have
+    /// connections, no worker is stuck, and the scout has looked at the database within `longest`. Choose at least ten
+    /// times the poll interval.
+    pub fn is_well(&self, longest: Duration) -> bool {
+        self.alive
+            && self.threads_without_connection == 0
+            && self.stuck_workers == 0
+            && self.last_look.is_some_and(|last_look| last_look <= longest)
+    }
+}
+
+/// What the scout notes for those who ask how the poller is.
+pub(crate) struct HealthBoard {
+    asked: Mutex<Option<Instant>>,
+    last_look: Mutex<Option<Instant>>,
+    /// The oldest due row of each runner.
+    oldest: Vec<Mutex<Option<Reading>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    oldest_due: Option<Duration>,
+    at: Instant,
+    next: Instant,
+}
+
+impl HealthBoard {
+    pub(crate) fn new(runners: usize) -> Self {
+        HealthBoard {
+            asked: Mutex::default(),
+            last_look: Mutex::default(),
+            oldest: (0..runners).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Notes that somebody asks. Returns whether nobody has lately, so that the scout has not read anything.
+    pub(crate) fn is_asked(&self) -> bool {
+        let before = unpoisoned(self.asked.lock()).replace(Instant::now());
+        before.is_none_or(|before| before.elapsed() >= ASKED)
+    }
+
+    /// Notes that the database has answered the scout.
+    pub(crate) fn has_looked(&self) {
+        *unpoisoned(self.last_look.lock()) = Some(Instant::now());
+    }
+
+    /// Tells whether somebody wants to know the oldest due row of a runner, and it was not read lately.
+    pub(crate) fn wants(&self, runner: usize) -> bool {
+        let is_asked = unpoisoned(self.asked.lock()).is_some_and(|asked| asked.elapsed() < ASKED);
+        is_asked && unpoisoned(self.oldest[runner].lock()).is_none_or(|reading| reading.next <= Instant::now())
+    }
+
+    /// Takes what was read in answer to a question of this moment.
+    pub(crate) fn has_read(&self, runner: usize, oldest_due: Option<Duration>, asked: Instant) {
+        let at = Instant::now();
+        let next = at + READ_EVERY.max((at - asked).saturating_mul(REST));
+        *unpoisoned(self.oldest[runner].lock()) = Some(Reading { oldest_due, at, next });
+        self.has_looked();
+    }
+
+    pub(crate) fn last_look(&self) -> Option<Duration> {
+        unpoisoned(self.last_look.lock()).map(|at| at.elapsed())
+    }
+
+    /// Returns the health of a runner's entity, of whose messages so many are running.
+    pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize) -> EntityHealth {
+        let reading = *unpoisoned(self.oldest[runner].lock());
+        EntityHealth {
+            entity: entity.to_owned(),
+            running,
+            oldest_due: reading.and_then(|reading| reading.oldest_due),
+            read: reading.map(|reading| reading.at.elapsed()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_read_for_nobody_and_a_slow_reading_has_a_long_rest() {
+        let board = HealthBoard::new(1);
+        assert!(!board.wants(0));
+        assert!(board.is_asked() && board.wants(0) && !board.is_asked());
+        let asked = Instant::now();
+        board.has_read(0, Some(Duration::from_secs(9)), asked);
+        assert!(!board.wants(0));
+        let reading = unpoisoned(board.oldest[0].lock()).expect("what was read");
+        let took = reading.at - asked;
+        assert_eq!(reading.next - reading.at, READ_EVERY.max(took * REST));
+        let entity = board.entity(0, "Payment", 2);
+        assert_eq!((entity.running, entity.oldest_due), (2, Some(Duration::from_secs(9))));
+    }
+}
