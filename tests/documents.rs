@@ -1,7 +1,7 @@
 //! The documentation's claims: every cell of a table of guarantees names tests, every test that is named is there, and the
 //! dependencies have the licences that `deny.toml` allows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -148,5 +148,32 @@ fn every_dependency_has_a_licence_that_is_allowed() {
         let source = package["source"].as_str();
         let is_public = source.is_none_or(|source| source == "registry+https://github.com/rust-lang/crates.io-index");
         assert!(is_public, "{} comes from {source:?}", package["name"]);
+    }
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/monitoring");
+    let page = fs::read_to_string(folder.join("../observing.md")).unwrap();
+    let dashboard = fs::read_to_string(folder.join("grafana-dashboard.json")).unwrap();
+    let alerts = fs::read_to_string(folder.join("alerts.yml")).unwrap();
+    let panels = serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();
+    assert!(panels["panels"].as_array().is_some_and(|panels| panels.len() > 5));
+    let rows = alerts.matches("- alert: ").count();
+    assert!(rows > 5 && alerts.matches("action: ").count() == rows, "each alert says what to do");
+    let names = |text: &str| {
+        let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("queueable_"));
+        words.map(|word| word.trim_end_matches("_bucket").to_owned()).collect::<BTreeSet<_>>()
+    };
+    let documented = names(&page);
+    for (file, text) in [("the dashboard", &dashboard), ("the alerts", &alerts)] {
+        let asked = names(text);
+        assert!(asked.len() >= 5, "{file}: {asked:?}");
+        assert!(asked.is_subset(&documented), "{file}: {:?}", asked.difference(&documented));
+    }
+    let outcomes = alerts.split("outcome=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    for outcome in outcomes {
+        assert!(page.contains(&format!("`{outcome}`")), "{outcome}");
     }
 }

@@ -26,6 +26,7 @@ mod lease_batch;
 mod lease_trouble;
 pub(crate) mod low_water;
 pub(crate) mod main_job;
+mod metrics;
 mod migration;
 mod migration_race;
 mod misconduct;

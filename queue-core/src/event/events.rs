@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::database_clock::DatabaseClock;
 use super::event::Event;
 use super::event_queue::{Batch, EventQueue};
+use super::meter::Meter;
 use crate::error::{Error, panic_text};
 use crate::redact::{Redact, redacted};
 
@@ -22,6 +23,7 @@ type Listener = Box<dyn FnMut(&Event) + Send>;
 #[derive(Default)]
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
+    pub(crate) meter: Meter,
 }
 
 impl Listeners {
@@ -31,8 +33,8 @@ impl Listeners {
 
     /// Starts the thread of the listeners, if there are any.
     pub(crate) fn start(self, redact: Option<Redact>) -> Result<(Events, ListenerThread), Error> {
-        let Listeners { listeners } = self;
-        if listeners.is_empty() {
+        let Listeners { listeners, meter } = self;
+        if listeners.is_empty() && !meter.is_on() {
             return Ok((Events::default(), ListenerThread(None)));
         }
         let queue = (!listeners.is_empty()).then(Arc::<EventQueue>::default);
@@ -40,8 +42,10 @@ impl Listeners {
             let thread = thread::Builder::new().name("queueable-events".to_owned());
             thread.spawn(move || pass_on(&queue, listeners)).map_err(Error::Thread)?;
         }
+        let has_panicked = AtomicBool::new(false);
+        call_safely(&has_panicked, || meter.describe());
         let clock = DatabaseClock::default();
-        let heard = Heard { queue: queue.clone(), clock, redact };
+        let heard = Heard { meter, has_panicked, queue: queue.clone(), clock, redact };
         Ok((Events(Some(Arc::new(heard))), ListenerThread(queue)))
     }
 }
@@ -69,7 +73,7 @@ fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
     queue.ends();
 }
 
-/// Calls a listener. Its panic is logged once.
+/// Calls a listener, or a recorder of metrics. Its panic is logged once.
 fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
     let text = panic_text(panic);
@@ -83,6 +87,10 @@ fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
 pub(crate) struct Events(Option<Arc<Heard>>);
 
 struct Heard {
+    /// Called by the thread in which something has happened, so that it misses nothing.
+    meter: Meter,
+    /// Whether the meter's recorder has panicked.
+    has_panicked: AtomicBool,
     queue: Option<Arc<EventQueue>>,
     clock: DatabaseClock,
     redact: Option<Redact>,
@@ -111,8 +119,12 @@ impl Events {
 
     fn tell_by(&self, event: impl FnOnce() -> Event, push: fn(&EventQueue, Event)) {
         let Some(heard) = &self.0 else { return };
+        let event = event();
+        if heard.meter.is_on() {
+            call_safely(&heard.has_panicked, || heard.meter.count(&event));
+        }
         if let Some(queue) = &heard.queue {
-            push(queue, event());
+            push(queue, event);
         }
     }
 

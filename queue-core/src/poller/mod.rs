@@ -9,6 +9,8 @@ mod handle;
 mod health;
 mod heartbeat;
 mod listener;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod poll_timer;
 mod poller;
 mod preflight;

@@ -322,7 +322,8 @@ impl<C: QueueConnection> Poller<C> {
     /// several workers are mixed.
     ///
     /// The listeners share a thread of their own, so a slow one neither slows nor stops a worker. Up to 4096 events wait for
-    /// it; more are dropped, counted, and told as [`Event::EventsDropped`] and in the log.
+    /// it; more are dropped, counted, and told as [`Event::EventsDropped`] and in the log. So count with the feature
+    /// `metrics`, which misses none, and listen for what to do about a message.
     ///
     /// If a listener panics, the panic is logged, once, and the listener hears the next event. When the poller stops, it
     /// waits until the listeners have heard everything, but no longer than 5 seconds.

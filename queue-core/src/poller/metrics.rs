@@ -1,0 +1,50 @@
+//! The metrics of a poller.
+
+use diesel::r2d2::R2D2Connection;
+
+use super::poller::Poller;
+use crate::event::Meter;
+
+impl<C: R2D2Connection + 'static> Poller<C> {
+    /// Counts what happens through the facade `metrics`, for the recorder that the application has installed before the
+    /// poller starts. Needs the feature `metrics`.
+    ///
+    /// | metric | kind | labels |
+    /// |---|---|---|
+    /// | `queueable_attempts_total` | counter | `entity`, `outcome` |
+    /// | `queueable_attempt_duration_seconds` | histogram | `entity`, `outcome` |
+    /// | `queueable_attempt_wait_seconds` | histogram: from due to begun | `entity` |
+    /// | `queueable_handlers_over_budget_total` | counter | `entity` |
+    /// | `queueable_workers_stuck_total` | counter | `entity` |
+    /// | `queueable_connections_lost_total` | counter | |
+    ///
+    /// The outcomes are the names of the [events](crate::Event) that end an attempt: `succeeded`, `advanced`, `runs_again`,
+    /// `skipped`, `will_retry`, `gave_up`, `interrupted`, `refused`, `lease_lost`. A duration and a wait are recorded if the
+    /// event has them.
+    ///
+    /// The workers record by themselves, so that no event is missed; a recorder that waits holds them up. If the recorder
+    /// panics, the panic is logged once, and the work goes on.
+    ///
+    /// What stands in the table is no metric of a poller: export
+    /// [`PollerHandle::health`](crate::PollerHandle::health), or [`Queue::backlog`](crate::Queue::backlog) in an interval of
+    /// your choice.
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+    /// // let prometheus = metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()?;
+    /// let handle = Payment::poller(pool, charge).metrics().start()?;
+    /// // GET /metrics: prometheus.render()
+    /// # Ok(()) }
+    /// ```
+    pub fn metrics(mut self) -> Self {
+        self.listeners.meter = Meter::on();
+        self
+    }
+}
