@@ -4,7 +4,6 @@
 
 mod connectivity;
 mod database_clock;
-#[expect(clippy::module_inception, reason = "the event gives the room its name")]
 mod event;
 mod event_queue;
 mod events;
