@@ -382,7 +382,7 @@ fn what_is_paused_stays_paused_when_the_table_is_gone() {
     await_warning(&["WARN", "the control table cannot be read, what was paused stays paused"]);
     bank.enqueue([1]);
     await_company(&bank, &handled);
-    assert_eq!(note.begun(), []);
+    assert_eq!(note.begun(), Vec::<i64>::new());
     let mut connection = bank.connect();
     connection.batch_execute("ALTER TABLE taken_away RENAME TO queueable_control").unwrap();
     Payment::resume(&mut connection).unwrap();

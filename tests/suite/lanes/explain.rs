@@ -1,7 +1,6 @@
 //! No statement about lanes walks over the backlog of a lane: the index of lanes serves all of them.
 
 use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
 use queueable::internals::backend::{Sql, Statement};
 use queueable::internals::statement::{Claim, LeasedIn, NextLane, Scope};
 use queueable::internals::{BoundValue, Lane, LaneValue};
