@@ -18,27 +18,75 @@ pub trait LaneType {
     const VALUES: LaneValues;
 }
 
-macro_rules! kinds {
-    ($($kind:ident: $($of:ty),*;)*) => {
-        $($(#[diagnostic::do_not_recommend] impl LaneType for $of {
-            const VALUES: LaneValues = LaneValues { kind: ValueKind::$kind, nullable: false };
-        })*)*
-    };
+const INTEGER: LaneValues = LaneValues { kind: ValueKind::Integer, nullable: false };
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::SmallInt {
+    const VALUES: LaneValues = INTEGER;
 }
 
-kinds! {
-    Integer: sql_types::SmallInt, sql_types::Integer, sql_types::BigInt;
-    Text: sql_types::Text;
-    Binary: sql_types::Binary;
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Integer {
+    const VALUES: LaneValues = INTEGER;
+}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::BigInt {
+    const VALUES: LaneValues = INTEGER;
+}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Text {
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Text, nullable: false };
+}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Binary {
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Binary, nullable: false };
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use diesel::sql_types;
+
+    use super::{INTEGER, LaneType, LaneValues};
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::TinyInt {
+        const VALUES: LaneValues = INTEGER;
+    }
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::TinyInt> {
+        const VALUES: LaneValues = INTEGER;
+    }
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::SmallInt> {
+        const VALUES: LaneValues = INTEGER;
+    }
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::Integer> {
+        const VALUES: LaneValues = INTEGER;
+    }
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::BigInt> {
+        const VALUES: LaneValues = INTEGER;
+    }
 }
 
 #[cfg(feature = "postgres")]
-kinds! { Uuid: sql_types::Uuid; }
+mod postgres {
+    use diesel::sql_types;
 
-#[cfg(feature = "mysql")]
-kinds! {
-    Integer: sql_types::TinyInt, sql_types::Unsigned<sql_types::TinyInt>, sql_types::Unsigned<sql_types::SmallInt>,
-        sql_types::Unsigned<sql_types::Integer>, sql_types::Unsigned<sql_types::BigInt>;
+    use super::{LaneType, LaneValues, ValueKind};
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Uuid {
+        const VALUES: LaneValues = LaneValues { kind: ValueKind::Uuid, nullable: false };
+    }
 }
 
 #[diagnostic::do_not_recommend]

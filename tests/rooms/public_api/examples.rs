@@ -16,8 +16,8 @@ use Why::{Because, ShownAt};
 #[rustfmt::skip]
 const WITHOUT_EXAMPLE: [(Why, &[&str]); 32] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
-        "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "Missed", "OnFinish", "Options", "Order", "OrderColumn", "Periodic",
-        "QueueTable", "RerunOnChange", "Stages", "Timestamps",
+        "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "LaneValues", "Lanes", "Missed", "OnFinish", "Options", "Order",
+        "OrderColumn", "Periodic", "QueueTable", "RerunOnChange", "Stages", "Timestamps", "ValueKind",
     ]),
     (Because("the type of a column or an expression, of which the derive writes the value"), &[
         "BeginTime", "ChangeCount", "ColumnKind", "CreatedTime", "Cron", "EndTime", "LastAttemptErrorMessage",
