@@ -343,9 +343,11 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// # diesel::table! { payments (id) { id -> BigInt, } }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
-    /// # let pool = Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new("file:events?mode=memory&cache=shared"))?;
+    /// # let file = std::env::temp_dir().join(format!("queueable-on-event-{}.sqlite", std::process::id()));
+    /// # let url = file.to_str().ok_or("a path that is text")?;
+    /// # let pool = Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new(url))?;
     /// # let mut connection = pool.get()?;
-    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.batch_execute("PRAGMA journal_mode = WAL; CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
     /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
     /// # diesel::insert_into(payments::table).values((payments::id.eq(7), Payment::due_now())).execute(&mut connection)?;
     /// # drop(connection);
@@ -358,6 +360,9 @@ impl<C: QueueConnection> Poller<C> {
     /// });
     /// poller.run_until_idle()?;
     /// assert_eq!(given_up.recv()?, ("7".to_owned(), Some("the card has expired".to_owned())));
+    /// # for end in ["", "-wal", "-shm"] {
+    /// #     let _ = std::fs::remove_file(format!("{url}{end}"));
+    /// # }
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn on_event(mut self, listener: impl FnMut(&Event) + Send + 'static) -> Self {
