@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
 use super::by_key::{claim_some, peek};
 use crate::backend::{LaneSql, LockSql, QueueConnection, Target};
@@ -393,12 +393,15 @@ impl HeldPlaces<'_> {
                     None => break,
                 },
             };
-            claimed.extend(self.claim_from::<Q, C>(connection, claim, scope, &lane, key, &claimed)?);
+            match self.claim_from::<Q, C>(connection, claim, scope, &lane, key, &claimed)? {
+                Some(rows) => claimed.extend(rows),
+                None => break,
+            }
         }
         Ok(claimed)
     }
 
-    /// Claims rows of one lane, if it has a place.
+    /// Claims rows of one lane, if it has a place. `None`: the claim has lost its place in the queue.
     fn claim_from<Q, C>(
         &self,
         connection: &mut C,
@@ -407,13 +410,13 @@ impl HeldPlaces<'_> {
         lane: &Lane,
         key: Option<&RowKey<Q::Key>>,
         claimed: &[Claimed<Q>],
-    ) -> QueryResult<Vec<Claimed<Q>>>
+    ) -> QueryResult<Option<Vec<Claimed<Q>>>>
     where
         C: QueueConnection,
         Q: QueueOn<C>,
     {
         let leased = |connection: &mut C, limit| self.turns.leased::<Q, C>(connection, lane, None, limit);
-        let Some(free) = self.enter(connection, lane, leased)? else { return Ok(Vec::new()) };
+        let Some(free) = self.enter(connection, lane, leased)? else { return Ok(Some(Vec::new())) };
         let room = claim.limit - u32::try_from(claimed.len()).unwrap_or(claim.limit);
         let most = free.min(self.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
@@ -423,11 +426,11 @@ impl HeldPlaces<'_> {
         if rows.is_empty() && claimed.is_empty() && claim.begins_again {
             // Another claim has taken the row. Nobody may have to wait for this place as long as another row's handler
             // runs.
-            self.leave_lane(connection, lane)?;
+            return Ok(self.leave_lane(connection, lane)?.then(Vec::new));
         }
         let mut rows = claimed_within::<Q, C>(connection, scope, rows)?;
         rows.iter_mut().for_each(|row| row.details.lane = Some(lane.clone()));
-        Ok(rows)
+        Ok(Some(rows))
     }
 
     /// Takes a place in a lane, and returns how many rows may be claimed there. `None`: there is no place.
@@ -453,20 +456,18 @@ impl HeldPlaces<'_> {
         Ok(Some(free).filter(|free| *free > 0))
     }
 
-    /// Frees what a claim has locked in a lane without finding a row there.
-    fn leave_lane<C: QueueConnection>(&self, connection: &mut C, lane: &Lane) -> QueryResult<()> {
+    /// Frees what a claim has locked in a lane without finding a row there. `false`: others have taken its other places
+    /// meanwhile.
+    fn leave_lane<C: QueueConnection>(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
         let (identity, mut places) = (identity(lane), unpoisoned(self.places.lock()));
-        let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(()) };
+        let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
         let place = places.remove(at);
         connection.commit_and_begin()?;
         if !C::Backend::PLACES_END_WITH_TRANSACTION {
-            return connection.leave_place(&self.turns.target, &place.lane, place.place);
+            return connection.leave_place(&self.turns.target, &place.lane, place.place).map(|()| true);
         }
         drop(places);
-        match self.retake(connection)? {
-            true => Ok(()),
-            false => Err(DieselError::NotFound),
-        }
+        self.retake(connection)
     }
 
     /// Takes the places again after the end of the transaction in which they were taken. `false`: others have them now.
