@@ -90,9 +90,9 @@ pub mod internals {
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, QueueBackend,
-            QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
-            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place,
+            QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
+            Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 
@@ -103,9 +103,9 @@ pub mod internals {
             ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition, CopyRows, Count, CountAmong,
             CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys, DueLanes,
             EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock, FinishedRow, FinishedRowType,
-            Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts,
-            Keys, LaneOn, LaneRows, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased,
-            LockVersion, Next, NextLane, OldestDue, PassOn, PauseEnd, PendingRow, PendingRowType, PrefetchRows,
+            FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, KeyRow, KeyTextRow,
+            KeyTexts, Keys, LaneOn, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased,
+            LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow, PendingRowType, PrefetchRows,
             Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn,
             RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside,
             SetPause, SetPriority, Settle, SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter,

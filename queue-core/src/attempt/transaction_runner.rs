@@ -18,7 +18,7 @@ use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
 use super::undecodable::set_aside;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::{DueRows, HeldPlaces, LaneTurns, PickedRows, PrefetchedKeys, PrefetchedRows, ReadRow};
+use crate::claim::{DueRows, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::QueueTable;
 use crate::error::{Error, Finding};
 use crate::event::Events;
@@ -135,7 +135,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         rows: &PickedRows<'_, Q::Key>,
         locked: Option<ReadRow<Q>>,
     ) -> Result<Attempted<Q>, Error> {
-        let places = self.due_rows.lanes.as_ref().map(LaneTurns::places);
+        let places = self.due_rows.places.as_ref().map(Places::hold);
         let plan = self.plan(slot, holder.stays(), rows, places.as_ref());
         let session = holder.session_as_it_is()?;
         let Attempted { end, session_is_sound, next } = attempt::<Q, C>(session, &plan, locked, worker);

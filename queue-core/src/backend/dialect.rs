@@ -60,6 +60,15 @@ pub trait TextSql {
     const CONCATENATION: (&'static str, &'static str, &'static str);
 }
 
+/// How a statement finds several lanes along their index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneWalk {
+    /// A recursion jumps from one lane to the next.
+    Recursive,
+    /// The database itself jumps from group to group. In a recursion, MariaDB would read the index from its beginning.
+    Grouped,
+}
+
 /// How the values that make lanes are read and compared.
 pub trait LaneSql {
     /// Whether the text of a value that is a text begins with its identity: texts that differ may be equal by the
@@ -80,6 +89,13 @@ pub trait LaneSql {
     ///
     /// SQLite may assume that a lane has many rows, and would rather skip through the index by due time, and sort.
     const IS_IN_LANE: (&'static str, &'static str);
+
+    /// The SQL around the number of a lane's places, the queue, its table and the lane: an expression that takes one of
+    /// the places for the transaction, and is null if all are taken. `None`: a claim cannot take a place itself.
+    const PLACE_IN_CLAIM: Option<[&'static str; 5]>;
+
+    /// How a statement finds the next lanes along their index.
+    const LANE_WALK: LaneWalk;
 
     /// Returns the SQL around a value that makes it text. The value stands between each two of the parts.
     fn value_text(kind: ValueKind) -> &'static [&'static str];

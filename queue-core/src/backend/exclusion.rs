@@ -27,3 +27,29 @@ pub trait Exclusion {
     /// Gives a place back after the end of the transaction, if it outlives the transaction.
     fn leave_place(&mut self, target: &Target, lane: &str, place: u32) -> QueryResult<()>;
 }
+
+/// One of the places of a lane, as the session's lock names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The queue among those of its table.
+    pub(crate) queue: String,
+    /// The table.
+    pub(crate) table: String,
+    /// The lane among those of the queue.
+    pub(crate) lane: String,
+    /// How many places the lane has.
+    pub(crate) places: i64,
+}
+
+impl Place {
+    /// One of this number of places.
+    pub fn of(target: &Target, lane: &str, places: u32) -> Self {
+        Place {
+            queue: format!("queueable {}", target.columns.status),
+            table: target.table.to_string(),
+            lane: lane.to_owned(),
+            // The servers have fewer locks.
+            places: i64::from(places.min(i32::MAX.unsigned_abs())),
+        }
+    }
+}

@@ -20,7 +20,7 @@ use self::errors::{
 use self::settings::Variable;
 use super::connection::{QueueBackend, QueueConnection};
 use super::control::Control;
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -344,6 +344,8 @@ impl LaneSql for Mysql {
     const TEXT_HAS_IDENTITY: bool = true;
     const PLACES_END_WITH_TRANSACTION: bool = false;
     const LANE_IS_RANGE: bool = false;
+    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = None;
+    const LANE_WALK: LaneWalk = LaneWalk::Grouped;
     const IS_IN_LANE: (&'static str, &'static str) = ("", "");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {

@@ -11,15 +11,15 @@ use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgConnection, PgValue};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
 
 use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
 use self::settings::PgSettings;
 use super::connection::{QueueBackend, QueueConnection};
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
-use super::exclusion::Exclusion;
+use super::exclusion::{Exclusion, Place};
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::{AfterFinish, Unfinished};
 use super::own_transaction::in_own_transaction;
@@ -90,6 +90,8 @@ impl LaneSql for Pg {
     const TEXT_HAS_IDENTITY: bool = false;
     const PLACES_END_WITH_TRANSACTION: bool = true;
     const LANE_IS_RANGE: bool = true;
+    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = Some(PLACES);
+    const LANE_WALK: LaneWalk = LaneWalk::Recursive;
     const IS_IN_LANE: (&'static str, &'static str) = ("", "");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
@@ -397,23 +399,15 @@ impl Exclusion for PgConnection {
     fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
         #[derive(QueryableByName)]
         struct Answer {
-            #[diesel(sql_type = Integer)]
-            place: i32,
+            #[diesel(sql_type = Nullable<Integer>)]
+            place: Option<i32>,
         }
-        // A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a
-        // limit of one row, the server tries one place after the other and stops at the first that is free.
-        let taken: Option<Answer> = diesel::sql_query(
-            "SELECT place FROM pg_catalog.generate_series(0, $1 - 1) AS places(place) \
-             WHERE pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(\
-             pg_catalog.concat($2, ' ', CAST(CAST($3 AS regclass) AS oid), ' ', $4), place)) LIMIT 1",
-        )
-        .bind::<Integer, _>(i32::try_from(places).unwrap_or(i32::MAX))
-        .bind::<Text, _>(format!("queueable {}", target.columns.status))
-        .bind::<Text, _>(target.table.to_string())
-        .bind::<Text, _>(lane)
-        .get_result(self)
-        .optional()?;
-        Ok(taken.map(|answer| answer.place.unsigned_abs()))
+        let [start, queue, table, lane_part, end] = PLACES;
+        let query = format!("SELECT {start}$1{queue}$2{table}$3{lane_part}$4{end} AS place");
+        let place = Place::of(target, lane, places);
+        let query = diesel::sql_query(query).bind::<BigInt, _>(place.places).bind::<Text, _>(place.queue);
+        let taken: Answer = query.bind::<Text, _>(place.table).bind::<Text, _>(place.lane).get_result(self)?;
+        Ok(taken.place.map(i32::unsigned_abs))
     }
 
     fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
@@ -422,6 +416,17 @@ impl Exclusion for PgConnection {
 }
 
 impl QueueConnection for PgConnection {}
+
+/// The SQL around the number of places, the queue, its table and the lane: it takes one of the places for the transaction.
+/// A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a limit of one
+/// row, the server tries one place after the other and stops at the first that is free.
+const PLACES: [&str; 5] = [
+    "(SELECT place FROM pg_catalog.generate_series(0, CAST(",
+    " AS integer) - 1) AS places(place) WHERE pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(pg_catalog.concat(",
+    ", ' ', CAST(CAST(",
+    " AS regclass) AS oid), ' ', ",
+    "), place)) LIMIT 1)",
+];
 
 /// Returns the number that tells the lock of a queue from others on its table.
 fn exclusion_of(target: &Target) -> u64 {

@@ -15,7 +15,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
@@ -221,6 +221,8 @@ impl LaneSql for Sqlite {
     const TEXT_HAS_IDENTITY: bool = false;
     const PLACES_END_WITH_TRANSACTION: bool = true;
     const LANE_IS_RANGE: bool = false;
+    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = None;
+    const LANE_WALK: LaneWalk = LaneWalk::Recursive;
     const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {

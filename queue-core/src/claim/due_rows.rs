@@ -5,8 +5,8 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::kept_rows::KeptRows;
-use super::lanes::LaneTurns;
 use super::low_water::{LowWater, LowWaterFloor};
+use super::places::Places;
 use super::refused_rows::RefusedRows;
 use super::refused_state::Lookout;
 use super::row_backoff::RowBackoff;
@@ -27,7 +27,7 @@ pub(crate) struct DueRows<K> {
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
-    pub(crate) lanes: Option<LaneTurns>,
+    pub(crate) places: Option<Places>,
     turn_holder: TurnHolder,
     stages: ServedStages,
 }
@@ -63,7 +63,7 @@ impl<K: Clone> DueRows<K> {
             kept_rows: KeptRows::new(),
             rows_in_hand: RowsInHand::new(),
             low_water,
-            lanes: LaneTurns::of::<Q, C>(lease)?,
+            places: Places::of::<Q, C>(lease)?,
             turn_holder: TurnHolder::new(),
             stages: ServedStages::default(),
         })

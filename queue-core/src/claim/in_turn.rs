@@ -68,7 +68,7 @@ const CANDIDATES: u32 = 16;
 
 /// Claims rows whose keys it reads first, without a lock. A lock by the key locks one row alone, and the statement
 /// checks the row again.
-fn claim_candidates<Q, C>(
+pub(super) fn claim_candidates<Q, C>(
     connection: &mut C,
     limit: u32,
     claim: impl Fn(u32) -> ClaimSome<Q, C::Backend>,

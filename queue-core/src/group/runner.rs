@@ -12,7 +12,7 @@ use crate::attempt::{
     UnsettledRow, WorkerCalls, set_aside,
 };
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
-use crate::claim::{LaneTurns, PickedRows};
+use crate::claim::{PickedRows, Places};
 use crate::entity::QueueTable;
 use crate::event::{Events, Watch};
 use crate::lock::unpoisoned;
@@ -67,7 +67,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         size: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Option<Turn> {
-        let places = self.runner.due_rows.lanes.as_ref().map(LaneTurns::places);
+        let places = self.runner.due_rows.places.as_ref().map(Places::hold);
         let plan = self.runner.plan(slot, false, rows, places.as_ref());
         let grouped = match holder.session_as_it_is() {
             Ok(session) => {

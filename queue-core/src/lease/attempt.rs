@@ -18,7 +18,7 @@ use crate::attempt::{
     Turn, find_out, in_transaction, is_refusal, record, settle_claimed, try_writing,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
-use crate::claim::{HeldPlaces, LaneTurns, Standing};
+use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Retry, RetryPolicy, jittered};
 use crate::error::Error;
 use crate::event::{Ending, Watch};
@@ -190,7 +190,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
-            let places = self.limits().map(LaneTurns::places);
+            let places = self.limits().map(Places::hold);
             let written = self.apply(holder, slot, held, places.as_ref(), message, answer);
             if self.keeps_turns() && holder.session().and_then(|session| Ok(leave::<Q, C>(session, places)?)).is_err() {
                 holder.close();

@@ -9,7 +9,7 @@ use super::leased_rows::LeasedRow;
 use super::runner::{LeaseRunner, leave};
 use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::claim::{LaneTurns, Standing};
+use crate::claim::{Places, Standing};
 use crate::error::Error;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
@@ -90,7 +90,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let _writing = self.turn_to_write();
         let session = holder.session()?;
         let sent = Instant::now();
-        let places = self.limits().map(LaneTurns::places);
+        let places = self.limits().map(Places::hold);
         let extended = in_transaction(&mut **session, |connection| {
             match self.standing(connection, held, places.as_ref())? {
                 Standing::Holds => Q::settle(connection, &held.key, held.fence, change).map(Some),

@@ -15,7 +15,7 @@ use super::claim_way::ClaimWay;
 use super::leased_rows::{LeasedRow, LeasedRows};
 use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, in_transaction, key_prefix};
 use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder};
-use crate::claim::{DueRows, HeldPlaces, LaneTurns, Standing};
+use crate::claim::{DueRows, HeldPlaces, Places, Standing};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::event::Watch;
@@ -124,8 +124,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Returns the lanes, if they or the queue have a limit.
-    pub(crate) fn limits(&self) -> Option<&LaneTurns> {
-        self.due_rows.lanes.as_ref().filter(|lanes| lanes.limit())
+    pub(crate) fn limits(&self) -> Option<&Places> {
+        self.due_rows.places.as_ref().filter(|lanes| lanes.limit())
     }
 
     /// Tells whether a leased row still has its place among those that are processed. No other worker can take it before

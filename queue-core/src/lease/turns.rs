@@ -14,7 +14,7 @@ use crate::attempt::{
     WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside,
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
-use crate::claim::{LaneTurns, PickedRows};
+use crate::claim::{PickedRows, Places};
 use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::fault::fail_point;
@@ -74,7 +74,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         limit: u32,
         rows: &PickedRows<'_, Q::Key>,
     ) -> Result<ClaimedBatch<Q>, Turn> {
-        let places = self.due_rows.lanes.as_ref().map(LaneTurns::places);
+        let places = self.due_rows.places.as_ref().map(Places::hold);
         let claim = LeaseClaim {
             rules: &self.rules,
             lease: self.length(),

@@ -76,7 +76,35 @@ pub enum BoundValue {
 /// What stands between the identity of a text and the text, where they differ.
 pub(crate) const IDENTITY_END: char = ':';
 
+impl Lane {
+    /// Returns a text that only this lane has among those of its queue.
+    pub(crate) fn identity(&self) -> Arc<str> {
+        match self {
+            Lane::Queue => "queue".into(),
+            Lane::NoValue => "no value".into(),
+            Lane::Value(value) => format!("={}", value.identity).into(),
+        }
+    }
+
+    /// Returns the value of all its rows.
+    pub(crate) fn value(&self) -> Option<&LaneValue> {
+        match self {
+            Lane::Value(value) => Some(value),
+            Lane::Queue | Lane::NoValue => None,
+        }
+    }
+}
+
 impl LaneValue {
+    /// Returns the value as people read it.
+    pub(crate) fn text(&self) -> String {
+        match &self.bound {
+            BoundValue::Integer(integer) => integer.to_string(),
+            BoundValue::Text(text) => text.clone(),
+            BoundValue::Binary(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+
     /// Reads the text that a database returns for a value of this kind. `has_identity`: the text begins with the
     /// identity.
     pub(crate) fn read(kind: ValueKind, text: String, has_identity: bool) -> Self {

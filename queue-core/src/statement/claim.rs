@@ -11,14 +11,14 @@ use diesel::result::QueryResult;
 use super::condition::push_exceptions;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
-use super::lane::push_claimed_lane;
+use super::lane::{push_claimed_lane, push_place};
 use super::limit::{Limit, is_keys, keep_if_few};
 use super::names::push_columns;
 use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
-use crate::backend::{Captured, QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn};
+use crate::backend::{Captured, Place, QueueBackend, Statement};
+use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn, StoredIn};
 use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
 
 /// Claims one row of `Q`.
@@ -84,7 +84,19 @@ pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
     age: Option<Duration>,
     only: Vec<Q::IsKey>,
     floor: Option<Instant>,
-    lane: Option<Lane>,
+    lane: Option<FromLane>,
+}
+
+/// The lane from which a claim takes rows.
+#[derive(Debug, Clone)]
+pub struct FromLane {
+    /// The lane.
+    pub lane: Lane,
+    /// A place that the claim takes for the transaction, before it looks for a row. A row that another session has
+    /// changed meanwhile is checked again when it is locked.
+    pub place: Option<Place>,
+    /// Whether the claim takes no row but the first. If another session holds that, it takes none.
+    pub head_only: bool,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
@@ -105,7 +117,7 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     }
 
     /// Claims only rows of this lane.
-    pub fn in_lane(self, lane: Lane) -> Self {
+    pub fn in_lane(self, lane: FromLane) -> Self {
         ClaimSome { walk: self.walk.in_lane(), lane: Some(lane), ..self }
     }
 
@@ -174,13 +186,21 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Claim<Q, DB> {
 impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
-        let until = self.age.map(time_ago::<DB>);
-        self.claim.push_select(self.walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out.reborrow())?;
-        if let Some(floor) = &self.floor {
-            push_floor::<Q::Queue, DB>(&mut out, floor)?;
+        let head_of = self.lane.as_ref().filter(|lane| lane.head_only && self.only.is_empty());
+        let walk = if head_of.is_some() { self.walk.by_key() } else { self.walk };
+        self.claim.push_columns(out.reborrow())?;
+        self.push_from(&mut out, walk)?;
+        if let Some(lane) = head_of {
+            push_key_is::<Q, DB>(&mut out, |out| {
+                self.push_from(out, self.walk)?;
+                push_claimed_lane::<Q::Queue, DB>(out, &lane.lane)?;
+                push_exceptions(&self.excepted, out)?;
+                self.walk.push_order::<Q::Queue, DB>(out, const { &Limit::ONE })
+            })?;
         }
         if let Some(lane) = &self.lane {
-            push_claimed_lane::<Q::Queue, DB>(&mut out, lane)?;
+            push_claimed_lane::<Q::Queue, DB>(&mut out, &lane.lane)?;
+            push_place(&mut out, lane.place.as_ref())?;
         }
         let mut separator = " AND ((";
         for is_key in &self.only {
@@ -191,7 +211,9 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
             out.push_sql("))");
         }
         push_exceptions(&self.excepted, &mut out)?;
-        self.walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
+        if head_of.is_none() {
+            walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
+        }
         if self.locks {
             push_claim_lock(&mut out);
         }
@@ -199,12 +221,43 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     }
 }
 
+impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
+    /// Writes ` FROM table WHERE`, and which rows are due.
+    fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
+        let until = self.age.map(time_ago::<DB>);
+        self.claim.push_from(walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out)?;
+        self.floor.as_ref().map_or(Ok(()), |floor| push_floor::<Q::Queue, DB>(out, floor))
+    }
+}
+
+/// Writes ` AND (key) = (SELECT key .. )`.
+fn push_key_is<'b, Q: Entity, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    rest: impl FnOnce(&mut AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
+where
+    Q: StoredIn<DB>,
+{
+    out.push_sql(" AND (");
+    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    out.push_sql(") = (SELECT ");
+    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    rest(out)?;
+    out.push_sql(")");
+    Ok(())
+}
+
 impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
     /// Writes everything up to the end of the condition.
     pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;
-        walk.push_from::<Q::Queue, DB>(&mut out)?;
-        push_due_rows::<Q::Queue, DB>(&mut out, until, self.claim_if.as_ref(), self.stages.as_deref())
+        self.push_from(walk, until, &mut out)
+    }
+
+    /// Writes ` FROM table WHERE`, and which rows are due.
+    fn push_from<'b>(&'b self, walk: Walk, until: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        walk.push_from::<Q::Queue, DB>(out)?;
+        push_due_rows::<Q::Queue, DB>(out, until, self.claim_if.as_ref(), self.stages.as_deref())
     }
 
     /// Writes `SELECT key, its text, state, entity`.

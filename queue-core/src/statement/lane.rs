@@ -13,34 +13,20 @@ use super::limit::{Limit, is_keys, keep_if_few};
 use super::names::{push_column, push_columns, push_table, push_within};
 use super::scope::{Scope, push_floor};
 use super::walk::{Walk, push_oldest};
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{Place, QueueBackend, Statement};
 use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn, TableIn};
-use crate::row::{BoundValue, Instant, Lane, LaneValue, LaneValues, Lanes, RowKey, Status, ValueKind, microseconds};
+use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, RowKey, Status, ValueKind, microseconds};
 
 /// Reads the values of the rows of `Q` that have been due longest: one for each row.
 pub struct DueLanes<Q: Entity, DB: Backend> {
-    due: DueRows<Q, DB>,
+    due: LaneDueRows<Q, DB>,
     limit: Limit,
 }
 
 impl<Q: Entity, DB: QueueBackend> DueLanes<Q, DB> {
     /// Reads at most `limit` rows of this scope.
     pub fn new(scope: Scope<'_, Q::Key>, limit: u32) -> Self {
-        DueLanes { due: DueRows::new(scope), limit: Limit::of(limit) }
-    }
-}
-
-/// Reads the first value, after another one, that has a due row of `Q`. It walks along the index of lanes and passes
-/// over the backlogs of other lanes.
-pub struct NextLane<Q: Entity, DB: Backend> {
-    due: DueRows<Q, DB>,
-    after: Option<LaneValue>,
-}
-
-impl<Q: Entity, DB: QueueBackend> NextLane<Q, DB> {
-    /// Begins after this value, or at the lowest one.
-    pub fn new(scope: Scope<'_, Q::Key>, after: Option<LaneValue>) -> Self {
-        NextLane { due: DueRows::new(scope), after }
+        DueLanes { due: LaneDueRows::new(scope), limit: Limit::of(limit) }
     }
 }
 
@@ -74,7 +60,7 @@ impl<Q: Entity> LeasedIn<Q> {
 }
 
 /// The due rows of a scope.
-struct DueRows<Q: Entity, DB: Backend> {
+pub(crate) struct LaneDueRows<Q: Entity, DB: Backend> {
     claim_if: Option<ClaimCondition<DB>>,
     stages: Option<Vec<&'static str>>,
     excepted: Vec<Q::IsKey>,
@@ -82,9 +68,9 @@ struct DueRows<Q: Entity, DB: Backend> {
     entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Entity, DB: QueueBackend> DueRows<Q, DB> {
-    fn new(scope: Scope<'_, Q::Key>) -> Self {
-        DueRows {
+impl<Q: Entity, DB: QueueBackend> LaneDueRows<Q, DB> {
+    pub(crate) fn new(scope: Scope<'_, Q::Key>) -> Self {
+        LaneDueRows {
             claim_if: Q::Queue::claim_condition(),
             stages: scope.stages.map(<[_]>::to_vec),
             excepted: is_keys::<Q>(RowKey::values(scope.except).collect()),
@@ -93,7 +79,7 @@ impl<Q: Entity, DB: QueueBackend> DueRows<Q, DB> {
         }
     }
 
-    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         Q: StoredIn<DB>,
     {
@@ -113,25 +99,6 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for DueLanes<Q, DB> {
         Walk::Oldest.push_from::<Q::Queue, DB>(&mut out)?;
         self.due.push(&mut out)?;
         push_oldest::<Q::Queue, DB>(&mut out, &[], &self.limit)
-    }
-}
-
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for NextLane<Q, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(lanes) = Q::Queue::OPTIONS.lanes else { return Ok(()) };
-        push_value_text::<Q::Queue, DB>(&mut out, lanes)?;
-        Walk::InLane(None).push_from::<Q::Queue, DB>(&mut out)?;
-        push_column::<Q::Queue, DB>(&mut out, lanes.column)?;
-        match &self.after {
-            None => out.push_sql(" IS NOT NULL"),
-            Some(value) => {
-                out.push_sql(" > ");
-                push_bound(&mut out, lanes.of.kind, &value.bound)?;
-            }
-        }
-        out.push_sql(" AND ");
-        self.due.push(&mut out)?;
-        push_columns::<Q::Queue, DB>(&mut out, " ORDER BY {} LIMIT 1", &[lanes.column])
     }
 }
 
@@ -167,7 +134,10 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LeasedIn<Q> {
 }
 
 /// Writes `SELECT`, and the value as text.
-fn push_value_text<T: TableIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
+pub(crate) fn push_value_text<T: TableIn<DB>, DB: QueueBackend>(
+    out: &mut AstPass<'_, '_, DB>,
+    lanes: Lanes,
+) -> QueryResult<()> {
     out.push_sql("SELECT ");
     for (i, part) in DB::value_text(lanes.of.kind).iter().enumerate() {
         if i > 0 {
@@ -225,7 +195,27 @@ where
     }
 }
 
-fn push_bound<'b, DB: QueueBackend>(
+/// Writes ` AND place`, which takes one of the places of a lane.
+pub(crate) fn push_place<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    place: Option<&'b Place>,
+) -> QueryResult<()> {
+    let (Some(place), Some([start, queue, table, lane, end])) = (place, DB::PLACE_IN_CLAIM) else { return Ok(()) };
+    out.push_sql(" AND ");
+    out.push_sql(start);
+    DB::bind_big_integer(out, &place.places)?;
+    out.push_sql(queue);
+    DB::bind_text(out, &place.queue)?;
+    out.push_sql(table);
+    DB::bind_text(out, &place.table)?;
+    out.push_sql(lane);
+    DB::bind_text(out, &place.lane)?;
+    out.push_sql(end);
+    out.push_sql(" IS NOT NULL");
+    Ok(())
+}
+
+pub(crate) fn push_bound<'b, DB: QueueBackend>(
     out: &mut AstPass<'_, 'b, DB>,
     kind: ValueKind,
     value: &'b BoundValue,

@@ -5,49 +5,38 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 
-use super::claim::Claim;
-use super::lane::{DueLanes, LanesOf, LeasedIn, NextLane};
+use super::lane::{DueLanes, LanesOf, LeasedIn};
+use super::next_lanes::NextLanes;
 use super::probe_on::ProbeOn;
-use super::rows::{ClaimedRow, ReadFrom};
+use super::rows::ReadFrom;
 use super::scope::Scope;
 use crate::backend::{LaneSql, QueueConnection, load, load_first};
 use crate::entity::QueueTable;
-use crate::row::{Lane, LaneValue, RowKey};
+use crate::row::{Lane, LaneValue};
 
-/// Which rows of a lane are claimed.
-#[derive(Debug)]
-pub struct LaneRows<'a, K> {
-    /// How many.
-    pub limit: u32,
-    /// Whether they are locked.
-    pub locks: bool,
-    /// Only these, if there are any.
-    pub only: &'a [&'a K],
-}
+/// How many lanes a walk along their index reads at once.
+const LANES_AHEAD: u32 = 32;
 
-/// Finds the lanes of an entity that have due rows, and claims the rows of a lane. See
+/// Finds the lanes of an entity that have due rows, and counts the leased rows of a lane. See
 /// [`QueueOn`](super::queue_on::QueueOn).
 pub trait LaneOn<C: QueueConnection>: ProbeOn<C> {
     /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
     fn due_lanes(connection: &mut C, scope: Scope<'_, Self::Key>, limit: u32) -> QueryResult<Vec<Lane>>;
 
-    /// Reads the first lane after this value that has a due row, without a lock.
-    fn next_lane(
+    /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
+    fn lanes_ahead(scope: Scope<'_, Self::Key>) -> u32;
+
+    /// Reads the first lanes after this value that have due rows, up to `limit`, without a lock. Fewer lanes are the last
+    /// ones.
+    fn next_lanes(
         connection: &mut C,
         scope: Scope<'_, Self::Key>,
         after: Option<LaneValue>,
-    ) -> QueryResult<Option<LaneValue>>;
+        limit: u32,
+    ) -> QueryResult<Vec<LaneValue>>;
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
     fn lane_of(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Lane>>;
-
-    /// Claims rows of a lane, in their order.
-    fn claim_in_lane(
-        connection: &mut C,
-        lane: &Lane,
-        scope: Scope<'_, Self::Key>,
-        rows: LaneRows<'_, Self::Key>,
-    ) -> QueryResult<Vec<ClaimedRow<Self>>>;
 
     /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this
     /// key.
@@ -68,34 +57,25 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
         Ok(texts.into_iter().map(lane::<Q, C>).collect())
     }
 
-    fn next_lane(
+    fn lanes_ahead(scope: Scope<'_, Q::Key>) -> u32 {
+        if NextLanes::<Q, C::Backend>::reads_many(scope) { LANES_AHEAD } else { 1 }
+    }
+
+    fn next_lanes(
         connection: &mut C,
         scope: Scope<'_, Q::Key>,
         after: Option<LaneValue>,
-    ) -> QueryResult<Option<LaneValue>> {
-        let next = NextLane::<Q, C::Backend>::new(scope, after);
-        let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &next)?;
-        Ok(match text.flatten().map(|text| lane::<Q, C>(Some(text))) {
-            Some(Lane::Value(value)) => Some(value),
-            _ => None,
-        })
+        limit: u32,
+    ) -> QueryResult<Vec<LaneValue>> {
+        let next = NextLanes::<Q, C::Backend>::new(scope, after, limit);
+        let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
+        let lanes = texts.into_iter().map(lane::<Q, C>);
+        Ok(lanes.filter_map(|lane| lane.value().cloned()).collect())
     }
 
     fn lane_of(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf::<Q>::new(key))?;
         Ok(text.map(lane::<Q, C>))
-    }
-
-    fn claim_in_lane(
-        connection: &mut C,
-        lane: &Lane,
-        scope: Scope<'_, Q::Key>,
-        LaneRows { limit, locks, only }: LaneRows<'_, Q::Key>,
-    ) -> QueryResult<Vec<ClaimedRow<Q>>> {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
-        let claim = claim.some(limit, RowKey::values(scope.except)).not_below(scope.floor()).in_lane(lane.clone());
-        let claim = if only.is_empty() { claim } else { claim.only(only.iter().copied()) };
-        Q::load_claimed(connection, &if locks { claim } else { claim.without_lock() })
     }
 
     fn leased_in(

@@ -24,6 +24,6 @@ pub(crate) fn due_time_alone_decides<Q: Entity>(scope: Scope<'_, Q::Key>) -> boo
 /// Tells whether a claim may pass rows that it does not take, and would keep their locks.
 pub(crate) fn locks_what_it_passes<Q: Entity, DB: QueueBackend>(scope: Scope<'_, Q::Key>) -> bool {
     let Options { order, conditional, .. } = Q::Queue::OPTIONS;
-    let may_pass = conditional || order.is_some() || Q::Queue::OPTIONS.is_scheduled() || scope.stages.is_some();
+    let may_pass = conditional || order.is_some() || scope.stages.is_some();
     DB::LOCKS_WHAT_IT_PASSES && may_pass
 }

@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, LeasedIn, NextLane, Scope};
+use queueable::internals::statement::{Claim, FromLane, LeasedIn, NextLanes, Scope};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
@@ -46,6 +46,10 @@ fn walks_in_lanes(plan: &str) -> bool {
         && !["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no))
 }
 
+fn from_seven(head_only: bool) -> FromLane {
+    FromLane { lane: Lane::Value(seven()), place: None, head_only }
+}
+
 fn seven() -> LaneValue {
     LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) }
 }
@@ -54,10 +58,12 @@ fn seven() -> LaneValue {
 fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Serial>());
     let mut connection = database.connect();
-    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(Lane::Value(seven()));
+    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(false));
+    let first_of_seven = Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(true));
     let plans = [
-        ("the next lane", plan_of(&mut connection, &NextLane::<Serial, Backend>::new(Scope::ALL, Some(seven())))),
+        ("the next lane", plan_of(&mut connection, &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(seven()), 1))),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
+        ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
         ("a look into a lane", plan_of(&mut connection, &in_seven().without_lock())),
         (
             "the leased rows of a lane",
@@ -73,10 +79,26 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
 }
 
 #[test]
+fn the_next_lanes_are_found_by_jumps() {
+    let database = a_backlog(jobs_of::<Serial>());
+    let plan = plan_of(
+        &mut database.connect(),
+        &NextLanes::<Serial, Backend>::new(
+            Scope::ALL,
+            Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
+            32,
+        ),
+    );
+    assert!(plan.contains("queueable_lane_jobs_"), "{plan}");
+    assert!(!["Seq Scan", "SCAN jobs", "type ALL"].iter().any(|no| plan.contains(no)), "{plan}");
+    assert!(crate::db::NAME != "mysql" || plan.contains("Using index for group-by"), "{plan}");
+}
+
+#[test]
 fn a_claim_in_an_order_walks_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Ranked>());
     let mut connection = database.connect();
-    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(Lane::Value(seven()));
+    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(from_seven(false));
     let plan = plan_of(&mut connection, &claim);
     assert!(walks_in_lanes(&plan), "{plan}");
 }

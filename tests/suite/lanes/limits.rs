@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::thread;
 
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
 use queueable::{Lease, Message, Outcome, Queueable};
 
 use super::{Seen, Watch, dawdle, enqueue, job, jobs, jobs_of};
@@ -84,7 +86,8 @@ fn check(watch: &Watch, by_company: u32, of_all: u32) {
 fn one_job_of_a_company_runs_at_a_time_in_a_transaction() {
     let watch = handled_in_a_transaction!(Serial, 1, 8);
     for company in 0..4 {
-        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+        let ids = watch.ids(Some(company));
+        assert!(ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");
     }
 }
 
@@ -92,7 +95,8 @@ fn one_job_of_a_company_runs_at_a_time_in_a_transaction() {
 fn one_job_of_a_company_runs_at_a_time_in_groups() {
     let watch = handled_in_a_transaction!(SerialGroup, 1, 8);
     for company in 0..4 {
-        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+        let ids = watch.ids(Some(company));
+        assert!(ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");
     }
 }
 
@@ -100,8 +104,56 @@ fn one_job_of_a_company_runs_at_a_time_in_groups() {
 fn one_job_of_a_company_runs_at_a_time_under_a_lease() {
     let watch = called_under_a_lease!(SerialLease, 1, 8);
     for company in 0..4 {
-        assert!(watch.ids(Some(company)).is_sorted(), "in the order of their due times");
+        let ids = watch.ids(Some(company));
+        assert!(ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");
     }
+}
+
+/// Runs a poller beside a session that holds the first job of company 0, until the job of company 1 has had its turn.
+macro_rules! held_by_another_session {
+    ($entity:ident, $watch:expr, $handler:expr) => {{
+        let database = jobs_of::<$entity>();
+        enqueue(&database, [Some(0), Some(0), Some(1), Some(0)]);
+        let mut holder = database.connect();
+        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        diesel::update(jobs::table.find(1)).set(jobs::rank.eq(9)).execute(&mut holder).unwrap();
+        let poller = $entity::poller(database.pool(4), $handler).workers(1);
+        let poller = thread::spawn(move || poller.run_until_idle().unwrap().succeeded);
+        assert!($watch.meet(1, |seen| seen.begun.iter().filter(|(id, _)| *id == 3).count() as u32));
+        AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+        assert_eq!(poller.join().unwrap(), 4);
+        assert_eq!($watch.ids(Some(0)), [1, 2, 4]);
+    }};
+}
+
+#[test]
+fn no_job_overtakes_one_of_its_company_that_another_session_holds() {
+    // SQLite has one writer: who holds a row holds them all.
+    if NAME == "sqlite" {
+        return;
+    }
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let handler = move |job: &Serial, _: &mut Message<'_, Conn>| {
+        seen.begin(job.id, job.company_id);
+        Ok(Outcome::Done)
+    };
+    held_by_another_session!(Serial, watch, handler);
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let handler = move |job: &SerialGroup, _: &mut Message<'_, Conn>| {
+        seen.begin(job.id, job.company_id);
+        Ok(Outcome::Done)
+    };
+    held_by_another_session!(SerialGroup, watch, handler);
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let call = move |job: &SerialLease, _: &Lease| {
+        seen.begin(job.id, job.company_id);
+        Ok(())
+    };
+    let apply = |_: &SerialLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    held_by_another_session!(SerialLease, watch, (call, apply));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queueable::QueueOn;
-use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Claim, DueLanes, LanesOf, LeasedIn, NextLane, Scope};
+use queueable::internals::backend::{Place, Schema, Sql, Statement};
+use queueable::internals::statement::{Claim, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, ProbeOn, Scope};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs};
@@ -29,15 +29,27 @@ fn the_sql_of_lanes() {
     let mut sql = String::new();
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
+    let from = |lane, head_only| FromLane { lane, place: None, head_only };
     add(&mut sql, "lanes of the due rows", &DueLanes::<Serial, Backend>::new(Scope::ALL, 128));
-    add(&mut sql, "first lane", &NextLane::<Serial, Backend>::new(Scope::ALL, None));
-    add(&mut sql, "next lane", &NextLane::<Serial, Backend>::new(Scope::ALL, Some(value())));
+    add(&mut sql, "first lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, None, 1));
+    add(&mut sql, "next lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 1));
+    add(&mut sql, "next lanes", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 32));
     add(&mut sql, "lane of a row", &LanesOf::<Serial>::new(&1));
     let claim = || Claim::<Serial, Backend>::new().some(1, []);
-    add(&mut sql, "claim in a lane", &claim().in_lane(lane()));
-    add(&mut sql, "claim without a value", &claim().in_lane(Lane::NoValue));
-    add(&mut sql, "claim in a lane by key", &claim().in_lane(lane()).only([&1]));
-    add(&mut sql, "claim in a lane by an order", &Claim::<Ranked, Backend>::new().some(2, []).in_lane(lane()));
+    add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), false)));
+    add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), true)));
+    if NAME == "postgres" {
+        let place = Place::of(&<Serial as ProbeOn<Conn>>::target().unwrap(), "=7", 1);
+        let from = FromLane { place: Some(place), ..from(lane(), true) };
+        add(&mut sql, "claim in a lane, with a place", &claim().in_lane(from));
+    }
+    add(&mut sql, "claim without a value", &claim().in_lane(from(Lane::NoValue, false)));
+    add(&mut sql, "claim in a lane by key", &claim().in_lane(from(lane(), true)).only([&1]));
+    add(
+        &mut sql,
+        "claim in a lane by an order",
+        &Claim::<Ranked, Backend>::new().some(2, []).in_lane(from(lane(), false)),
+    );
     let lease = Duration::from_secs(60);
     add(&mut sql, "leased rows of a lane", &LeasedIn::<Serial>::new(lane(), Some(&1), 1, lease));
     add(&mut sql, "leased rows of the queue", &LeasedIn::<Serial>::new(Lane::Queue, None, 3, lease));

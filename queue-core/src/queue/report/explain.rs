@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{is_refusal, nowhere};
 use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
-use crate::claim::LaneTurns;
+use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
@@ -305,7 +305,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
 /// Tells whether the limit of the row's lane, or of the queue, is reached.
 fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
-    let Some(lanes) = LaneTurns::of::<Q, C>(is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
+    let Some(lanes) = Places::of::<Q, C>(is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {

@@ -1,0 +1,299 @@
+//! Which places are free: for entities whose rows are limited in number, all together or in each lane.
+//!
+//! In transaction and group mode a place is a lock of the database that ends with the worker's session. In lease mode a
+//! row under a lease that has not ended takes a place, and the lock only keeps two claims from counting at the same
+//! time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use diesel::result::QueryResult;
+
+use super::lane_turns::LaneTurns;
+use crate::backend::{LaneSql, Place, QueueConnection, Target};
+use crate::entity::QueueTable;
+use crate::lock::unpoisoned;
+use crate::row::{Lane, LaneValue, Lanes};
+use crate::statement::QueueOn;
+
+/// How long this process trusts its own count of a lane's places. A handler that never returns keeps its count, while
+/// its session has been ended and its place is free.
+const TRUST: Duration = Duration::from_secs(10);
+
+/// The shortest time in which the ends of leases are searched for.
+const SHORTEST_SEARCH: Duration = Duration::from_secs(3_600);
+
+/// The lanes of one entity and their places, as its workers in this process see them.
+pub(crate) struct Places {
+    target: Target,
+    pub(super) lanes: Option<Lanes>,
+    pub(super) turns: LaneTurns,
+    at_most: Option<u32>,
+    /// In lease mode, how far the end of a lease may be away.
+    longest_lease: Option<Duration>,
+    /// How many places this process holds in each lane, in the modes in which a place is a lock.
+    held: Arc<Mutex<HashMap<Arc<str>, Taken>>>,
+}
+
+/// The places of a lane that this process holds.
+struct Taken {
+    places: u32,
+    last: Instant,
+}
+
+/// The places that a worker holds, and gives back after its transaction.
+pub(crate) struct HeldPlaces<'a> {
+    pub(super) places: &'a Places,
+    held: Mutex<Vec<HeldPlace>>,
+}
+
+/// A place in a lane.
+struct HeldPlace {
+    lane: Arc<str>,
+    place: u32,
+    /// The limit of the lane.
+    of: u32,
+    _counted: CountedPlace,
+}
+
+/// A place that is counted for this process as long as this value lives.
+struct CountedPlace(Arc<Mutex<HashMap<Arc<str>, Taken>>>, Arc<str>);
+
+impl Drop for CountedPlace {
+    fn drop(&mut self) {
+        let mut held = unpoisoned(self.0.lock());
+        if let Some(taken) = held.get_mut(&self.1) {
+            taken.places -= 1;
+            if taken.places == 0 {
+                held.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// What a claim may do in a lane.
+pub(super) struct Entry {
+    /// How many rows it may take.
+    pub(super) rows: u32,
+    /// The place that it takes itself.
+    pub(super) place: Option<Place>,
+}
+
+impl Entry {
+    fn of(rows: u32) -> Self {
+        Entry { rows, place: None }
+    }
+}
+
+/// Whether the worker of a leased row may go on with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It holds one of the places.
+    Holds,
+    /// Others count the places at this moment.
+    Unknown,
+    /// Its lease has ended meanwhile, and others have taken the places.
+    Lost,
+}
+
+impl Places {
+    /// The places of `Q`, if its rows are scheduled or limited. `lease`: the length of its leases in lease mode.
+    pub(crate) fn of<Q, C>(lease: Option<Duration>) -> QueryResult<Option<Self>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        let options = Q::Queue::OPTIONS;
+        if !options.is_scheduled() {
+            return Ok(None);
+        }
+        Ok(Some(Places {
+            target: Q::target()?,
+            lanes: options.lanes,
+            turns: LaneTurns::new(options.lanes.is_some_and(|lanes| lanes.of.nullable)),
+            at_most: options.at_most,
+            // Another release of the application may have longer leases.
+            longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_SEARCH)),
+            held: Arc::default(),
+        }))
+    }
+
+    /// Begins a claim, which will hold places.
+    pub(crate) fn hold(&self) -> HeldPlaces<'_> {
+        HeldPlaces { places: self, held: Mutex::default() }
+    }
+
+    /// Tells whether any number of rows is limited.
+    pub(crate) fn limit(&self) -> bool {
+        self.at_most.is_some() || self.lanes.is_some_and(|lanes| lanes.at_most.is_some())
+    }
+
+    /// Returns the value and the limit of the row's lane if as many other rows of it are attempted as it has places; the
+    /// same of the queue, without a value. To find out, it takes a place for a moment where places are locks. Run it in a
+    /// transaction that is rolled back.
+    pub(crate) fn full_lane<Q, C>(&self, connection: &mut C, key: &Q::Key) -> QueryResult<Option<(Option<String>, u32)>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        let lane = if self.lanes.is_some() { Q::lane_of(connection, key)? } else { None };
+        for lane in std::iter::once(Lane::Queue).chain(lane) {
+            let Some(limit) = self.limit_of(&lane) else { continue };
+            let is_full = if self.longest_lease.is_some() {
+                self.leased::<Q, C>(connection, &lane, Some(key), limit)? >= limit
+            } else {
+                let identity = lane.identity();
+                let place = connection.take_place(&self.target, &identity, limit)?;
+                if let Some(place) = place {
+                    connection.leave_place(&self.target, &identity, place)?;
+                }
+                place.is_none()
+            };
+            if is_full {
+                return Ok(Some((lane.value().map(LaneValue::text), limit)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the limit of a lane.
+    fn limit_of(&self, lane: &Lane) -> Option<u32> {
+        match lane {
+            Lane::Queue => self.at_most,
+            Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most),
+            Lane::NoValue => None,
+        }
+    }
+
+    /// Counts a place for this process, if fewer than this number are taken.
+    fn count(&self, identity: &Arc<str>, places: u32) -> Option<CountedPlace> {
+        let mut held = unpoisoned(self.held.lock());
+        let taken = held.entry(identity.clone()).or_insert_with(|| Taken { places: 0, last: Instant::now() });
+        if taken.places >= places && taken.last.elapsed() < TRUST {
+            return None;
+        }
+        *taken = Taken { places: taken.places + 1, last: Instant::now() };
+        Some(CountedPlace(self.held.clone(), identity.clone()))
+    }
+
+    /// Counts the rows of a lane that are under leases, up to `limit`.
+    pub(super) fn leased<Q, C>(
+        &self,
+        connection: &mut C,
+        lane: &Lane,
+        except: Option<&Q::Key>,
+        limit: u32,
+    ) -> QueryResult<u32>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        Q::leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
+    }
+}
+
+impl HeldPlaces<'_> {
+    /// Takes a place in a lane, or lets the claim do so. `None`: there is no place.
+    pub(super) fn enter<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        lane: &Lane,
+        leased: impl FnOnce(&mut C, u32) -> QueryResult<u32>,
+    ) -> QueryResult<Option<Entry>> {
+        let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry::of(u32::MAX))) };
+        let is_leased = self.places.longest_lease.is_some();
+        let one_row = self.places.lanes.is_some_and(|lanes| lanes.serial) && !matches!(lane, Lane::Queue);
+        let (identity, most) = (lane.identity(), if one_row { 1 } else { u32::MAX });
+        if unpoisoned(self.held.lock()).iter().any(|place| place.lane == identity) {
+            // The place is the worker's, who handles one row after the other.
+            return Ok((!is_leased && !one_row).then_some(Entry::of(most)));
+        }
+        let places = if is_leased { 1 } else { limit };
+        let Some(counted) = self.places.count(&identity, places) else { return Ok(None) };
+        let target = &self.places.target;
+        let in_claim = !is_leased && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
+        let place = match in_claim {
+            true => 0,
+            false => match connection.take_place(target, &identity, places)? {
+                Some(place) => place,
+                None => return Ok(None),
+            },
+        };
+        let in_claim = in_claim.then(|| Place::of(target, &identity, places));
+        unpoisoned(self.held.lock()).push(HeldPlace { lane: identity, place, of: places, _counted: counted });
+        let free = if is_leased { limit.saturating_sub(leased(connection, limit)?) } else { most };
+        Ok((free > 0).then_some(Entry { rows: free, place: in_claim }))
+    }
+
+    /// Frees what a claim has locked in a lane without finding a row there. `false`: others have taken its other places
+    /// meanwhile.
+    pub(super) fn leave_lane<C: QueueConnection>(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
+        let (identity, mut places) = (lane.identity(), unpoisoned(self.held.lock()));
+        let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
+        let place = places.remove(at);
+        connection.commit_and_begin()?;
+        if !C::Backend::PLACES_END_WITH_TRANSACTION {
+            return connection.leave_place(&self.places.target, &place.lane, place.place).map(|()| true);
+        }
+        drop(places);
+        self.retake(connection)
+    }
+
+    /// Forgets the place of a lane in which a claim has found nothing: perhaps it has found no place. If it has, that is
+    /// free when the transaction ends.
+    pub(super) fn forget_lane(&self, lane: &Lane) {
+        let identity = lane.identity();
+        unpoisoned(self.held.lock()).retain(|place| place.lane != identity);
+    }
+
+    /// Takes the places again after the end of the transaction in which they were taken. `false`: others have them now.
+    pub(crate) fn retake<C: QueueConnection>(&self, connection: &mut C) -> QueryResult<bool> {
+        if C::Backend::PLACES_END_WITH_TRANSACTION {
+            for place in unpoisoned(self.held.lock()).iter_mut() {
+                match connection.take_place(&self.places.target, &place.lane, place.of)? {
+                    Some(taken) => place.place = taken,
+                    None => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives all places back, after the end of the transaction.
+    pub(crate) fn leave<C: QueueConnection>(&self, connection: &mut C) -> QueryResult<()> {
+        let places = std::mem::take(&mut *unpoisoned(self.held.lock()));
+        if !C::Backend::PLACES_END_WITH_TRANSACTION {
+            for place in &places {
+                connection.leave_place(&self.places.target, &place.lane, place.place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether the worker of a leased row still holds one of the places of its lane. Others cannot claim there
+    /// before the end of the transaction.
+    pub(crate) fn standing<Q, C>(&self, connection: &mut C, lane: Option<&Lane>, key: &Q::Key) -> QueryResult<Standing>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        for lane in std::iter::once(&Lane::Queue).chain(lane) {
+            let Some(limit) = self.places.limit_of(lane) else { continue };
+            let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, Some(key), limit);
+            let identity = lane.identity();
+            let has_entered = unpoisoned(self.held.lock()).iter().any(|place| place.lane == identity);
+            if !has_entered {
+                let Some(counted) = self.places.count(&identity, 1) else { return Ok(Standing::Unknown) };
+                if connection.take_place(&self.places.target, &identity, 1)?.is_none() {
+                    return Ok(Standing::Unknown);
+                }
+                unpoisoned(self.held.lock()).push(HeldPlace { lane: identity, place: 0, of: 1, _counted: counted });
+            }
+            if leased(connection, limit)? >= limit {
+                return Ok(Standing::Lost);
+            }
+        }
+        Ok(Standing::Holds)
+    }
+}
