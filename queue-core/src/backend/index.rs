@@ -1,7 +1,7 @@
 //! The queue's indexes: of due times, of the entity's own order, and of its lanes.
 
 use super::connection::QueueBackend;
-use super::target::{Target, finding, lane_index_of, ordered_index_of, pending_flag_of};
+use super::target::{Target, finding, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};
 use crate::error::Finding;
 use crate::row::Options;
 
@@ -50,7 +50,8 @@ impl Index {
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
-/// by order and primary key; and the one of lanes: by lane, order and due time.
+/// by order and primary key; the one of lanes: by lane, order and due time; and the one of what holds strictly serial lanes
+/// back: by lane and status.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
@@ -70,6 +71,12 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     if let Some(lanes) = lanes {
         let name = lane_index_of(table, target.columns, &target.options);
         indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes.column), vec![next]));
+        if lanes.strict {
+            let name = strict_index_of(table, target.columns, &target.options);
+            let unordered = Target { options: Options { order: None, ..target.options }, ..target.clone() };
+            let last = vec![target.columns.status];
+            indexes.push(index_of_pending::<DB>(&unordered, "strict", name, Some(lanes.column), last));
+        }
     }
     indexes
 }

@@ -71,5 +71,5 @@ pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{ByText, execute, execute_by_id, load, load_first};
 pub(crate) use self::table_name::{column_names, fingerprint};
-pub(crate) use self::target::{index_of, lane_index_of, ordered_index_of, pending_flag_of};
+pub(crate) use self::target::{index_of, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};
 pub(crate) use self::transactions::COMMIT_REFUSED;

@@ -61,6 +61,12 @@ pub(crate) fn lane_index_of(table: &TableName, columns: ColumnNames, options: &O
     table_name::with_fingerprint("queueable_lane_", &table.name, &of)
 }
 
+/// Returns the name of the index of the rows that hold lanes back.
+pub(crate) fn strict_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let lane = options.lanes.map_or("", |lanes| lanes.column);
+    table_name::with_fingerprint("queueable_strict_", &table.name, &format!("{}\n{lane}", columns.next_attempt_time))
+}
+
 /// Returns the columns of an order, as words.
 fn words_of(options: &Options) -> String {
     let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });

@@ -14,7 +14,7 @@ use super::rows_in_hand::RowsInHand;
 use super::served_stages::ServedStages;
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::entity::Entity;
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::row::RowKey;
 use crate::statement::{QueueOn, Scope};
@@ -130,7 +130,8 @@ impl<K: Clone> DueRows<K> {
         self.refused_rows.end([key]);
     }
 
-    /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row.
+    /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
+    /// the retries of others hold back.
     pub(crate) fn probe_due<Q, C>(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>
     where
         C: QueueConnection,
@@ -140,6 +141,15 @@ impl<K: Clone> DueRows<K> {
             true => self.refused_rows.probe_due::<Q, C>(connection, self.stages(), thorough)?,
             false => self.low_water.probe_due::<Q, C>(connection, self.stages(), thorough)?,
         };
+        let is_strict = Q::Queue::OPTIONS.lanes.is_some_and(|lanes| lanes.strict);
+        if due_in == Some(Duration::ZERO)
+            && thorough
+            && is_strict
+            && let Some(places) = &self.places
+            && !places.any_may_run::<Q, C>(connection, self.stages())?
+        {
+            return Ok(None);
+        }
         if due_in == Some(Duration::ZERO) {
             self.turn_holder.look::<Q, C>(connection, self.stages())?;
         }

@@ -22,6 +22,9 @@ const SAMPLE: u32 = 128;
 /// After a sample that did not reach the end of the due rows, the time to the next one.
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest time for which a lane that is held back is left alone. An operation may have ended what holds it.
+const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
+
 /// The turns of the lanes of one entity, as its workers in this process see them.
 pub(crate) struct LaneTurns {
     /// Whether rows may be in no lane.
@@ -44,6 +47,8 @@ struct Round {
     /// How many lanes the last complete round had.
     lanes: u32,
     walked: u32,
+    /// The lanes that are held back, and when to look again.
+    held_back: HashMap<Arc<str>, Instant>,
 }
 
 /// How far one claim has looked for a lane.
@@ -67,6 +72,7 @@ impl LaneTurns {
             next_sample: Instant::now(),
             lanes: 1,
             walked: 0,
+            held_back: HashMap::new(),
         };
         LaneTurns { nullable, round: Mutex::new(round) }
     }
@@ -104,6 +110,13 @@ impl LaneTurns {
                 false => self.round().next_sample = Instant::now() + SAMPLE_PAUSE,
             }
         }
+    }
+
+    /// Notes that the retry of a row holds a lane back, which is due in this time.
+    pub(crate) fn is_held_back(&self, lane: &Lane, due: Duration) {
+        let (now, mut round) = (Instant::now(), self.round());
+        round.held_back.retain(|_, until| *until > now);
+        round.held_back.insert(lane.identity(), now + due.min(HELD_BACK_PAUSE));
     }
 
     /// Returns how many of these rows a claim takes of one lane, so that the lanes share it.
@@ -151,7 +164,13 @@ impl LaneTurns {
 impl Round {
     /// Takes the lane that is next.
     fn take(&mut self) -> Option<Lane> {
-        let lane = self.next.pop_front()?;
+        let now = Instant::now();
+        let lane = loop {
+            let lane = self.next.pop_front()?;
+            if self.held_back.is_empty() || self.held_back.get(&lane.identity()).is_none_or(|until| *until <= now) {
+                break lane;
+            }
+        };
         self.turn += 1;
         self.turns.insert(lane.identity(), self.turn);
         Some(lane)

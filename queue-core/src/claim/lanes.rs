@@ -3,16 +3,19 @@
 //! The rows of one value are a lane. The lanes take turns: a claim tries one lane after the other, and in each takes
 //! the row that comes first there, if the lane has a place.
 
+use std::time::Duration;
+
 use diesel::result::QueryResult;
 
 use super::by_key::{claim_some, peek};
 use super::in_turn::claim_candidates;
 use super::lane_turns::Search;
-use super::places::HeldPlaces;
-use crate::backend::{Place, QueueConnection};
-use crate::entity::QueueTable;
+use super::places::{HeldPlaces, Places};
+use crate::backend::QueueConnection;
 use crate::row::{Lane, RowKey};
-use crate::statement::{Claim, Claimed, ClaimedRow, FromLane, QueueOn, Scope, claimed_within, locks_what_it_passes};
+use crate::statement::{
+    Claim, Claimed, ClaimedRow, FromLane, Pick, QueueOn, Scope, claimed_within, locks_what_it_passes,
+};
 
 /// How a claim takes rows.
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +31,7 @@ pub(crate) struct LaneClaim {
 
 /// Which rows of a lane a claim takes.
 struct LaneRows<'a, K> {
-    lane: &'a Lane,
-    /// A place that it takes, too.
-    place: Option<Place>,
+    from: FromLane,
     limit: u32,
     locks: bool,
     /// Only the row with this key.
@@ -108,8 +109,14 @@ impl HeldPlaces<'_> {
         let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
         let within = Scope { except: &except, ..scope };
         let is_sure = entry.place.is_none();
-        let rows = LaneRows { lane, place: entry.place, limit: most, locks: claim.locks, key };
-        let rows = claim_in_lane::<Q, C>(connection, within, &rows)?;
+        let rows = match self.pick::<Q, C>(connection, lane)? {
+            Some(pick) => {
+                let from = FromLane { lane: lane.clone(), place: entry.place, pick };
+                let rows = LaneRows { from, limit: most, locks: claim.locks, key };
+                claim_in_lane::<Q, C>(connection, within, &rows)?
+            }
+            None => Vec::new(),
+        };
         if rows.is_empty() && claimed.is_empty() && claim.begins_again {
             // Another claim has taken the row. Nobody may have to wait for this place as long as another row's handler
             // runs.
@@ -124,6 +131,64 @@ impl HeldPlaces<'_> {
     }
 }
 
+impl HeldPlaces<'_> {
+    /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because the retry of one that
+    /// has failed holds the others back.
+    fn pick<Q, C>(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Pick>>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        // There is no order among the rows without a value.
+        let Some(lanes) = self.places.lanes.filter(|lanes| lanes.serial && lane.value().is_some()) else {
+            return Ok(Some(Pick::Any));
+        };
+        if !lanes.strict {
+            // No row may overtake one that another session holds for a moment.
+            return Ok(Some(Pick::First));
+        }
+        Ok(match Q::ahead_due(connection, lane)? {
+            None => Some(Pick::FirstOfAll),
+            Some(Duration::ZERO) => Some(Pick::Ahead),
+            Some(due) => {
+                self.places.turns.is_held_back(lane, due);
+                None
+            }
+        })
+    }
+}
+
+impl Places {
+    /// Tells whether any row in these stages is due and not held back by the retry of another one.
+    pub(crate) fn any_may_run<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<bool>
+    where
+        C: QueueConnection,
+        Q: QueueOn<C>,
+    {
+        let scope = Scope { stages, ..Scope::ALL };
+        if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
+            let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
+            let rows = LaneRows { from, limit: 1, locks: false, key: None };
+            if !claim_in_lane::<Q, C>(connection, scope, &rows)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        let (mut after, ahead) = (None, Q::lanes_ahead(scope));
+        loop {
+            let lanes = Q::next_lanes(connection, scope, after, ahead)?;
+            for lane in &lanes {
+                if Q::ahead_due(connection, &Lane::Value(lane.clone()))?.is_none_or(|due| due.is_zero()) {
+                    return Ok(true);
+                }
+            }
+            if lanes.len() < ahead as usize {
+                return Ok(false);
+            }
+            after = lanes.last().cloned();
+        }
+    }
+}
+
 /// Claims rows of a lane, in their order.
 fn claim_in_lane<Q, C>(
     connection: &mut C,
@@ -134,20 +199,16 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    // In a serial lane no row may overtake one that another session holds for a moment. There is no order among the rows
-    // without a value.
-    let is_serial = Q::Queue::OPTIONS.lanes.is_some_and(|lanes| lanes.serial) && rows.lane.value().is_some();
-    let head_only = is_serial && rows.locks;
     let claim = |limit| {
         let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
         let claim = claim.some(limit, RowKey::values(scope.except)).not_below(scope.floor());
-        let claim = claim.in_lane(FromLane { lane: rows.lane.clone(), place: rows.place.clone(), head_only });
+        let claim = claim.in_lane(rows.from.clone());
         if rows.locks { claim } else { claim.without_lock() }
     };
     if let Some(key) = rows.key {
         return Q::load_claimed(connection, &claim(1).only([key.value()]));
     }
-    match rows.locks && !head_only && locks_what_it_passes::<Q, C::Backend>(scope) {
+    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<Q, C::Backend>(scope) {
         true => claim_candidates::<Q, C>(connection, rows.limit, claim),
         false => Q::load_claimed(connection, &claim(rows.limit)),
     }

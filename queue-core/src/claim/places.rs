@@ -212,7 +212,9 @@ impl HeldPlaces<'_> {
         let places = if is_leased { 1 } else { limit };
         let Some(counted) = self.places.count(&identity, places) else { return Ok(None) };
         let target = &self.places.target;
-        let in_claim = !is_leased && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
+        // Whether a row holds a strictly serial lane back can only be read after the place is taken.
+        let is_strict = self.places.lanes.is_some_and(|lanes| lanes.strict);
+        let in_claim = !is_leased && !is_strict && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
         let place = match in_claim {
             true => 0,
             false => match connection.take_place(target, &identity, places)? {

@@ -15,8 +15,10 @@ pub struct Lanes {
     pub of: LaneValues,
     /// How many rows of a lane are attempted at the same time, over all processes. `None`: any number.
     pub at_most: Option<u32>,
-    /// Whether a group takes no more than one row of each lane.
+    /// Whether a group takes no more than one row of each lane, and no row overtakes another while nothing fails.
     pub serial: bool,
+    /// Whether a row that has failed holds the lane back until it is retried and settled.
+    pub strict: bool,
 }
 
 /// The values of a column by which rows are scheduled.

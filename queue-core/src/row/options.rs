@@ -290,6 +290,7 @@ impl Options {
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
         say("lanes", self.lanes.map(|lanes| lanes.column));
+        say("strict", self.lanes.and_then(|lanes| lanes.strict.then_some("yes")));
         say("wake", self.notifies.then_some("notify"));
         // The mark that the triggers contain: a release with another mark has to replace the triggers.
         say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));

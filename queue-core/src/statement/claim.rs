@@ -8,6 +8,7 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
+use super::ahead::push_ahead;
 use super::condition::push_exceptions;
 use super::due::{push_due_rows, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
@@ -95,8 +96,21 @@ pub struct FromLane {
     /// A place that the claim takes for the transaction, before it looks for a row. A row that another session has
     /// changed meanwhile is checked again when it is locked.
     pub place: Option<Place>,
-    /// Whether the claim takes no row but the first. If another session holds that, it takes none.
-    pub head_only: bool,
+    /// Which of its rows.
+    pub pick: Pick,
+}
+
+/// Which rows of a lane a claim takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// Any that are due, in their order.
+    Any,
+    /// The first one that is due, or none if another session holds it.
+    First,
+    /// The same, and none if the claim excepts the first one.
+    FirstOfAll,
+    /// The one that holds the lane back, if it is due.
+    Ahead,
 }
 
 impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
@@ -186,17 +200,17 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Claim<Q, DB> {
 impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
-        let head_of = self.lane.as_ref().filter(|lane| lane.head_only && self.only.is_empty());
-        let walk = if head_of.is_some() { self.walk.by_key() } else { self.walk };
+        let picks_one = |lane: &&FromLane| match lane.pick {
+            Pick::Any => false,
+            Pick::First => self.only.is_empty(),
+            Pick::FirstOfAll | Pick::Ahead => true,
+        };
+        let one_of = self.lane.as_ref().filter(picks_one);
+        let walk = if one_of.is_some() { self.walk.by_key() } else { self.walk };
         self.claim.push_columns(out.reborrow())?;
         self.push_from(&mut out, walk)?;
-        if let Some(lane) = head_of {
-            push_key_is::<Q, DB>(&mut out, |out| {
-                self.push_from(out, self.walk)?;
-                push_claimed_lane::<Q::Queue, DB>(out, &lane.lane)?;
-                push_exceptions(&self.excepted, out)?;
-                self.walk.push_order::<Q::Queue, DB>(out, const { &Limit::ONE })
-            })?;
+        if let Some(lane) = one_of {
+            push_key_is::<Q, DB>(&mut out, |out| self.push_one_of(out, lane))?;
         }
         if let Some(lane) = &self.lane {
             push_claimed_lane::<Q::Queue, DB>(&mut out, &lane.lane)?;
@@ -211,7 +225,7 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
             out.push_sql("))");
         }
         push_exceptions(&self.excepted, &mut out)?;
-        if head_of.is_none() {
+        if one_of.is_none() {
             walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
         }
         if self.locks {
@@ -228,16 +242,27 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
         self.claim.push_from(walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out)?;
         self.floor.as_ref().map_or(Ok(()), |floor| push_floor::<Q::Queue, DB>(out, floor))
     }
+
+    /// Writes ` FROM table WHERE .. LIMIT 1`, which finds the one row of a lane that may be claimed.
+    fn push_one_of<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, from: &'b FromLane) -> QueryResult<()> {
+        if from.pick == Pick::Ahead {
+            return push_ahead::<Q, DB>(out, &from.lane);
+        }
+        let walk = Walk::of::<Q::Queue>().in_lane();
+        self.push_from(out, walk)?;
+        push_claimed_lane::<Q::Queue, DB>(out, &from.lane)?;
+        if from.pick == Pick::First {
+            push_exceptions(&self.excepted, out)?;
+        }
+        walk.push_order::<Q::Queue, DB>(out, const { &Limit::ONE })
+    }
 }
 
 /// Writes ` AND (key) = (SELECT key .. )`.
-fn push_key_is<'b, Q: Entity, DB: QueueBackend>(
+fn push_key_is<'b, Q: StoredIn<DB>, DB: QueueBackend>(
     out: &mut AstPass<'_, 'b, DB>,
     rest: impl FnOnce(&mut AstPass<'_, 'b, DB>) -> QueryResult<()>,
-) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-{
+) -> QueryResult<()> {
     out.push_sql(" AND (");
     Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
     out.push_sql(") = (SELECT ");

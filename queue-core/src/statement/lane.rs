@@ -173,7 +173,7 @@ where
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane.
-fn push_lane<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
+pub(crate) fn push_lane<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
 where
     T: TableIn<DB>,
     DB: QueueBackend,

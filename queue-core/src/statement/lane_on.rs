@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use diesel::result::QueryResult;
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::ahead::{AheadDue, AheadKey};
+use super::key_text::row_key;
 use super::lane::{DueLanes, LanesOf, LeasedIn};
 use super::next_lanes::NextLanes;
 use super::probe_on::ProbeOn;
@@ -12,7 +14,7 @@ use super::rows::ReadFrom;
 use super::scope::Scope;
 use crate::backend::{LaneSql, QueueConnection, load, load_first};
 use crate::entity::QueueTable;
-use crate::row::{Lane, LaneValue};
+use crate::row::{Lane, LaneValue, RowKey};
 
 /// How many lanes a walk along their index reads at once.
 const LANES_AHEAD: u32 = 32;
@@ -37,6 +39,13 @@ pub trait LaneOn<C: QueueConnection>: ProbeOn<C> {
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
     fn lane_of(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Lane>>;
+
+    /// Reads in how long the row that holds a strictly serial lane back is due; zero if it is due already. `None`: there
+    /// is none.
+    fn ahead_due(connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>>;
+
+    /// Reads the key of that row.
+    fn ahead(connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<Self::Key>>>;
 
     /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this
     /// key.
@@ -76,6 +85,16 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
     fn lane_of(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf::<Q>::new(key))?;
         Ok(text.map(lane::<Q, C>))
+    }
+
+    fn ahead_due(connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
+        let due = load_first::<BigInt, i64, _>(connection, &AheadDue::<Q>::new(lane.clone()))?;
+        Ok(due.map(|due| Duration::from_micros(due.max(0).unsigned_abs())))
+    }
+
+    fn ahead(connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<Q::Key>>> {
+        let ahead = Q::load_keys(connection, &AheadKey::<Q>::new(lane.clone()))?.pop();
+        Ok(ahead.map(|(key, text)| row_key::<Q, C::Backend>(key, &text)))
     }
 
     fn leased_in(

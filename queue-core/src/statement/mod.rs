@@ -3,6 +3,7 @@
 //! Every statement is a query node of the queue's own, generic over the entity and the backend. It writes identifiers
 //! and binds, and never puts text around a value. The SQL for each backend is a snapshot in the tests.
 
+mod ahead;
 mod archive;
 mod archive_table;
 mod backlog;
@@ -61,12 +62,13 @@ mod undecodable;
 mod unknown_stages;
 mod walk;
 
+pub use self::ahead::{AheadDue, AheadKey};
 pub use self::archive::{CopyRows, RemoveKeys};
 pub use self::archive_table::Archive;
 pub use self::backlog::{CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType};
 pub use self::by_key::{ClaimKey, ClaimKeys, DueKeys};
 pub use self::change::{Change, Next};
-pub use self::claim::{Claim, ClaimSome, Claimed, FromLane};
+pub use self::claim::{Claim, ClaimSome, Claimed, FromLane, Pick};
 pub use self::claim_from::ClaimFrom;
 pub use self::claim_on::ClaimOn;
 pub use self::condition::{And, Condition, IfAny, StateCondition};

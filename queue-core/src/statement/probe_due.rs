@@ -72,7 +72,7 @@ fn horizon<Q: Entity, DB: QueueBackend>() -> String {
 }
 
 /// Writes `SELECT`, and the time left until this column's time.
-fn push_microseconds_until<'a, 'b, DB: QueueBackend>(
+pub(crate) fn push_microseconds_until<'a, 'b, DB: QueueBackend>(
     out: &mut AstPass<'a, 'b, DB>,
     push_time: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {

@@ -5,7 +5,9 @@ use diesel::result::QueryResult;
 
 use super::limit::Limit;
 use super::names::{push_column, push_columns, push_table};
-use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
+use crate::backend::{
+    QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of,
+};
 use crate::entity::{QueueTable, TableIn};
 use crate::row::{Order, OrderColumn};
 
@@ -126,6 +128,19 @@ where
         out.push_sql(before);
         let table = TableName::of(T::TABLE, out.backend())?;
         out.push_identifier(&lane_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+/// Writes a hint that names the index of the rows that hold lanes back, if the database needs one.
+pub(crate) fn push_strict_index_hint<T: TableIn<DB>, DB: QueueBackend>(
+    out: &mut AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    if let Some((before, after)) = DB::ORDERED_INDEX_HINT {
+        out.push_sql(before);
+        let table = TableName::of(T::TABLE, out.backend())?;
+        out.push_identifier(&strict_index_of(&table, T::COLUMNS, &T::OPTIONS))?;
         out.push_sql(after);
     }
     Ok(())

@@ -93,7 +93,8 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
 /// Reports what `serial_by`, `at_most` and `fair_by` cannot be combined with.
 fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
     let by = || kinds.at_most.iter().filter_map(|(_, at_most)| at_most.by.as_ref());
-    let columns: Vec<_> = kinds.serial_by.iter().chain(by()).chain(&kinds.fair_by).collect();
+    let columns: Vec<_> =
+        kinds.serial_by.iter().map(|serial| &serial.column).chain(by()).chain(&kinds.fair_by).collect();
     let Some(span) = columns.first().map(|column| column.span()).or(kinds.at_most.first().map(|(span, _)| *span))
     else {
         return;

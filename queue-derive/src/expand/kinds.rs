@@ -131,13 +131,19 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
     let (kinds, table) = (&model.attributes.kinds, &model.table);
     let mut calls = Vec::new();
     let by_column = kinds.at_most.iter().find_map(|(_, at_most)| Some((at_most.number, at_most.by.as_ref()?)));
-    let column = kinds.serial_by.as_ref().or(by_column.map(|(_, column)| column)).or(kinds.fair_by.as_ref());
+    let column = kinds
+        .serial_by
+        .as_ref()
+        .map(|serial| &serial.column)
+        .or(by_column.map(|(_, column)| column))
+        .or(kinds.fair_by.as_ref());
     if let Some(column) = column {
         let name = name_of(model, column);
         let values = quote_spanned!(column.span()=>
             <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::LaneType>::VALUES
         );
         let serial = kinds.serial_by.is_some();
+        let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict);
         let at_most = match by_column.map(|(number, _)| number).or(serial.then_some(1)) {
             Some(number) => quote!(::core::option::Option::Some(#number)),
             None => quote!(::core::option::Option::None),
@@ -148,6 +154,7 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
                 of: #values,
                 at_most: #at_most,
                 serial: #serial,
+                strict: #strict,
             })
         });
     }

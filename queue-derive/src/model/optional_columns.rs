@@ -86,7 +86,7 @@ pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&
     let order = kinds.order_by.iter().flat_map(|order| &order.columns).map(|order| ("order_by", &order.column));
     let version = kinds.version.iter().map(|column| ("version", column));
     let rerun = kinds.rerun_on_change.iter().flat_map(|(_, columns)| columns).map(|column| ("rerun_on_change", column));
-    let serial = kinds.serial_by.iter().map(|column| ("serial_by", column));
+    let serial = kinds.serial_by.iter().map(|serial| ("serial_by", &serial.column));
     let fair = kinds.fair_by.iter().map(|column| ("fair_by", column));
     let limited = kinds.at_most.iter().filter_map(|(_, at_most)| Some(("at_most", at_most.by.as_ref()?)));
     order.chain(version).chain(rerun).chain(serial).chain(fair).chain(limited)

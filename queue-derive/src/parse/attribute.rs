@@ -180,7 +180,7 @@ impl Attributes {
                 kinds.archive = Some(Archive { span, success, failed });
             }
             "window" => kinds.window = Some(item.parse(kinds::window)?),
-            "serial_by" => kinds.serial_by = Some(item.parse_either(kinds::column)?),
+            "serial_by" => kinds.serial_by = Some(item.parse_either(kinds::serial_by)?),
             "fair_by" => kinds.fair_by = Some(item.parse_either(kinds::column)?),
             "at_most" => kinds.at_most.push((span, item.parse_either(kinds::at_most)?)),
             "wake" => kinds.notify = item.parse(kinds::wake)?,

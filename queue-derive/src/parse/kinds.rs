@@ -40,7 +40,7 @@ pub(crate) struct Kinds {
     pub(crate) archive: Option<Archive>,
     pub(crate) window: Option<LitStr>,
     pub(crate) exclusive: Option<Span>,
-    pub(crate) serial_by: Option<Ident>,
+    pub(crate) serial_by: Option<SerialBy>,
     pub(crate) fair_by: Option<Ident>,
     pub(crate) at_most: Vec<(Span, AtMost)>,
     pub(crate) notify: bool,
@@ -58,6 +58,13 @@ pub(crate) struct OrderBy {
 pub(crate) struct OrderColumn {
     pub(crate) column: Ident,
     pub(crate) descending: bool,
+}
+
+/// The column whose values' messages run one after the other.
+pub(crate) struct SerialBy {
+    pub(crate) column: Ident,
+    /// Whether a message that waits for its retry holds back those behind it.
+    pub(crate) strict: bool,
 }
 
 /// How many messages run at the same time, of the whole queue or of each value of a column.
@@ -249,6 +256,27 @@ pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
         return Err(unexpected(input, "a column such as `content_version`"));
     }
     input.call(Ident::parse_any)
+}
+
+/// Reads `company_id` or `company_id, strict`.
+pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
+    let column = column(input)?;
+    let mut strict = false;
+    if !input.is_empty() {
+        input.parse::<Token![,]>().map_err(|_| unexpected(input, "`,` or `)`"))?;
+    }
+    if !input.is_empty() {
+        let word = input.call(Ident::parse_any).map_err(|_| unexpected(input, "`strict`"))?;
+        if word != "strict" {
+            return Err(unknown("argument", &word, &["strict"]));
+        }
+        strict = true;
+        input.parse::<Option<Token![,]>>()?;
+    }
+    match input.is_empty() {
+        true => Ok(SerialBy { column, strict }),
+        false => Err(unexpected(input, "`)`")),
+    }
 }
 
 /// The largest number of messages that run at the same time: beyond it, the search for a free place costs more than a

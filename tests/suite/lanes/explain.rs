@@ -2,13 +2,14 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, FromLane, LeasedIn, NextLanes, Scope};
+use queueable::internals::statement::{AheadDue, Claim, FromLane, LeasedIn, NextLanes, Pick, Scope};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
 use crate::db::{self, Conn, Database, TIME};
 
 job!(Serial, serial_queue, serial_by = company_id);
+job!(Strict, strict_queue, serial_by(company_id, strict));
 job!(Ranked, ranked_queue, at_most(3, by = company_id), order_by = rank);
 
 /// Twenty thousand due jobs of company 7, and one each of a thousand others, half of them later.
@@ -46,8 +47,8 @@ fn walks_in_lanes(plan: &str) -> bool {
         && !["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no))
 }
 
-fn from_seven(head_only: bool) -> FromLane {
-    FromLane { lane: Lane::Value(seven()), place: None, head_only }
+fn from_seven(pick: Pick) -> FromLane {
+    FromLane { lane: Lane::Value(seven()), place: None, pick }
 }
 
 fn seven() -> LaneValue {
@@ -58,8 +59,8 @@ fn seven() -> LaneValue {
 fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Serial>());
     let mut connection = database.connect();
-    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(false));
-    let first_of_seven = Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(true));
+    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(Pick::Any));
+    let first_of_seven = Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(Pick::First));
     let plans = [
         ("the next lane", plan_of(&mut connection, &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(seven()), 1))),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
@@ -76,6 +77,19 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
     for (what, plan) in plans {
         assert!(walks_in_lanes(&plan), "{what}: {plan}");
     }
+}
+
+#[test]
+fn what_holds_a_lane_back_is_found_by_its_index() {
+    let database = a_backlog(jobs_of::<Strict>());
+    let an_error_of_seven = "UPDATE jobs SET status = 'ERROR' WHERE id = 500";
+    database.connect().batch_execute(an_error_of_seven).unwrap();
+    let plan = plan_of(&mut database.connect(), &AheadDue::<Strict>::new(Lane::Value(seven())));
+    assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
+    let claim = Claim::<Strict, Backend>::new().some(1, []).in_lane(from_seven(Pick::Ahead));
+    let plan = plan_of(&mut database.connect(), &claim);
+    assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
+    assert!(!["Seq Scan", "SCAN jobs", "type ALL"].iter().any(|no| plan.contains(no)), "{plan}");
 }
 
 #[test]
@@ -98,7 +112,7 @@ fn the_next_lanes_are_found_by_jumps() {
 fn a_claim_in_an_order_walks_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Ranked>());
     let mut connection = database.connect();
-    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(from_seven(false));
+    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(from_seven(Pick::Any));
     let plan = plan_of(&mut connection, &claim);
     assert!(walks_in_lanes(&plan), "{plan}");
 }

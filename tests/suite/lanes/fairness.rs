@@ -77,13 +77,12 @@ fn a_company_that_comes_later_has_its_turn_soon() {
     let database = Arc::new(jobs_of::<Fair>());
     enqueue(&database, std::iter::repeat_n(Some(7), 300).chain(std::iter::repeat_n(Some(8), 300)));
     let watch = Watch::default();
-    let (seen, other) = (watch.clone(), database.clone());
+    let seen = watch.clone();
     let handler = move |job: &Fair, message: &mut Message<'_, Conn>| {
         seen.begin(job.id, job.company_id);
         if job.company_id == Some(7) && seen.ids(Some(7)).len() == 100 {
             use diesel::prelude::*;
             // In the message's own transaction: on SQLite nobody else can write.
-            let _ = &other;
             diesel::insert_into(jobs::table)
                 .values((jobs::company_id.eq(5), jobs::rank.eq(0), Fair::due_now()))
                 .execute(message.connection())?;

@@ -83,7 +83,6 @@ macro_rules! works {
             dawdle_in(&other);
             *running.lock().unwrap().get_mut(&identity).unwrap() -= 1;
             assert_eq!(number, 1, "{} documents of {identity:?} at the same time", number);
-            let _ = document.id;
             Ok(Outcome::Done)
         };
         let pollers = [(); 2].map(|()| {
@@ -100,7 +99,6 @@ fn dawdle_in(database: &Database) {
     for _ in 0..5 {
         let _: i64 = documents::table.count().get_result(&mut connection).unwrap();
     }
-    let _ = dawdle;
 }
 
 #[test]

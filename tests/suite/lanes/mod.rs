@@ -10,6 +10,7 @@ mod limits;
 mod places;
 mod schema;
 mod snapshots;
+mod strict;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};

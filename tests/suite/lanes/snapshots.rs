@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use queueable::QueueOn;
 use queueable::internals::backend::{Place, Schema, Sql, Statement};
-use queueable::internals::statement::{Claim, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, ProbeOn, Scope};
+use queueable::internals::statement::{
+    AheadDue, AheadKey, Claim, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, Pick, ProbeOn, Scope,
+};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs};
 use crate::db::{Conn, NAME};
 
 job!(Serial, serial_queue, serial_by = company_id);
+job!(Strict, strict_queue, serial_by(company_id, strict));
 job!(Ranked, ranked_queue, fair_by = company_id, order_by = rank);
 
 fn add(listing: &mut String, title: &str, statement: &impl Statement<Backend>) {
@@ -18,7 +21,7 @@ fn add(listing: &mut String, title: &str, statement: &impl Statement<Backend>) {
 }
 
 fn steps<Q: QueueOn<Conn>>(listing: &mut String) {
-    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| step.name == "lanes") {
+    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| ["lanes", "strict"].contains(&step.name)) {
         *listing += &format!("{}, up:\n{}\n\n", Q::ENTITY, step.up.join(";\n"));
         *listing += &format!("{}, down:\n{}\n\n", Q::ENTITY, step.down.join(";\n"));
     }
@@ -29,31 +32,37 @@ fn the_sql_of_lanes() {
     let mut sql = String::new();
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
-    let from = |lane, head_only| FromLane { lane, place: None, head_only };
+    let from = |lane, pick| FromLane { lane, place: None, pick };
     add(&mut sql, "lanes of the due rows", &DueLanes::<Serial, Backend>::new(Scope::ALL, 128));
     add(&mut sql, "first lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, None, 1));
     add(&mut sql, "next lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 1));
     add(&mut sql, "next lanes", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 32));
     add(&mut sql, "lane of a row", &LanesOf::<Serial>::new(&1));
     let claim = || Claim::<Serial, Backend>::new().some(1, []);
-    add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), false)));
-    add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), true)));
+    add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
+    add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));
     if NAME == "postgres" {
         let place = Place::of(&<Serial as ProbeOn<Conn>>::target().unwrap(), "=7", 1);
-        let from = FromLane { place: Some(place), ..from(lane(), true) };
+        let from = FromLane { place: Some(place), ..from(lane(), Pick::First) };
         add(&mut sql, "claim in a lane, with a place", &claim().in_lane(from));
     }
-    add(&mut sql, "claim without a value", &claim().in_lane(from(Lane::NoValue, false)));
-    add(&mut sql, "claim in a lane by key", &claim().in_lane(from(lane(), true)).only([&1]));
+    add(&mut sql, "claim without a value", &claim().in_lane(from(Lane::NoValue, Pick::Any)));
+    add(&mut sql, "claim in a lane by key", &claim().in_lane(from(lane(), Pick::First)).only([&1]));
     add(
         &mut sql,
         "claim in a lane by an order",
-        &Claim::<Ranked, Backend>::new().some(2, []).in_lane(from(lane(), false)),
+        &Claim::<Ranked, Backend>::new().some(2, []).in_lane(from(lane(), Pick::Any)),
     );
     let lease = Duration::from_secs(60);
     add(&mut sql, "leased rows of a lane", &LeasedIn::<Serial>::new(lane(), Some(&1), 1, lease));
     add(&mut sql, "leased rows of the queue", &LeasedIn::<Serial>::new(Lane::Queue, None, 3, lease));
+    add(&mut sql, "when what holds a lane back is due", &AheadDue::<Strict>::new(lane()));
+    add(&mut sql, "what holds a lane back", &AheadKey::<Strict>::new(lane()));
+    let strict = |pick| Claim::<Strict, Backend>::new().some(1, [&5]).in_lane(from(lane(), pick));
+    add(&mut sql, "claim of what holds a lane back", &strict(Pick::Ahead));
+    add(&mut sql, "claim of the very first row", &strict(Pick::FirstOfAll));
     steps::<Serial>(&mut sql);
+    steps::<Strict>(&mut sql);
     steps::<Ranked>(&mut sql);
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_lanes"), sql);

@@ -15,7 +15,7 @@ use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
-use crate::row::{OnFinish, Options, Status, failure_text};
+use crate::row::{Lane, OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
 use diesel::sql_types::BigInt;
 
@@ -117,6 +117,13 @@ pub enum Explanation {
         /// The limit.
         at_most: u32,
     },
+    /// The entity is `serial_by(.., strict)`, and a row of the same value that has failed comes first.
+    Behind {
+        /// The primary key of that row, as text.
+        key: String,
+        /// When it is retried.
+        time: DateTime<Utc>,
+    },
     /// The row is due, and the database refuses to write on it, because of a constraint that it violates, or a trigger.
     /// A worker tries it again after pauses that grow to an hour.
     Refused {
@@ -168,6 +175,7 @@ impl fmt::Display for Explanation {
             Explanation::NoPlace { by: None, at_most } => {
                 write!(f, "{at_most} of {at_most} rows of the queue are being processed")
             }
+            Explanation::Behind { key, time } => write!(f, "behind {key}, which is retried at {}", utc(time)),
             Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
             Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
@@ -213,9 +221,9 @@ where
         }
         let found = hindrance::<Q, C>(connection, key)?;
         if found == Explanation::Due
-            && let Some(full) = full_lane::<Q, C>(connection, key)?
+            && let Some(behind) = behind_retry::<Q, C>(connection, key)?.or(full_lane::<Q, C>(connection, key)?)
         {
-            return Ok(full);
+            return Ok(behind);
         }
         let holder = if found == Explanation::Due { Q::exclusion_holder(connection)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
@@ -300,6 +308,23 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
     };
     let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &head))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
+}
+
+/// Tells whether another row of a strictly serial lane has failed and is retried first.
+fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    key: &Q::Key,
+) -> QueryResult<Option<Explanation>> {
+    let is_strict = <Q::Queue as QueueTable>::OPTIONS.lanes.is_some_and(|lanes| lanes.strict);
+    let Some(lane @ Lane::Value(_)) = (if is_strict { Q::lane_of(connection, key)? } else { None }) else {
+        return Ok(None);
+    };
+    let (Some(due_in), Some(ahead)) = (Q::ahead_due(connection, &lane)?, Q::ahead(connection, &lane)?) else {
+        return Ok(None);
+    };
+    let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &ahead))?;
+    let time = DateTime::from(Q::present(connection)?) + due_in;
+    Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
 
 /// Tells whether the limit of the row's lane, or of the queue, is reached.
