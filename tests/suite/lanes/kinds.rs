@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::{Message, Migrations, Outcome, Queueable, StoredIn};
 
-use super::{Backend, dawdle};
+use super::Backend;
 use crate::db::{AUTO_KEY, BYTES, Conn, Database, NAME, TEXT};
 
 diesel::table! {
@@ -82,7 +82,7 @@ macro_rules! works {
             };
             dawdle_in(&other);
             *running.lock().unwrap().get_mut(&identity).unwrap() -= 1;
-            assert_eq!(number, 1, "{} documents of {identity:?} at the same time", number);
+            assert_eq!(number, 1, "{number} documents of {identity:?} at the same time, {} the last", document.id);
             Ok(Outcome::Done)
         };
         let pollers = [(); 2].map(|()| {
