@@ -97,6 +97,39 @@ mod several {
     }
 }
 
+mod almost_strict {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(serial_by(company_id, stric))]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod strict_twice {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(serial_by(company_id, strict, strict))]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod strict_alone {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(serial_by(strict))]
+    struct Payment {
+        id: i64,
+    }
+}
+
 mod of_the_queue {
     use super::*;
 
