@@ -118,6 +118,55 @@ fn a_shutdown_finishes_what_runs_or_rolls_it_back() {
 }
 
 #[test]
+fn a_web_service_charges_what_it_is_sent_and_ends_in_order() {
+    let place = Place::new();
+    let mut service = Program::start("axum_service", ["--listen", "127.0.0.1:0", "--database", &place.database]);
+    let url = service.line_after("listening on ");
+    let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).http_status_as_error(false).build().into();
+    let answer = |answered: Result<ureq::http::Response<ureq::Body>, ureq::Error>| {
+        let mut answered = answered.expect("the service answers");
+        (answered.status().as_u16(), answered.body_mut().read_to_string().expect("answers are texts"))
+    };
+    let get = |path: &str| answer(agent.get(format!("{url}{path}")).call());
+    let post = |body: Value| {
+        let request = agent.post(format!("{url}/payments")).header("content-type", "application/json");
+        answer(request.send(body.to_string()))
+    };
+
+    assert_eq!(post(json!({ "company_id": 3345, "amount_cents": 1999 })), (201, r#"{"id":1}"#.into()));
+    assert_eq!(post(json!({ "company_id": 3345, "amount_cents": 1_000_001 })), (201, r#"{"id":2}"#.into()));
+    let (status, said) = post(json!({ "company_id": 3345, "amount_cents": 0 }));
+    assert!(status == 422 && said.contains("has to be positive"), "{said}");
+    let (status, said) = post(json!({ "company_id": 3345, "amount": 5 }));
+    assert!(status == 422 && said.contains("unknown field `amount`"), "{said}");
+    assert_eq!(get("/payments/3"), (404, r#"{"error":"there is no payment 3"}"#.into()));
+
+    let mut ended = |id: i64| {
+        service.await_answer("the payment has ended", || {
+            let (status, said) = get(&format!("/payments/{id}"));
+            let state: Value = serde_json::from_str(&said).expect("the answer is JSON");
+            assert_eq!((status, &state["id"]), (200, &json!(id)));
+            (state["status"] != "NOT_ATTEMPTED").then_some(state)
+        })
+    };
+    let charged = json!({ "id": 1, "company_id": 3345, "amount_cents": 1999, "status": "SUCCESS", "try_count": 1, "last_error": null });
+    assert_eq!(ended(1), charged);
+    let refused = ended(2);
+    assert_eq!((&refused["status"], &refused["try_count"]), (&json!("FAILED"), &json!(1)));
+    assert!(refused["last_error"].as_str().is_some_and(|text| text.contains("charged by hand")), "{refused}");
+    assert_eq!(place.count("SELECT COUNT(*) FROM ledger WHERE amount_cents = 1999"), 1);
+
+    let (status, said) = get("/healthz");
+    assert!(status == 200 && said.contains("\"alive\":true"), "{said}");
+    let (status, said) = get("/metrics");
+    assert!(status == 200 && said.contains("queueable_attempts_total"), "{said}");
+
+    service.signal("TERM");
+    let said = service.end().well();
+    assert!(said.contains("shutting down\ncharged 1, rolled back 0"), "{said}");
+}
+
+#[test]
 fn a_shutdown_follows_a_signal_from_outside() {
     let mut program = Program::start("graceful_shutdown", ["wait"]);
     program.terminate_after("waiting for SIGTERM");
