@@ -25,7 +25,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as PoolError, Pool};
 use diesel_migrations::MigrationHarness;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use queueable::{Migrations, PollerHandle, Queueable};
+use queueable::{Migrations, Queueable};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
@@ -54,9 +54,9 @@ struct Arguments {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
-    // Whatever waits for the database has to run beside the runtime's own threads.
-    let url = arguments.database.clone();
-    let (pool, poller) = spawn_blocking(|| start(url)).await??;
+    // What waits for the database has to run beside the runtime's own threads.
+    let pool = spawn_blocking(|| open(arguments.database)).await??;
+    let poller = Arc::new(Payment::poller(pool.clone(), Charge).workers(2).metrics().start_async().await?);
 
     let service = Service::new(pool, &poller, recorder);
     let listener =
@@ -64,24 +64,22 @@ async fn main() -> Result<()> {
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, routes::router(service)).with_graceful_shutdown(stop_signal()?).await?;
 
-    let poller = Arc::into_inner(poller).context("the server's requests have ended")?;
-    let shutdown = spawn_blocking(move || poller.shutdown(GRACE)).await?;
+    let poller = Arc::into_inner(poller).context("a request still asks for the poller's health")?;
+    let shutdown = poller.shutdown_async(GRACE).await;
     println!("charged {}, rolled back {}", shutdown.tally.succeeded, shutdown.rolled_back);
     Ok(())
 }
 
-/// Prepares the database, and starts the poller beside the server.
-fn start(url: String) -> Result<(Pool<ConnectionManager<SqliteConnection>>, Arc<PollerHandle>)> {
+/// Prepares the database.
+fn open(url: String) -> Result<Pool<ConnectionManager<SqliteConnection>>> {
     payments::create_tables(&mut SqliteConnection::establish(&url).with_context(|| format!("open {url}"))?)?;
     // Two workers, the poller's own connection, and two for the requests.
     let pool = Pool::builder()
         .max_size(5)
         .connection_customizer(Box::new(WaitForTheWriter))
         .build(ConnectionManager::<SqliteConnection>::new(url))?;
-    let connection = &mut pool.get()?;
-    connection.run_pending_migrations(Migrations::new().entity::<Payment>()).map_err(anyhow::Error::from_boxed)?;
-    let poller = Payment::poller(pool.clone(), Charge).workers(2).metrics().start()?;
-    Ok((pool, Arc::new(poller)))
+    pool.get()?.run_pending_migrations(Migrations::new().entity::<Payment>()).map_err(anyhow::Error::from_boxed)?;
+    Ok(pool)
 }
 
 /// SQLite has one writer at a time: a request waits for its turn.

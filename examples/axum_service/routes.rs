@@ -142,5 +142,7 @@ async fn health(State(service): State<Service>) -> Response {
 }
 
 async fn metrics(State(service): State<Service>) -> String {
+    // Nobody else tidies up what the recorder has counted.
+    service.recorder.run_upkeep();
     service.recorder.render()
 }

@@ -19,6 +19,7 @@ mod harness;
 pub(crate) mod health;
 mod heartbeat;
 mod held;
+mod in_background;
 pub(crate) mod keys;
 mod lanes;
 pub(crate) mod lease;

@@ -45,7 +45,7 @@ pub struct Shutdown {
 pub struct PollerHandle {
     /// The scout comes first.
     threads: Vec<JoinHandle<()>>,
-    control: Box<dyn Controls>,
+    control: Arc<dyn Controls>,
     /// The columns that the poller's entities use while it runs.
     _columns: ColumnsInUse,
     /// Comes last: the listeners hear of the end.
@@ -60,12 +60,16 @@ impl PollerHandle {
         columns: ColumnsInUse,
         listeners: ListenerThread,
     ) -> Self {
-        let control = Box::new(Control { shared, wake_signal });
+        let control = Arc::new(Control { shared, wake_signal });
         PollerHandle { threads: Vec::new(), control, _columns: columns, _listeners: listeners }
     }
 
     pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
         self.threads.push(thread);
+    }
+
+    pub(super) fn control(&self) -> Arc<dyn Controls> {
+        self.control.clone()
     }
 
     /// Waits for the scout, which ends when it finds nothing more to do, and then for all others.
@@ -162,18 +166,19 @@ impl fmt::Debug for PollerHandle {
 }
 
 /// The threads' shared state, with the connection's type erased, so that a handle has no type parameter.
-trait Controls: Send + Sync {
+pub(super) trait Controls: Send + Sync {
     fn wake(&self);
     fn tally(&self) -> Tally;
     fn events(&self) -> &Events;
     fn health(&self) -> Health;
+    fn has_stopped(&self) -> bool;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
     fn take_replacements(&self) -> Vec<JoinHandle<()>>;
 }
 
 /// The result of stopping.
-struct Stopped {
+pub(super) struct Stopped {
     rolled_back: usize,
     /// Whether no thread runs any more.
     all_left: bool,
@@ -218,6 +223,10 @@ impl<C: QueueConnection> Controls for Control<C> {
             running: running.len(),
             entities: entities.collect(),
         }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.shared.board.is_empty()
     }
 
     fn stop(&self, grace: Duration) -> Stopped {

@@ -8,6 +8,7 @@ mod gate;
 mod handle;
 mod health;
 mod heartbeat;
+mod in_background;
 mod listener;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -216,7 +216,8 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Sets how long running handlers may go on when the handle is dropped. The default is 30 seconds.
+    /// Sets how long running handlers may go on when the handle is dropped, or the future of
+    /// [`run_until`](Poller::run_until) is told to stop. The default is 30 seconds.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;
         self
@@ -417,7 +418,7 @@ impl<C: QueueConnection> Poller<C> {
         Ok(self.start_for(Purpose::UntilIdle)?.wait_until_idle())
     }
 
-    fn start_for(mut self, purpose: Purpose) -> Result<PollerHandle, Error> {
+    pub(super) fn start_for(mut self, purpose: Purpose) -> Result<PollerHandle, Error> {
         let listeners = std::mem::take(&mut self.listeners);
         let (events, listeners) = listeners.start(self.settings.redact.clone())?;
         let (shared, columns) = self.prepare(purpose, events)?;
@@ -550,7 +551,7 @@ impl<C: QueueConnection> fmt::Debug for Poller<C> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     Serve,
     UntilIdle,
 }

@@ -29,6 +29,12 @@ impl Drop for InTurn {
     }
 }
 
+/// Returns what makes another thread, for which this one waits, count as being in this thread's turn.
+pub(crate) fn inherit_turn() -> impl FnOnce() + Send + 'static {
+    let turn = TURN.with_borrow(Clone::clone);
+    move || TURN.with_borrow_mut(|inherited| *inherited = turn)
+}
+
 /// Refuses to process queues until nothing is due, if that cannot be before the calling handler has returned: its own
 /// row is due and locked until then. If the database has one writer, every row is.
 pub(crate) fn check_reentrance<C: QueueConnection>(

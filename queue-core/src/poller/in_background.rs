@@ -1,0 +1,221 @@
+//! The poller of an asynchronous application: what waits for the database or for handlers runs on a thread of its own,
+//! and a future waits for that thread. Any executor may poll the futures; no runtime is needed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::handle::{Controls, PollerHandle, Shutdown};
+use super::poller::{Poller, Purpose};
+use super::reentrance::inherit_turn;
+use crate::attempt::Tally;
+use crate::backend::QueueConnection;
+use crate::error::Error;
+use crate::lock::unpoisoned;
+
+impl<C: QueueConnection> Poller<C> {
+    /// Does what [`start`](Poller::start) does, on a thread of its own, so that a task of an asynchronous application can
+    /// wait for it. The workers are threads as always.
+    ///
+    /// If the future is dropped before it is ready, the poller is shut down, with its
+    /// [grace period](Poller::shutdown_grace), on that thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Poller::start).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Error, HandlerResult, Message, Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # async fn serve() {}
+    /// async fn run(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<(), Error> {
+    ///     let poller = Payment::poller(pool, charge).start_async().await?;
+    ///     serve().await; // the web server, until it is told to stop
+    ///     let shutdown = poller.shutdown_async(Duration::from_secs(10)).await;
+    ///     println!("{} payments, {} rolled back", shutdown.tally.succeeded, shutdown.rolled_back);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn start_async(self) -> Result<PollerHandle, Error> {
+        on_thread(move || self.start()).await
+    }
+
+    /// Starts the poller, and shuts it down when `stop` is ready, with its [grace period](Poller::shutdown_grace). `stop`
+    /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
+    ///
+    /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of its
+    /// own, and nobody waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Poller::start).
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Error, HandlerResult, Message, Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// async fn run(
+    ///     pool: Pool<ConnectionManager<SqliteConnection>>,
+    ///     cancelled: impl Future<Output = ()>,
+    /// ) -> Result<(), Error> {
+    ///     let shutdown = Payment::poller(pool, charge).run_until(cancelled).await?;
+    ///     println!("{} payments, {} rolled back", shutdown.tally.succeeded, shutdown.rolled_back);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
+        let running = Running(Some(self.start_async().await?));
+        stop.await;
+        let handle = running.into_handle();
+        let grace = handle.control().default_grace();
+        Ok(handle.shutdown_async(grace).await)
+    }
+
+    /// Does what [`run_until_idle`](Poller::run_until_idle) does, without blocking the task's thread.
+    ///
+    /// If the future is dropped, the poller is shut down with its [grace period](Poller::shutdown_grace), and nobody waits
+    /// for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run_until_idle`](Poller::run_until_idle).
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Error, HandlerResult, Message, Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// async fn nightly(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<u64, Error> {
+    ///     let tally = Payment::poller(pool, charge).run_until_idle_async().await?;
+    ///     Ok(tally.succeeded)
+    /// }
+    /// ```
+    pub async fn run_until_idle_async(self) -> Result<Tally, Error> {
+        let inherit = inherit_turn();
+        let start = move || {
+            inherit();
+            self.start_for(Purpose::UntilIdle)
+        };
+        let handle = on_thread(start).await?;
+        let _stop = StopOnDrop(handle.control());
+        Ok(on_thread(move || handle.wait_until_idle()).await)
+    }
+}
+
+impl PollerHandle {
+    /// Does what [`shutdown`](PollerHandle::shutdown) does, without blocking the task's thread: running handlers have
+    /// `grace` to finish.
+    ///
+    /// If the future is dropped, the shutdown goes on, and nobody waits for it.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// async fn stop(poller: queueable::PollerHandle) {
+    ///     let shutdown = poller.shutdown_async(Duration::from_secs(10)).await;
+    ///     println!("{} messages, {} rolled back", shutdown.tally.succeeded, shutdown.rolled_back);
+    /// }
+    /// ```
+    pub async fn shutdown_async(self, grace: Duration) -> Shutdown {
+        let running = Running(Some(self));
+        on_thread(move || running.into_handle().shutdown(grace)).await
+    }
+}
+
+/// A poller that is shut down in the background if nobody does it otherwise.
+struct Running(Option<PollerHandle>);
+
+impl Running {
+    fn into_handle(mut self) -> PollerHandle {
+        self.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take() {
+            thread::spawn(move || drop(handle));
+        }
+    }
+}
+
+/// Tells a poller to stop. One that has stopped already does not mind.
+struct StopOnDrop(Arc<dyn Controls>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        let control = self.0.clone();
+        if !control.has_stopped() {
+            thread::spawn(move || control.stop(control.default_grace()));
+        }
+    }
+}
+
+/// The answer of a thread.
+struct OnThread<T: Send + 'static>(Arc<Mutex<Awaited<T>>>);
+
+struct Awaited<T> {
+    answer: Option<thread::Result<T>>,
+    waker: Option<Waker>,
+    /// Whether nobody waits any more.
+    is_abandoned: bool,
+}
+
+/// Runs `work` on a thread of its own.
+fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
+    let awaited = Arc::new(Mutex::new(Awaited { answer: None, waker: None, is_abandoned: false }));
+    let here = OnThread(awaited.clone());
+    thread::spawn(move || {
+        let answer = catch_unwind(AssertUnwindSafe(work));
+        let mut awaited = unpoisoned(awaited.lock());
+        if awaited.is_abandoned {
+            // A poller in the answer shuts down when it is dropped, which takes a while.
+            drop(awaited);
+            drop(answer);
+            return;
+        }
+        awaited.answer = Some(answer);
+        if let Some(waker) = awaited.waker.take() {
+            waker.wake();
+        }
+    });
+    here
+}
+
+impl<T: Send + 'static> Future for OnThread<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut awaited = unpoisoned(self.0.lock());
+        match awaited.answer.take() {
+            Some(Ok(answer)) => Poll::Ready(answer),
+            Some(Err(panic)) => resume_unwind(panic),
+            None => {
+                awaited.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for OnThread<T> {
+    fn drop(&mut self) {
+        let mut awaited = unpoisoned(self.0.lock());
+        awaited.is_abandoned = true;
+        if let Some(answer) = awaited.answer.take() {
+            thread::spawn(move || drop(answer));
+        }
+    }
+}
