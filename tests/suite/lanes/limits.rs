@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
@@ -154,6 +155,36 @@ fn no_job_overtakes_one_of_its_company_that_another_session_holds() {
     };
     let apply = |_: &SerialLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     held_by_another_session!(SerialLease, watch, (call, apply));
+}
+
+#[test]
+fn a_process_that_starts_takes_no_job_out_of_its_turn() {
+    let database = Arc::new(jobs_of::<Serial>());
+    enqueue(&database, (0..120).map(|i| Some(i % 2)));
+    let watch = Watch::default();
+    let (seen, other) = (watch.clone(), database.clone());
+    let handler = move |job: &Serial, _: &mut Message<'_, Conn>| {
+        seen.begin(job.id, job.company_id);
+        let _: i64 = jobs::table.count().get_result(&mut other.connect())?;
+        seen.end(job.company_id);
+        Ok(Outcome::Done)
+    };
+    let poller = Serial::poller(database.pool(5), handler.clone()).workers(2);
+    let poller = thread::spawn(move || poller.run_until_idle().unwrap());
+    let (pool, mut starts) = (database.pool(4), 0);
+    // A check that locked the first row for a moment would let the one behind it go first.
+    while !poller.is_finished() {
+        let another = Serial::poller(pool.clone(), handler.clone()).workers(1).start().unwrap();
+        another.shutdown(Duration::from_secs(30));
+        starts += 1;
+    }
+    poller.join().unwrap();
+    assert!(starts > 1, "{starts} other processes have started");
+    for company in 0..2 {
+        let ids = watch.ids(Some(company));
+        assert!(ids.len() == 60 && ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");
+        assert_eq!(watch.most(Some(company)), 1);
+    }
 }
 
 #[test]

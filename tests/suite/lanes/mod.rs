@@ -5,6 +5,7 @@
 
 mod explain;
 mod fairness;
+mod interleavings;
 mod kinds;
 mod limits;
 mod places;
