@@ -179,7 +179,7 @@ fn a_process_that_starts_takes_no_job_out_of_its_turn() {
         starts += 1;
     }
     poller.join().unwrap();
-    assert!(starts > 1, "{starts} other processes have started");
+    assert!(starts > 0, "no other process has started");
     for company in 0..2 {
         let ids = watch.ids(Some(company));
         assert!(ids.len() == 60 && ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");

@@ -29,7 +29,7 @@ use crate::db::{Conn, Database, NAME};
 const CASES: u64 = 24;
 
 /// How long a case may make no progress: a place that nobody has given back holds its value for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
