@@ -4,6 +4,7 @@
 #![allow(clippy::duplicate_mod, reason = "what is typed by its connection is mounted once for each")]
 
 mod application;
+mod attempts;
 mod bank;
 mod bar;
 mod bars;
@@ -13,6 +14,7 @@ mod db;
 mod galera;
 mod injector;
 mod kinds;
+mod lanes;
 mod latency;
 mod odd;
 mod on;

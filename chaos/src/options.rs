@@ -153,6 +153,8 @@ pub(crate) enum Terms {
     Once,
     /// The entities of `kinds.rs` instead of the bank's.
     Kinds,
+    /// The entities of `lanes.rs`.
+    Lanes,
 }
 
 /// An action at a fail point of a worker process.

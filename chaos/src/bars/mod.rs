@@ -12,6 +12,7 @@ mod galera;
 mod insert_storm;
 mod kills;
 mod kinds;
+mod lanes;
 mod late_rows;
 mod lease_races;
 mod locked_rows;
@@ -65,4 +66,5 @@ pub(crate) const BARS: &[Bar] = &[
     refused_rows::BAR,
     scarce_sessions::BAR,
     late_rows::BAR,
+    lanes::BAR,
 ];

@@ -289,6 +289,39 @@ pub(crate) const BUGS: &[Bug] = &[
             "return Ok(());",
         )],
     },
+    Bug {
+        name: "two at once",
+        bar: 36,
+        count: 4,
+        on: &[(Postgres, Transaction), (Mariadb, Transaction), (Postgres, Lease)],
+        edits: &[instead_of(
+            "claim/places.rs",
+            "self.lanes.and_then(|lanes| lanes.at_most)",
+            "self.lanes.and_then(|lanes| lanes.at_most).map(|most| most + 1)",
+        )],
+    },
+    Bug {
+        name: "a place is never given back",
+        bar: 36,
+        count: 4,
+        on: &[(Mariadb, Transaction), (Mariadb, Lease)],
+        edits: &[before(
+            "claim/places.rs",
+            "let places = std::mem::take(&mut *unpoisoned(self.held.lock()));",
+            "unpoisoned(self.held.lock()).clear(); return Ok(());",
+        )],
+    },
+    Bug {
+        name: "a value starves",
+        bar: 36,
+        count: 4,
+        on: EVERYWHERE,
+        edits: &[before(
+            "claim/lanes.rs",
+            "let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, None, limit);",
+            r#"if lane.value().is_some_and(|value| value.text() == "2") { return Ok(Some(Vec::new())); }"#,
+        )],
+    },
 ];
 
 const NO_FENCE: Edit = before(

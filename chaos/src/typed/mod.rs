@@ -4,6 +4,7 @@ pub(crate) mod application;
 pub(crate) mod backoffs;
 mod handler;
 mod kinds;
+mod lanes;
 mod misconduct;
 mod operator;
 mod pick;

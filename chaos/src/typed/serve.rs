@@ -16,7 +16,7 @@ use signal_hook::low_level::raise;
 
 use super::Conn;
 use super::handler::Booking;
-use super::kinds;
+use super::{kinds, lanes};
 use crate::bank::{
     Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked,
 };
@@ -82,6 +82,7 @@ fn poller(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Resu
     };
     let poller = match (options.mode, options.terms) {
         (mode, Terms::Kinds) => kinds::poller(pool.clone(), mode, directory),
+        (mode, Terms::Lanes) => lanes::poller(pool.clone(), mode, directory)?,
         (Mode::Transaction, Terms::Usual) => poller.serve::<Locked>(booking),
         (Mode::Transaction, Terms::Hasty) => poller.serve::<HastyLocked>(booking),
         (Mode::Transaction, Terms::Once) => poller.serve::<OnceLocked>(booking),
