@@ -11,7 +11,7 @@ use super::lane::push_lane;
 use super::limit::Limit;
 use super::names::{push_columns, push_table};
 use super::probe_due::push_microseconds_until;
-use super::walk::{push_oldest, push_pending_flag, push_strict_index_hint};
+use super::walk::{push_oldest, push_strict_index_hint};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::row::{Lane, Status};
@@ -72,7 +72,6 @@ where
     push_table::<Q::Queue, DB>(out, " FROM ")?;
     push_strict_index_hint::<Q::Queue, DB>(out)?;
     out.push_sql(" WHERE ");
-    push_pending_flag::<Q::Queue, DB>(out)?;
     push_columns::<Q::Queue, DB>(out, "{} IS NOT NULL", &[Q::Queue::COLUMNS.next_attempt_time])?;
     // For the index: the exact comparison beside it may use none.
     push_columns::<Q::Queue, DB>(out, " AND {} IN (", &[Q::Queue::COLUMNS.status])?;
