@@ -23,7 +23,6 @@ macro_rules! lanes {
             #[queue $mode]
             pub(crate) struct Serial {
                 pub(crate) id: i64,
-                pub(crate) company_id: i64,
             }
 
             #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
@@ -32,7 +31,6 @@ macro_rules! lanes {
             #[queue $mode]
             pub(crate) struct Trio {
                 pub(crate) id: i64,
-                pub(crate) company_id: i64,
             }
 
             #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
@@ -41,7 +39,6 @@ macro_rules! lanes {
             #[queue $mode]
             pub(crate) struct Strict {
                 pub(crate) id: i64,
-                pub(crate) company_id: i64,
             }
         }
     };

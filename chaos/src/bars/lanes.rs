@@ -148,7 +148,7 @@ enum End {
 impl History {
     fn of(queue: &'static str, mode: Mode, notes: &[Note], tried: BTreeMap<i64, usize>) -> Self {
         let (mut attempts, mut enqueued, mut cuts): (Vec<Attempt>, _, _) = (Vec::new(), Vec::new(), Vec::new());
-        let mut end = |of: &mut dyn FnMut(&Attempt) -> bool, attempts: &mut Vec<Attempt>, at, how| {
+        let end = |of: &mut dyn FnMut(&Attempt) -> bool, attempts: &mut Vec<Attempt>, at, how| {
             for attempt in attempts.iter_mut().filter(|it| it.how == End::Open && of(it)) {
                 (attempt.ended, attempt.how) = (at, how);
             }
