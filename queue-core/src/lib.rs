@@ -3,7 +3,7 @@
 // For the list of the tuples that a `table!` of 128 columns may have.
 #![recursion_limit = "256"]
 #![cfg_attr(
-    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    not(any(feature = "_postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
 )]
 
@@ -90,7 +90,7 @@ pub mod internals {
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Migrated, Now, NowPlus, OneRoundTrip, Place,
             QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
             Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };

@@ -2,14 +2,14 @@
 
 #[cfg(feature = "mysql")]
 pub use diesel::mysql::Mysql;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 pub use diesel::pg::Pg;
 #[cfg(feature = "sqlite")]
 pub use diesel::sqlite::Sqlite;
 
 #[cfg(not(feature = "mysql"))]
 pub use self::absent::Mysql;
-#[cfg(not(feature = "postgres"))]
+#[cfg(not(feature = "_postgres"))]
 pub use self::absent::Pg;
 #[cfg(not(feature = "sqlite"))]
 pub use self::absent::Sqlite;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use diesel::backend::Backend;
-use diesel::connection::LoadConnection;
+use diesel::connection::{BoxableConnection, LoadConnection};
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
@@ -14,10 +14,11 @@ use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql,
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
+use super::own_connection::Migrated;
 use super::session_setup::SessionSetup;
 use super::settings::SessionSettings;
 use super::statement::Loads;
-use super::target::Schema;
+use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::row::{DetailsRow, DetailsType, Instant, PauseRow, PauseType, TimestampUtc};
 
@@ -39,11 +40,17 @@ pub trait QueueBackend:
     + RoundTrips
     + 'static
 {
-    /// The connection type for a queue in this database.
-    type Connection: QueueConnection<Backend = Self>;
-
     /// How long a handler may hold the message's transaction by default.
     const DEFAULT_TIMEOUT: Duration;
+
+    /// Returns the steps that add the queue to a table that has none of it.
+    fn steps(target: &Target) -> Vec<Step>;
+
+    /// Returns the step that creates the control table.
+    fn control_step() -> Step;
+
+    /// Returns the queue's connection behind the one on which a migration runs; `None` if it is another's.
+    fn own_connection(connection: &mut dyn BoxableConnection<Self>) -> Option<&mut dyn Migrated>;
 }
 
 /// A connection that a queue can use.

@@ -14,7 +14,9 @@ pub(crate) const CONTROL_COLUMNS: [&str; 6] =
 /// The DDL of the control table.
 pub trait ControlSchema {
     /// Returns the step of a migration that creates the control table.
-    fn control_step() -> Step;
+    fn control_step() -> Step
+    where
+        Self: Sized;
 
     /// Creates the control table, unless it exists.
     ///

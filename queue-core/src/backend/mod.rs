@@ -28,8 +28,9 @@ mod live_table;
 mod mysql;
 mod now;
 mod one_round_trip;
+mod own_connection;
 mod own_transaction;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 mod postgres;
 mod rights;
 mod schema;
@@ -55,6 +56,7 @@ pub use self::error_class::{ErrorClass, ErrorClasses};
 pub use self::exclusion::{Exclusion, Place};
 pub use self::now::{Now, NowPlus};
 pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
+pub use self::own_connection::Migrated;
 pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};

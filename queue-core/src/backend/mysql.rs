@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, BoxableConnection, SimpleConnection, TransactionManager};
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
 use diesel::query_dsl::methods::ExecuteDsl;
@@ -20,17 +20,19 @@ use self::errors::{
 use self::settings::Variable;
 use super::connection::{QueueBackend, QueueConnection};
 use super::control::Control;
+use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::Unfinished;
+use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
 use super::table_name::fingerprint;
-use super::target::Target;
+use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
@@ -115,8 +117,19 @@ impl RoundTrips for Mysql {
 }
 
 impl QueueBackend for Mysql {
-    type Connection = MysqlConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn steps(target: &Target) -> Vec<Step> {
+        MysqlConnection::steps(target)
+    }
+
+    fn control_step() -> Step {
+        MysqlConnection::control_step()
+    }
+
+    fn own_connection(connection: &mut dyn BoxableConnection<Mysql>) -> Option<&mut dyn Migrated> {
+        own::<MysqlConnection, _>(connection)
+    }
 }
 
 impl SessionSetup for MysqlConnection {
@@ -262,7 +275,9 @@ impl Transactions for MysqlConnection {
             // block inserts between them. If the server refuses this, the transaction has the session's level.
             let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
         }
-        let changed = in_own_transaction(self, "START TRANSACTION", change);
+        let begin =
+            |connection: &mut Self| AnsiTransactionManager::begin_transaction_sql(connection, "START TRANSACTION");
+        let changed = in_own_transaction(self, begin, change);
         let put_back = self.batch_execute(&set_lock_waits(before.0, before.1));
         match is_alone {
             // The change is committed, whatever happens to the session.

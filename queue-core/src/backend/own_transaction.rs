@@ -1,25 +1,25 @@
 //! A transaction of the operation's own or, inside an open one, a savepoint.
 
 use diesel::Connection;
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::result::{Error, QueryResult};
 
 /// Runs `change` in a transaction that `begin` opens, or in a savepoint if a transaction is open. The second argument
 /// of `change` tells whether the transaction is its own.
 pub(crate) fn in_own_transaction<C, T>(
     connection: &mut C,
-    begin: &str,
+    begin: impl FnOnce(&mut C) -> QueryResult<()>,
     change: impl FnOnce(&mut C, bool) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
-    C: Connection<TransactionManager = AnsiTransactionManager>,
+    C: Connection,
 {
-    match AnsiTransactionManager::begin_transaction_sql(connection, begin) {
+    match begin(connection) {
         Ok(()) => match change(connection, true) {
-            Ok(value) => AnsiTransactionManager::commit_transaction(connection).map(|()| value),
+            Ok(value) => C::TransactionManager::commit_transaction(connection).map(|()| value),
             Err(error) => {
                 // The error may have ended the transaction already.
-                let _ = AnsiTransactionManager::rollback_transaction(connection);
+                let _ = C::TransactionManager::rollback_transaction(connection);
                 Err(error)
             }
         },

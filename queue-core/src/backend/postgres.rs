@@ -6,33 +6,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::connection::BoxableConnection;
 use diesel::deserialize::{self, FromSql, QueryableByName};
-use diesel::pg::{Pg, PgConnection, PgValue};
+use diesel::pg::{Pg, PgValue};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
 
 use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
+use self::pg_session::PgSession;
 use self::settings::PgSettings;
 use super::connection::{QueueBackend, QueueConnection};
+use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::{Exclusion, Place};
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::{AfterFinish, Unfinished};
+use super::own_connection::{Migrated, is_of, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
 use super::table_name::fingerprint;
-use super::target::Target;
+use super::target::{Schema, Step, Target};
 use super::transactions::COMMIT_REFUSED;
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 use diesel::prelude::*;
+
+// The types of the sessions: both name the same one if only one of the features is on.
+use diesel::pg::PgConnection as First;
+use diesel::pg::PgConnection as Last;
 
 mod archive;
 
@@ -42,7 +49,12 @@ mod errors;
 
 mod finish;
 
+#[cfg(feature = "postgres")]
+mod libpq;
+
 mod notify;
+
+mod pg_session;
 
 mod rights;
 
@@ -152,11 +164,22 @@ impl RoundTrips for Pg {
 }
 
 impl QueueBackend for Pg {
-    type Connection = PgConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn steps(target: &Target) -> Vec<Step> {
+        First::steps(target)
+    }
+
+    fn control_step() -> Step {
+        First::control_step()
+    }
+
+    fn own_connection(connection: &mut dyn BoxableConnection<Pg>) -> Option<&mut dyn Migrated> {
+        if is_of::<First, _>(connection) { own::<First, _>(connection) } else { own::<Last, _>(connection) }
+    }
 }
 
-impl SessionSetup for PgConnection {
+impl<C: PgSession> SessionSetup for C {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         let settings = [
             ("lock_timeout", timeout(limits.lock_timeout)),
@@ -223,28 +246,20 @@ impl SessionSetup for PgConnection {
     }
 
     fn notified(&mut self) -> QueryResult<Vec<String>> {
-        let mut channels = Vec::new();
-        for notification in self.notifications_iter() {
-            let channel = notification?.channel;
-            // There may be thousands of equal ones.
-            if !channels.contains(&channel) {
-                channels.push(channel);
-            }
-        }
-        Ok(channels)
+        self.notified_channels()
     }
 }
 
-impl Transactions for PgConnection {
+impl<C: PgSession> Transactions for C {
     fn begin(&mut self) -> QueryResult<()> {
-        AnsiTransactionManager::begin_transaction_sql(self, BEGIN)
+        self.begin_with(BEGIN)
     }
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
-        match AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait)) {
+        match self.begin_with(&begin_group(wait)) {
             Err(error) if is_message(&error, MAY_NOT_END) && ENDS_ITS_SESSION.swap(false, Ordering::Relaxed) => {
                 self.batch_execute("ROLLBACK")?;
-                AnsiTransactionManager::begin_transaction_sql(self, &begin_group(wait))
+                self.begin_with(&begin_group(wait))
             }
             begun => begun,
         }
@@ -272,7 +287,8 @@ impl Transactions for PgConnection {
     ) -> QueryResult<T> {
         // The level is stated because the database's default may be REPEATABLE READ. There a row that an attempt has
         // settled meanwhile is an error.
-        in_own_transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED", |connection, alone| {
+        let begin = |connection: &mut C| connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED");
+        in_own_transaction(self, begin, |connection, alone| {
             // Inside the application's own transaction the setting would outlive this call, so the old value is
             // restored.
             let before: String = diesel::select(current_setting("lock_timeout")).get_result(connection)?;
@@ -285,7 +301,7 @@ impl Transactions for PgConnection {
     }
 }
 
-impl OneRoundTrip for PgConnection {
+impl<C: PgSession> OneRoundTrip for C {
     fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
         finish::prepare(self, name, statement, settings)
     }
@@ -310,14 +326,14 @@ impl OneRoundTrip for PgConnection {
 
     fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
         let text = format!("{BEGIN}; EXECUTE {hold}; SAVEPOINT {savepoint}");
-        let Err(error) = AnsiTransactionManager::begin_transaction_sql(self, &text) else { return Ok(true) };
+        let Err(error) = self.begin_with(&text) else { return Ok(true) };
         // Diesel does not count a transaction whose BEGIN failed.
         self.batch_execute("ROLLBACK")?;
         if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
     }
 }
 
-impl ErrorClasses for PgConnection {
+impl<C: PgSession> ErrorClasses for C {
     fn refuses_writes(error: &Error) -> bool {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
@@ -355,7 +371,7 @@ impl ErrorClasses for PgConnection {
     }
 }
 
-impl Exclusion for PgConnection {
+impl<C: PgSession> Exclusion for C {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
         #[derive(QueryableByName)]
         struct Answer {
@@ -415,7 +431,7 @@ impl Exclusion for PgConnection {
     }
 }
 
-impl QueueConnection for PgConnection {}
+impl<C: PgSession> QueueConnection for C {}
 
 /// The SQL around the number of places, the queue, its table and the lane: it takes one of the places for the transaction.
 /// A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a limit of one

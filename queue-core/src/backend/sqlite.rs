@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::connection::{AnsiTransactionManager, BoxableConnection, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, IsNull, Output, ToSql};
@@ -15,15 +15,17 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
+use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
+use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
-use super::target::Target;
+use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
@@ -120,8 +122,19 @@ impl RoundTrips for Sqlite {
 }
 
 impl QueueBackend for Sqlite {
-    type Connection = SqliteConnection;
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    fn steps(target: &Target) -> Vec<Step> {
+        SqliteConnection::steps(target)
+    }
+
+    fn control_step() -> Step {
+        SqliteConnection::control_step()
+    }
+
+    fn own_connection(connection: &mut dyn BoxableConnection<Sqlite>) -> Option<&mut dyn Migrated> {
+        own::<SqliteConnection, _>(connection)
+    }
 }
 
 impl SessionSetup for SqliteConnection {
@@ -192,7 +205,9 @@ impl Transactions for SqliteConnection {
     ) -> QueryResult<T> {
         let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
         self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
-        let changed = in_own_transaction(self, "BEGIN IMMEDIATE", change);
+        let begin =
+            |connection: &mut Self| AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE");
+        let changed = in_own_transaction(self, begin, change);
         self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
         changed
     }

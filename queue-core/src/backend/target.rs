@@ -100,7 +100,9 @@ pub struct Step {
 /// The DDL of a database, and its catalogue's view of a live table.
 pub trait Schema {
     /// Returns the steps that add the queue to a table that has none of it.
-    fn steps(target: &Target) -> Vec<Step>;
+    fn steps(target: &Target) -> Vec<Step>
+    where
+        Self: Sized;
 
     /// Adds what is missing. A second call changes nothing.
     fn add_queue(&mut self, target: &Target) -> QueryResult<()>;

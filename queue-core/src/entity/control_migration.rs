@@ -6,7 +6,7 @@ use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, Result};
 
 use super::own_migration::{Name, own_connection};
-use crate::backend::{CONTROL_COLUMNS, CONTROL_TABLE, ControlSchema, QueueBackend, fingerprint};
+use crate::backend::{CONTROL_COLUMNS, CONTROL_TABLE, Migrated, QueueBackend, fingerprint};
 
 /// Adds the control table.
 pub(crate) struct AddControl<DB> {
@@ -24,7 +24,7 @@ impl<DB> AddControl<DB> {
 }
 
 impl<DB: QueueBackend + 'static> AddControl<DB> {
-    fn connection(connection: &mut dyn BoxableConnection<DB>) -> Result<&mut DB::Connection> {
+    fn connection(connection: &mut dyn BoxableConnection<DB>) -> Result<&mut dyn Migrated> {
         own_connection(connection, || "the control table".to_owned())
     }
 }

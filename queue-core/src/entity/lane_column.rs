@@ -77,7 +77,7 @@ mod mysql {
     }
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 mod postgres {
     use diesel::sql_types;
 

@@ -12,7 +12,7 @@ use super::own_migration::{Name, own_connection};
 use super::release::Release;
 use super::stored::StoredIn;
 use super::target::target_of;
-use crate::backend::{CONTROL_TABLE, ControlSchema, QueueBackend, Schema, Step, Target, fingerprint};
+use crate::backend::{CONTROL_TABLE, Migrated, QueueBackend, Step, Target, fingerprint};
 use crate::row::Options;
 
 /// Diesel's own table stores versions in 50 characters.
@@ -219,13 +219,13 @@ impl<DB: QueueBackend> Migrations<DB> {
                 )));
             }
             let queue = version_of(&Target { options: Options::NONE, ..target.clone() });
-            let as_written = DB::Connection::steps(&Target { blocks_writers: self.blocks_writers, ..target.clone() });
-            for (step, as_written) in DB::Connection::steps(&target).iter().zip(as_written) {
+            let as_written = DB::steps(&Target { blocks_writers: self.blocks_writers, ..target.clone() });
+            for (step, as_written) in DB::steps(&target).iter().zip(as_written) {
                 release.add(&target.table.name, mark_of(&queue, step), as_written);
             }
         }
         if self.control {
-            let step = DB::Connection::control_step();
+            let step = DB::control_step();
             release.add(CONTROL_TABLE, mark_of(CONTROL_TABLE, &step), step);
         }
         release.write()
@@ -305,7 +305,7 @@ struct AddQueue<DB> {
 }
 
 impl<DB: QueueBackend + 'static> AddQueue<DB> {
-    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut DB::Connection> {
+    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut dyn Migrated> {
         own_connection(connection, || format!("the queue of {}", self.target.table))
     }
 }

@@ -4,9 +4,8 @@ use std::fmt;
 
 use diesel::connection::BoxableConnection;
 use diesel::migration::{MigrationName, MigrationVersion, Result};
-use diesel::r2d2::{ConnectionManager, PooledConnection};
 
-use crate::backend::QueueBackend;
+use crate::backend::{Migrated, QueueBackend};
 
 /// The name of a migration, which is also its version.
 pub(crate) struct Name(pub(crate) String);
@@ -23,16 +22,11 @@ impl MigrationName for Name {
     }
 }
 
-/// Returns Diesel's own connection behind the one on which a migration is run. `what` names what it adds.
+/// Returns the queue's connection behind the one on which a migration is run. `what` names what it adds.
 pub(crate) fn own_connection<DB: QueueBackend + 'static>(
     connection: &mut dyn BoxableConnection<DB>,
     what: impl Fn() -> String,
-) -> Result<&mut DB::Connection> {
-    if connection.is::<DB::Connection>() {
-        return Ok(connection.downcast_mut().expect("the connection is of this type"));
-    }
-    match connection.downcast_mut::<PooledConnection<ConnectionManager<DB::Connection>>>() {
-        Some(pooled) => Ok(pooled),
-        None => Err(format!("{} can only be added on diesel's own connection types, pooled or not", what()).into()),
-    }
+) -> Result<&mut dyn Migrated> {
+    DB::own_connection(connection)
+        .ok_or_else(|| format!("{} can only be added on diesel's own connection types, pooled or not", what()).into())
 }

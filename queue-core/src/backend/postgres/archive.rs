@@ -1,16 +1,15 @@
 //! Archives on PostgreSQL.
 
-use diesel::connection::SimpleConnection;
-use diesel::pg::PgConnection;
 use diesel::sql_types::Text;
 
+use super::pg_session::PgSession;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
 use crate::backend::table_name::TableName;
 use crate::backend::target::Target;
 
 use diesel::prelude::*;
 
-impl ArchiveSchema for PgConnection {
+impl<C: PgSession> ArchiveSchema for C {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS sql_type, NOT attnotnull AS nullable, \

@@ -1,10 +1,9 @@
 //! The control table on PostgreSQL.
 
-use diesel::pg::PgConnection;
-
+use super::pg_session::PgSession;
 use crate::backend::control_ddl::ControlDdl;
 
-impl ControlDdl for PgConnection {
+impl<C: PgSession> ControlDdl for C {
     const CREATE: &'static str = r#"CREATE TABLE IF NOT EXISTS "queueable_control" (
   "queue" TEXT NOT NULL CHECK ("queue" <> ''),
   "scope" TEXT NOT NULL DEFAULT '',

@@ -1,20 +1,19 @@
 //! How a message ends on PostgreSQL in one round trip, and how that locks the next row.
 
-use diesel::connection::SimpleConnection;
-use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 
 use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
+use super::pg_session::PgSession;
 use super::settings::PgSettings;
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::one_round_trip::{AfterFinish, Unfinished};
 
 /// Prepares the statement that settles a row.
 pub(super) fn prepare(
-    connection: &mut PgConnection,
+    connection: &mut impl PgSession,
     name: &str,
     statement: &str,
     settings: Option<&PgSettings>,
@@ -33,7 +32,7 @@ pub(super) fn prepare(
 }
 
 /// Prepares the statement that locks a prefetched row.
-pub(super) fn prepare_lock(connection: &mut PgConnection, name: &str, statement: &str) -> QueryResult<()> {
+pub(super) fn prepare_lock(connection: &mut impl PgSession, name: &str, statement: &str) -> QueryResult<()> {
     connection.batch_execute(&format!(
         "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
          ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
@@ -42,7 +41,7 @@ pub(super) fn prepare_lock(connection: &mut PgConnection, name: &str, statement:
 }
 
 /// Locks a prefetched row in the current transaction, and sets the savepoint.
-pub(super) fn lock_next(connection: &mut PgConnection, lock: &str, savepoint: &str) -> QueryResult<bool> {
+pub(super) fn lock_next(connection: &mut impl PgSession, lock: &str, savepoint: &str) -> QueryResult<bool> {
     match connection.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
         Ok(()) => Ok(true),
         Err(error) if is_marked(&error, NOT_LOCKED) => connection.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
@@ -51,8 +50,8 @@ pub(super) fn lock_next(connection: &mut PgConnection, lock: &str, savepoint: &s
 }
 
 /// Releases the savepoint, settles, commits, and begins what comes next.
-pub(super) fn finish(
-    connection: &mut PgConnection,
+pub(super) fn finish<C: PgSession>(
+    connection: &mut C,
     savepoint: &str,
     settle: &str,
     next: AfterFinish<'_>,
@@ -70,7 +69,7 @@ pub(super) fn finish(
     let before = settings.before_settlement();
     let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
     let Err(error) = connection.batch_execute(&text) else { return Ok(locks.is_some()) };
-    if PgConnection::classify(&error) == ErrorClass::ConnectionLost {
+    if C::classify(&error) == ErrorClass::ConnectionLost {
         return Err(Unfinished::NotCommitted(error));
     }
     if is_marked(&error, NOT_ONE_ROW) {
@@ -121,7 +120,7 @@ const COMMITTED: &str = "queueable.committed";
 ///
 /// A setting that a transaction makes stays in the session only if the transaction is committed. A savepoint would show
 /// the same. But then one subtransaction would lock the next row and another would settle it, which needs a multixact.
-fn is_committed(connection: &mut PgConnection, savepoint: &str, token: u64) -> QueryResult<bool> {
+fn is_committed(connection: &mut impl PgSession, savepoint: &str, token: u64) -> QueryResult<bool> {
     // An aborted transaction answers no query, and its own settings are undone when it ends, so it has to be ended
     // here. If the handler's savepoint still exists, it was not even released.
     if connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}")).is_ok() {

@@ -3,10 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
-use diesel::pg::PgConnection;
 use diesel::sql_types::Text;
 
+use super::pg_session::PgSession;
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::schema::{Accepted, Types, needed_columns};
@@ -44,7 +43,7 @@ struct Kind {
     kind: String,
 }
 
-impl LiveTable for PgConnection {
+impl<C: PgSession> LiveTable for C {
     const NAMES_HAVE_CASE: bool = true;
 
     const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");
@@ -97,7 +96,7 @@ impl LiveTable for PgConnection {
             // One text is one transaction: SET LOCAL holds for the DDL and no longer.
             match self.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT")) {
                 Ok(()) => return Ok(()),
-                Err(error) if PgConnection::classify(&error) == ErrorClass::Conflict => {
+                Err(error) if Self::classify(&error) == ErrorClass::Conflict => {
                     self.batch_execute("ROLLBACK")?;
                     if started.elapsed() > PATIENCE {
                         return Err(refused(format!(
@@ -117,7 +116,7 @@ impl LiveTable for PgConnection {
 
 /// Tells whether the caller has opened a transaction: a savepoint is allowed only there, and outside one its refusal
 /// does no harm.
-pub(crate) fn in_transaction(connection: &mut PgConnection) -> bool {
+pub(crate) fn in_transaction(connection: &mut impl PgSession) -> bool {
     connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
         && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
 }

@@ -2,10 +2,10 @@
 //! settings.
 
 use diesel::deserialize::QueryableByName;
-use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
+use super::pg_session::PgSession;
 use crate::backend::target::{Target, finding};
 use crate::error::Finding;
 
@@ -31,7 +31,7 @@ const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS acti
 
 /// Checks whether row security lets the role see and write rows. If policies decide, rows outside them are not
 /// processed. That may well be intended, so it is logged.
-pub(super) fn check_row_security(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Finding>> {
+pub(super) fn check_row_security(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
     let found: Vec<RowSecurity> =
         diesel::sql_query(ROW_SECURITY).bind::<Text, _>(target.table.to_string()).load(connection)?;
     let Some(RowSecurity { reading, writing, .. }) = found.into_iter().find(|found| found.active) else {
@@ -63,7 +63,7 @@ struct Default {
 }
 
 /// Logs which settings of the role or the database the workers' sessions override.
-pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+pub(super) fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
     let overridden: Vec<Default> = diesel::sql_query(
         "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
          (name = 'default_transaction_read_only' AND reset_val = 'on' \
@@ -81,6 +81,6 @@ pub(super) fn tell_of_overridden(connection: &mut PgConnection, target: &Target)
 }
 
 /// Returns the role, as a GRANT names it.
-pub(super) fn current_role(connection: &mut PgConnection) -> QueryResult<String> {
+pub(super) fn current_role(connection: &mut impl PgSession) -> QueryResult<String> {
     diesel::select(diesel::dsl::sql::<Text>("pg_catalog.quote_ident(CURRENT_USER)")).get_result(connection)
 }

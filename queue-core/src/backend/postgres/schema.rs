@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 
-use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::live_table::{PATIENCE, TYPES, in_transaction};
+use super::pg_session::PgSession;
 use super::rights;
 use crate::backend::ddl::{self, Ddl};
 use crate::backend::declared_column::DeclaredColumn;
@@ -22,7 +22,7 @@ use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
-impl Ddl for PgConnection {
+impl<C: PgSession> Ddl for C {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
@@ -74,7 +74,7 @@ impl Ddl for PgConnection {
     }
 }
 
-impl Schema for PgConnection {
+impl<C: PgSession> Schema for C {
     fn steps(target: &Target) -> Vec<Step> {
         ddl::steps::<Self>(target)
     }
@@ -171,11 +171,11 @@ fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
 }
 
 /// Returns the word in an index's DDL that avoids blocking writers. It is empty if the server refuses that.
-fn concurrently(connection: &mut PgConnection, target: &Target) -> QueryResult<&'static str> {
+fn concurrently(connection: &mut impl PgSession, target: &Target) -> QueryResult<&'static str> {
     Ok(if is_partitioned(connection, target)? { "" } else { "CONCURRENTLY " })
 }
 
-fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult<bool> {
+fn is_partitioned(connection: &mut impl PgSession, target: &Target) -> QueryResult<bool> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Bool)]
@@ -188,7 +188,7 @@ fn is_partitioned(connection: &mut PgConnection, target: &Target) -> QueryResult
 
 /// Returns the queue's place in each partition that holds rows. The index of a partitioned table takes in an equal index
 /// that a partition has. So if the partitions are indexed first, without blocking writers, nothing is left to build.
-fn partitions(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec<Target>> {
+fn partitions(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Target>> {
     #[derive(QueryableByName)]
     struct Partition {
         #[diesel(sql_type = Text)]
@@ -212,7 +212,7 @@ fn partitions(connection: &mut PgConnection, target: &Target) -> QueryResult<Vec
 
 /// Returns the statements that are still to be run for an index.
 fn lacking(
-    connection: &mut PgConnection,
+    connection: &mut impl PgSession,
     target: &Target,
     index: &Index,
     concurrently: &str,
@@ -226,7 +226,7 @@ fn lacking(
     Ok(drop.into_iter().chain([create_index(target, index, concurrently)]).collect())
 }
 
-fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
+fn build_index(connection: &mut impl PgSession, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
     until_done(
         connection,
         |connection| Ok(Some(lacking(connection, target, index, concurrently)?).filter(|lacking| !lacking.is_empty())),
@@ -237,14 +237,14 @@ fn build_index(connection: &mut PgConnection, target: &Target, index: &Index, co
     )
 }
 
-fn build_indexes_alone(connection: &mut PgConnection, target: &Target) -> QueryResult<()> {
+fn build_indexes_alone(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
     indexes::<Pg>(target).iter().try_for_each(|index| build_index_alone(connection, target, index))
 }
 
 /// Builds the index without blocking writers, and only while no other session builds it: an index that is still being
 /// built looks like one whose build was interrupted. A session whose client was killed holds the lock until its build
 /// has ended.
-fn build_index_alone(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<()> {
+fn build_index_alone(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<()> {
     if index_is_valid(connection, target, index)? == Some(true) {
         return Ok(());
     }
@@ -271,7 +271,7 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
 }
 
 /// `None`: there is no index of that name that begins with the right column, and none that serves as well.
-fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
+fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Bool)]
@@ -297,7 +297,7 @@ fn index_is_valid(connection: &mut PgConnection, target: &Target, index: &Index)
 /// Tells whether an index under another name serves as well, as a copy of a table has it. It must have the same columns
 /// in the same order, and contain only pending rows: a claim would walk an index of all rows, such as the primary
 /// key's, past rows that are settled.
-fn has_same_index(connection: &mut PgConnection, target: &Target, index: &Index) -> QueryResult<bool> {
+fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<bool> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Bool)]

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 
+use super::pg_session::PgSession;
 use crate::backend::settings::SessionSettings;
 
 /// The settings besides the role, which is restored first, because another role may not be allowed to set them.
@@ -85,7 +84,7 @@ struct Setting {
     value: String,
 }
 
-impl SessionSettings for PgConnection {
+impl<C: PgSession> SessionSettings for C {
     type Settings = PgSettings;
 
     const SETTINGS_ROLL_BACK: bool = true;
@@ -158,7 +157,7 @@ impl SessionSettings for PgConnection {
     }
 }
 
-fn one_text(connection: &mut PgConnection, sql: &str) -> QueryResult<String> {
+fn one_text(connection: &mut impl PgSession, sql: &str) -> QueryResult<String> {
     diesel::select(diesel::dsl::sql::<Text>(sql)).get_result(connection)
 }
 

@@ -1,16 +1,17 @@
 //! The triggers by which PostgreSQL notices a change of content, and notifies of rows that become due.
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::sql_types::Text;
 
 use super::notify::{PATH, notify};
+use super::pg_session::PgSession;
 use crate::backend::bystanders::has_no_columns;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
 
 use diesel::prelude::*;
 
-impl Triggers for PgConnection {
+impl<C: PgSession> Triggers for C {
     fn wanted(target: &Target) -> Vec<Trigger> {
         change_trigger(target).into_iter().chain(notify(target)).collect()
     }

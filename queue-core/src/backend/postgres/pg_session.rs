@@ -1,0 +1,24 @@
+//! A session on PostgreSQL, whichever client speaks to the server.
+
+use diesel::connection::LoadConnection;
+use diesel::pg::Pg;
+use diesel::r2d2::R2D2Connection;
+use diesel::result::QueryResult;
+
+/// A session on PostgreSQL. All that the queue does on one is written once, for every type of this trait; here are the
+/// few things that the clients do differently.
+pub trait PgSession: LoadConnection<Backend = Pg> + R2D2Connection + Send + 'static {
+    /// Begins a transaction by this text.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyInTransaction` if one is open; otherwise the server's error, and no transaction is counted.
+    fn begin_with(&mut self, begin: &str) -> QueryResult<()>;
+
+    /// Returns the channels with notifications since the last call, each once, without asking the server.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is lost.
+    fn notified_channels(&mut self) -> QueryResult<Vec<String>>;
+}
