@@ -29,6 +29,8 @@ mod row;
 mod statement;
 
 pub use self::attempt::{SchemaOn, Tally};
+#[cfg(feature = "async-postgres")]
+pub use self::backend::AsyncPgSession;
 #[doc(hidden)]
 pub use self::backend::backends;
 pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use queueable::{Failure, Lease, LeaseHandler, Message, Outcome, Poller, QueueState, Queueable, Status};
@@ -100,12 +100,12 @@ fn a_call_sees_that_its_lease_is_lost_before_anybody_else_can_take_its_row() {
             // The heartbeat cannot extend the lease of the locked row.
             let mut holder = seen.connect();
             let mut reader = seen.connect();
-            AnsiTransactionManager::begin_transaction(&mut holder)?;
+            <Conn as Connection>::TransactionManager::begin_transaction(&mut holder)?;
             diesel::update(payments::table.find(charge.id)).set(payments::company_id.eq(2)).execute(&mut holder)?;
             until("the call is told", || lease.lease_lost());
             assert!(is_leased(&mut reader, charge.id), "the row is still this attempt's own");
             assert!(lease.extend(Duration::from_secs(1)).is_err());
-            AnsiTransactionManager::rollback_transaction(&mut holder)?;
+            <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder)?;
             lease.extend(Duration::from_secs(1))?;
             Ok(charge.amount_cents)
         },

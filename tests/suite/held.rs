@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chrono::Utc;
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::{Error, Message, Outcome, Queueable, Status};
 
@@ -16,7 +16,7 @@ use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 /// Begins a transaction that changes one of the company's rows and stays open.
 fn hold(operated: &Operated) -> Conn {
     let mut holder = operated.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     let held = payments::table.filter(payments::company_id.eq(3345)).filter(payments::amount_cents.eq(2));
     diesel::update(held).set(payment_queue::try_count.eq(9)).execute(&mut holder).unwrap();
     holder
@@ -41,7 +41,7 @@ fn rows_that_another_transaction_holds_are_not_waited_for_without_bound_nor_torn
     assert_eq!(operated.changed(), [""; 0]);
     // A read waits for nobody.
     assert_eq!(company.count(&mut connection).unwrap(), 8);
-    AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::commit_transaction(&mut holder).unwrap();
     assert_eq!(company.retry_now(&mut connection).unwrap(), 4);
     assert_eq!(operated.state("error").try_count, 9);
 }
@@ -58,7 +58,7 @@ fn the_callers_transaction_goes_on_after_rows_were_held() {
         payments::table.count().get_result::<i64>(connection)
     });
     assert_eq!(counted, Ok(16));
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(operated.changed(), [""; 0]);
     assert_eq!(company.skip(&mut connection).unwrap(), 6);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::internals::statement::ProbeOn;
 use queueable::{
@@ -412,7 +412,7 @@ fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
         let bank = Bank::new();
         let ids = bank.enqueue([1, 2]);
         let mut holder = bank.connect();
-        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
         let later = queueable::Instant::from(Utc::now() + TimeDelta::hours(1));
         diesel::update(payments::table.find(ids[0]))
             .set(payment_queue::next_attempt_time.eq(later))
@@ -424,7 +424,7 @@ fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
         let starting = std::thread::spawn(move || started.send(poller.start().unwrap()));
         // On SQLite even the start waits for the writer.
         let early = handle.recv_timeout(Duration::from_millis(500)).ok();
-        AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::commit_transaction(&mut holder).unwrap();
         let handle = early.unwrap_or_else(|| handle.recv().unwrap());
         starting.join().unwrap().unwrap();
         while bank.booked().is_empty() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::internals::statement::Scope;
 use queueable::internals::{LowWater, LowWaterFloor, RowKey};
@@ -40,9 +40,9 @@ fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, Lo
 
 /// Runs `work` in a transaction that is rolled back.
 fn rolled_back<T>(connection: &mut Conn, work: impl FnOnce(&mut Conn) -> T) -> T {
-    AnsiTransactionManager::begin_transaction(connection).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(connection).unwrap();
     let worked = work(connection);
-    AnsiTransactionManager::rollback_transaction(connection).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(connection).unwrap();
     worked
 }
 

@@ -55,7 +55,7 @@ pub trait QueueBackend:
 
 /// A connection that a queue can use.
 ///
-/// It is implemented for Diesel's three synchronous connections.
+/// It is implemented for Diesel's three synchronous connections, and with the feature `async-postgres` for `AsyncPgSession`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a connection that a queue can use",
     note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name",

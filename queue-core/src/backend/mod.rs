@@ -57,6 +57,8 @@ pub use self::exclusion::{Exclusion, Place};
 pub use self::now::{Now, NowPlus};
 pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 pub use self::own_connection::Migrated;
+#[cfg(feature = "async-postgres")]
+pub use self::postgres::async_session::AsyncPgSession;
 pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};

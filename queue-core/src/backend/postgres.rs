@@ -13,7 +13,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
 
-use self::errors::{NOT_ONE_ROW, classify_message, is_marked, is_message};
+use self::errors::{NOT_ONE_ROW, classify_message, is_lost_by_client, is_marked, is_message};
 use self::pg_session::PgSession;
 use self::settings::PgSettings;
 use super::connection::{QueueBackend, QueueConnection};
@@ -38,10 +38,19 @@ use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 use diesel::prelude::*;
 
 // The types of the sessions: both name the same one if only one of the features is on.
+#[cfg(not(feature = "postgres"))]
+use self::async_session::AsyncPgSession as First;
+#[cfg(feature = "async-postgres")]
+use self::async_session::AsyncPgSession as Last;
+#[cfg(feature = "postgres")]
 use diesel::pg::PgConnection as First;
+#[cfg(not(feature = "async-postgres"))]
 use diesel::pg::PgConnection as Last;
 
 mod archive;
+
+#[cfg(feature = "async-postgres")]
+pub(super) mod async_session;
 
 mod control;
 
@@ -350,6 +359,12 @@ impl<C: PgSession> ErrorClasses for C {
             // The primary has become a standby. A new session finds the new primary, if the URL names both.
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            // A message of the client's own, into which no server quotes anything.
+            Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, information)
+                if is_lost_by_client(information.message()) =>
+            {
+                ErrorClass::ConnectionLost
+            }
             // Diesel passes on the message and not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
             Error::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand, information) => {
                 classify_message(information.message(), information.details(), information.hint())

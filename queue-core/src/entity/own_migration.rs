@@ -27,6 +27,7 @@ pub(crate) fn own_connection<DB: QueueBackend + 'static>(
     connection: &mut dyn BoxableConnection<DB>,
     what: impl Fn() -> String,
 ) -> Result<&mut dyn Migrated> {
-    DB::own_connection(connection)
-        .ok_or_else(|| format!("{} can only be added on diesel's own connection types, pooled or not", what()).into())
+    DB::own_connection(connection).ok_or_else(|| {
+        format!("{} can only be added on a connection that a queue can use, pooled or not", what()).into()
+    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::{Lease, Message, Outcome, Queueable};
 
@@ -116,12 +116,12 @@ macro_rules! held_by_another_session {
         let database = jobs_of::<$entity>();
         enqueue(&database, [Some(0), Some(0), Some(1), Some(0)]);
         let mut holder = database.connect();
-        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
         diesel::update(jobs::table.find(1)).set(jobs::rank.eq(9)).execute(&mut holder).unwrap();
         let poller = $entity::poller(database.pool(4), $handler).workers(1);
         let poller = thread::spawn(move || poller.run_until_idle().unwrap().succeeded);
         assert!($watch.meet(1, |seen| seen.begun.iter().filter(|(id, _)| *id == 3).count() as u32));
-        AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
         assert_eq!(poller.join().unwrap(), 4);
         assert_eq!($watch.ids(Some(0)), [1, 2, 4]);
     }};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::{Preview, Queueable};
 
@@ -169,11 +169,11 @@ fn a_preview_shows_some_rows_with_their_state_and_reads_well() {
 fn a_dry_run_waits_for_nobody() {
     let operated = rows_of_every_kind();
     let mut holder = operated.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table).set(payments::amount_cents.eq(99)).execute(&mut holder).unwrap();
     let asked = company!().wait(Duration::from_millis(1)).dry_run().delete(&mut operated.connect()).unwrap();
     assert_eq!(asked.rows, 8);
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
 }
 
 #[test]

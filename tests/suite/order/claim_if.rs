@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::expression::BoxableExpression;
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
@@ -220,7 +220,7 @@ fn claim(session: &mut Conn) -> Option<i64> {
 }
 
 fn end(session: &mut Conn) {
-    AnsiTransactionManager::rollback_transaction(session).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
 }
 
 #[test]
@@ -236,20 +236,20 @@ fn a_claim_checks_the_condition_after_the_change_of_another_session() {
     );
     let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
     let change_to = |session: &mut Conn, company: i64| {
-        AnsiTransactionManager::begin_transaction(session).unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(session).unwrap();
         diesel::update(payments::table).set(payments::company_id.eq(company)).execute(session).unwrap();
     };
     // True now, but false as soon as the other session commits.
     change_to(&mut other, 2);
     assert_eq!(claim(&mut worker), None);
-    AnsiTransactionManager::commit_transaction(&mut other).unwrap();
+    <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
     assert!(queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // The same the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
-    AnsiTransactionManager::commit_transaction(&mut other).unwrap();
+    <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
     let claimed = queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.company_id, 1);
     // From here on it stays true, because nobody else can change the row.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::QueueOn;
 use queueable::internals::statement::{ClaimOn, Scope};
@@ -220,7 +220,7 @@ fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
 }
 
 fn end<Q: QueueOn<Conn>>(session: &mut Conn) {
-    AnsiTransactionManager::rollback_transaction(session).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
     Q::end_exclusion(session).unwrap();
 }
 
@@ -239,11 +239,11 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
     };
     let (mut one, mut other) = (session_of_a_worker(&bank), session_of_a_worker(&bank));
     let mut late = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut late).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut late).unwrap();
     insert(&mut late, 5);
     insert(&mut bank.connect(), 10);
     assert_eq!(claim::<Alone>(&mut one), Some(10));
-    AnsiTransactionManager::commit_transaction(&mut late).unwrap();
+    <Conn as Connection>::TransactionManager::commit_transaction(&mut late).unwrap();
     assert_eq!(claim::<Alone>(&mut other), None, "it has the smaller key, but another one runs");
     end::<Alone>(&mut other);
     end::<Alone>(&mut one);
@@ -259,7 +259,7 @@ fn a_smaller_key_that_is_committed_meanwhile_does_not_run_beside_the_larger_one(
     }
     end::<Alone>(&mut one);
     // The claim waits for a row that another session has locked, and does not pass over it.
-    AnsiTransactionManager::begin_transaction(&mut late).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut late).unwrap();
     diesel::update(payments::table.find(5)).set(payments::company_id.eq(2)).execute(&mut late).unwrap();
     assert_eq!(claim::<Alone>(&mut one), None);
     end::<Alone>(&mut one);
@@ -306,7 +306,7 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
         let rows = queueable::internals::claim_some::<AloneCalled, _>(session, 1, Scope::ALL).unwrap();
-        AnsiTransactionManager::rollback_transaction(session).unwrap();
+        <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
         AloneCalled::end_exclusion(session).unwrap();
         !rows.is_empty()
     };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::internals::statement::{ClaimOn, Scope};
@@ -163,7 +163,7 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
                 session.begin().unwrap();
                 let claimed = queueable::internals::claim_one::<Alone, _>(&mut session, Scope::ALL).unwrap();
                 let claimed = claimed.map(|row| *row.key);
-                AnsiTransactionManager::rollback_transaction(&mut session).unwrap();
+                <Conn as Connection>::TransactionManager::rollback_transaction(&mut session).unwrap();
                 Alone::end_exclusion(&mut session).unwrap();
                 assert_eq!(claimed, None, "`{words}`");
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Timelike, Utc};
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::{ExplainOn, Explanation, Queueable};
 
@@ -163,7 +163,7 @@ fn explain_names_the_table_of_an_archived_row() {
 /// Begins a transaction that locks the first row as a claim does.
 fn hold(shop: &Shop) -> Conn {
     let mut holder = shop.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(orders::table.find(1)).set(orders::region.eq("north")).execute(&mut holder).unwrap();
     holder
 }
@@ -179,7 +179,7 @@ fn explain_finds_a_row_that_another_session_holds_without_waiting() {
     // SQLite has one lock for all.
     let other = if db::NAME == "sqlite" { Explanation::Held { since: None } } else { Explanation::Due };
     assert_eq!(Order::explain(&mut connection, &2).unwrap(), other);
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
     // The session is as it was: it waits for a lock as long as before.
     connection.transaction(|connection| diesel::delete(orders::table).execute(connection)).unwrap();

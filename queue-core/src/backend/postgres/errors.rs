@@ -39,6 +39,13 @@ pub(super) fn classify_message(message: &str, details: Option<&str>, hint: Optio
     }
 }
 
+/// Tells whether this is how tokio-postgres says that the connection is gone, if it has heard nothing from the server.
+pub(super) fn is_lost_by_client(message: &str) -> bool {
+    ["connection closed", "error communicating with the server", "unexpected message from server"]
+        .iter()
+        .any(|text| message.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")))
+}
+
 /// The server's messages when it ends a session, beside those that Diesel recognizes by the end of the connection
 /// (57P01, 57P02, 57P05, 25P03, 25P04).
 const LOST: [&str; 6] = [
@@ -117,6 +124,13 @@ mod tests {
             assert_eq!(says(&quoted), ErrorClass::Other, "{quoted}");
         }
         assert_eq!(says("cannot execute LISTEN during recovery"), ErrorClass::ConnectionLost);
+    }
+
+    #[test]
+    fn a_client_says_that_its_connection_is_gone() {
+        assert!(is_lost_by_client("connection closed"));
+        assert!(is_lost_by_client("error communicating with the server: Broken pipe (os error 32)"));
+        assert!(!is_lost_by_client("error serializing parameter 0: connection closed"));
     }
 
     #[test]

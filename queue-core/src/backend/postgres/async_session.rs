@@ -1,0 +1,261 @@
+//! A session on PostgreSQL through diesel-async, as a connection on which the queue's statements run.
+
+mod session_runtime;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+
+use diesel::connection::{
+    CacheSize, Connection, ConnectionSealed, Instrumentation, LoadConnection, SimpleConnection, TransactionManager,
+    TransactionManagerStatus,
+};
+use diesel::expression::QueryMetadata;
+use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationConnection};
+use diesel::pg::Pg;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::r2d2::R2D2Connection;
+use diesel::result::{ConnectionResult, DatabaseErrorKind, Error, QueryResult};
+use diesel_async::pooled_connection::PoolableConnection;
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection,
+    TransactionManager as AsyncTransactionManager,
+};
+use futures_util::{FutureExt, StreamExt};
+
+use self::session_runtime::SessionRuntime;
+use super::pg_session::PgSession;
+
+/// A session of a poller on PostgreSQL through [`AsyncPgConnection`]: no libpq is needed.
+///
+/// It is a connection like Diesel's own: the queue's statements, migrations and reports run on it, and an r2d2 pool of it
+/// serves a poller. Each has a small runtime of its own, which runs on the thread that waits for a statement. So no
+/// statement wakes another thread, and no runtime has to exist where one is opened. The application's own
+/// `AsyncPgConnection`s need nothing of this: [`due_now`](crate::Queueable::due_now) and the queue's columns are values
+/// and expressions of Diesel there as everywhere.
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use queueable::{AsyncPgSession, HandlerResult, Message, Outcome, Queueable};
+///
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, AsyncPgSession>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(ConnectionManager::<AsyncPgSession>::new("postgres://localhost/app"))?;
+/// let handle = Payment::poller(pool, charge).start()?;
+/// # Ok(()) }
+/// ```
+///
+/// The URL is one of [tokio-postgres](https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html):
+/// it knows no `PGPASSWORD` and no password file, and [`establish`](Connection::establish) speaks no TLS. Open a session
+/// with TLS by [`open`](AsyncPgSession::open).
+///
+/// # Panics
+///
+/// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks: call it within
+/// `tokio::task::spawn_blocking`.
+pub struct AsyncPgSession {
+    connection: AsyncPgConnection,
+    // After the connection, whose task ends with the runtime.
+    runtime: SessionRuntime,
+}
+
+impl AsyncPgSession {
+    /// Opens a session on the connection that a future makes. The future runs on the session's own runtime.
+    ///
+    /// A connection that the application has made elsewhere works too, as long as the runtime on which it was made goes
+    /// on. One from a pool has to be taken out of the pool.
+    ///
+    /// ```no_run
+    /// use diesel::prelude::*;
+    /// use diesel_async::{AsyncConnection, AsyncPgConnection};
+    /// use queueable::AsyncPgSession;
+    ///
+    /// let mut session = AsyncPgSession::open(AsyncPgConnection::establish("postgres://localhost/app"))?;
+    /// diesel::select(1.into_sql::<diesel::sql_types::Integer>()).execute(&mut session)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The future's error, or the operating system's if it has no room for another runtime.
+    pub fn open<E: From<diesel::ConnectionError>>(
+        connection: impl Future<Output = Result<AsyncPgConnection, E>>,
+    ) -> Result<Self, E> {
+        let runtime =
+            SessionRuntime::new().map_err(|error| diesel::ConnectionError::BadConnection(error.to_string()))?;
+        let connection = runtime.block_on(connection)?;
+        Ok(AsyncPgSession { connection, runtime })
+    }
+
+    /// Runs async code on the session's connection, and waits for it.
+    ///
+    /// ```no_run
+    /// use diesel::prelude::*;
+    /// use diesel_async::RunQueryDsl;
+    /// use queueable::AsyncPgSession;
+    ///
+    /// let mut session = AsyncPgSession::establish("postgres://localhost/app")?;
+    /// let one: i32 = session.run(async |connection| {
+    ///     diesel::select(1.into_sql::<diesel::sql_types::Integer>()).get_result(connection).await
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> T {
+        self.runtime.block_on(work(&mut self.connection))
+    }
+}
+
+impl PgSession for AsyncPgSession {
+    fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
+        self.runtime.block_on(AnsiTransactionManager::begin_transaction_sql(&mut self.connection, begin))
+    }
+
+    fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
+        let AsyncPgSession { connection, runtime } = self;
+        runtime.block_on(async {
+            // Nobody has read from the socket since the last statement. The first pause reads, the second lets the
+            // connection's task take the messages, and the third is for what it left.
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            let mut channels = Vec::new();
+            let mut notifications = pin!(connection.notifications_stream());
+            loop {
+                match notifications.next().now_or_never() {
+                    None => return Ok(channels),
+                    Some(Some(notification)) => {
+                        let channel = notification?.channel;
+                        // There may be thousands of equal ones.
+                        if !channels.contains(&channel) {
+                            channels.push(channel);
+                        }
+                    }
+                    Some(None) => return Err(closed()),
+                }
+            }
+        })
+    }
+}
+
+/// Returns the error of a connection whose task has ended.
+fn closed() -> Error {
+    Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new("connection closed".to_owned()))
+}
+
+impl SimpleConnection for AsyncPgSession {
+    fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        self.runtime.block_on(self.connection.batch_execute(query))
+    }
+}
+
+impl ConnectionSealed for AsyncPgSession {}
+
+impl Connection for AsyncPgSession {
+    type Backend = Pg;
+    type TransactionManager = SessionTransactions;
+
+    fn establish(database_url: &str) -> ConnectionResult<Self> {
+        AsyncPgSession::open(AsyncPgConnection::establish(database_url))
+    }
+
+    fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>
+    where
+        T: QueryFragment<Pg> + QueryId,
+    {
+        self.runtime.block_on(self.connection.execute_returning_count(source))
+    }
+
+    fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
+        self.connection.transaction_state()
+    }
+
+    fn instrumentation(&mut self) -> &mut dyn Instrumentation {
+        self.connection.instrumentation()
+    }
+
+    fn set_instrumentation(&mut self, instrumentation: impl Instrumentation) {
+        self.connection.set_instrumentation(instrumentation);
+    }
+
+    fn set_prepared_statement_cache_size(&mut self, size: CacheSize) {
+        self.connection.set_prepared_statement_cache_size(size);
+    }
+}
+
+impl LoadConnection for AsyncPgSession {
+    // All rows at once, as libpq gives them: one wait for each statement, and not one for each row.
+    type Cursor<'conn, 'query> = std::vec::IntoIter<QueryResult<Self::Row<'conn, 'query>>>;
+    type Row<'conn, 'query> = <AsyncPgConnection as AsyncConnectionCore>::Row<'conn, 'query>;
+
+    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> QueryResult<Self::Cursor<'conn, 'query>>
+    where
+        T: Query + QueryFragment<Pg> + QueryId + 'query,
+        Pg: QueryMetadata<T::SqlType>,
+    {
+        let AsyncPgSession { connection, runtime } = self;
+        let rows: Vec<_> =
+            runtime.block_on(async { Ok::<_, Error>(connection.load(source).await?.collect().await) })?;
+        Ok(rows.into_iter())
+    }
+}
+
+impl R2D2Connection for AsyncPgSession {
+    fn ping(&mut self) -> QueryResult<()> {
+        self.batch_execute("SELECT 1")
+    }
+
+    fn is_broken(&mut self) -> bool {
+        PoolableConnection::is_broken(&mut self.connection)
+    }
+}
+
+impl MigrationConnection for AsyncPgSession {
+    fn setup(&mut self) -> QueryResult<usize> {
+        self.batch_execute(CREATE_MIGRATIONS_TABLE).map(|()| 0)
+    }
+}
+
+impl fmt::Debug for AsyncPgSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncPgSession").finish_non_exhaustive()
+    }
+}
+
+/// Counts the transactions where diesel-async counts them, so that an async handler and the worker agree.
+#[derive(Debug)]
+pub struct SessionTransactions;
+
+type Transactions = AnsiTransactionManager;
+
+impl TransactionManager<AsyncPgSession> for SessionTransactions {
+    type TransactionStateData = AnsiTransactionManager;
+
+    fn begin_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
+        session
+            .runtime
+            .block_on(<Transactions as AsyncTransactionManager<_>>::begin_transaction(&mut session.connection))
+    }
+
+    fn rollback_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
+        session
+            .runtime
+            .block_on(<Transactions as AsyncTransactionManager<_>>::rollback_transaction(&mut session.connection))
+    }
+
+    fn commit_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
+        session
+            .runtime
+            .block_on(<Transactions as AsyncTransactionManager<_>>::commit_transaction(&mut session.connection))
+    }
+
+    fn transaction_manager_status_mut(session: &mut AsyncPgSession) -> &mut TransactionManagerStatus {
+        <Transactions as AsyncTransactionManager<_>>::transaction_manager_status_mut(&mut session.connection)
+    }
+
+    fn is_broken_transaction_manager(session: &mut AsyncPgSession) -> bool {
+        <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(&mut session.connection)
+    }
+}

@@ -1,0 +1,46 @@
+//! What an application links with its choice of features.
+
+use std::env;
+use std::process::Command;
+
+/// Returns the packages that a user of these features builds, one a line.
+fn packages(features: &str) -> String {
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--package",
+            "queueable",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
+        .args(["--no-default-features", "--features", features, "--format", "{p}"])
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo writes UTF-8")
+}
+
+fn has(packages: &str, name: &str) -> bool {
+    packages.lines().any(|line| line.split(' ').next() == Some(name))
+}
+
+#[test]
+fn the_async_connection_needs_no_libpq() {
+    let packages = packages("async-postgres");
+    assert!(has(&packages, "tokio-postgres") && has(&packages, "diesel-async"));
+    assert!(!has(&packages, "pq-sys"), "{packages}");
+}
+
+#[test]
+fn the_synchronous_connections_need_no_tokio() {
+    let packages = packages("postgres,mysql,bundled,time,metrics");
+    assert!(has(&packages, "pq-sys") && has(&packages, "libsqlite3-sys"));
+    for name in ["tokio", "tokio-postgres", "diesel-async", "futures-util"] {
+        assert!(!has(&packages, name), "{name} is among {packages}");
+    }
+}
