@@ -3,10 +3,24 @@
 #[allow(unused, reason = "the `db` modules offer the same, also where a root needs less")]
 #[path = "db/async_postgres.rs"]
 mod db;
-#[path = "suite/on_async.rs"]
-mod suite;
 
 #[path = "only/async_code.rs"]
 mod async_code;
 #[path = "only/linked.rs"]
 mod linked;
+
+/// The part of the suite that runs on these connections.
+mod suite {
+    pub(crate) mod attempt;
+    pub(crate) mod bank;
+    pub(crate) mod events;
+    pub(crate) mod group;
+    pub(crate) mod lease;
+    mod migration;
+    mod misconduct;
+    pub(crate) mod modes;
+    mod session_settings;
+    pub(crate) mod stages;
+    #[allow(unused, reason = "the suite needs more of it")]
+    pub(crate) mod warnings;
+}

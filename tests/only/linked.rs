@@ -7,17 +7,7 @@ use std::process::Command;
 fn packages(features: &str) -> String {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args([
-            "tree",
-            "--locked",
-            "--offline",
-            "--package",
-            "queueable",
-            "--edges",
-            "normal,build",
-            "--prefix",
-            "none",
-        ])
+        .args(["tree", "--locked", "--package", "queueable", "--edges", "normal,build", "--prefix", "none"])
         .args(["--no-default-features", "--features", features, "--format", "{p}"])
         .output()
         .expect("cargo can be run");
