@@ -12,15 +12,6 @@ pub trait Migrated: Schema + ControlSchema {}
 
 impl<C: Schema + ControlSchema> Migrated for C {}
 
-/// Tells whether a migration runs on a connection of this type, pooled or not.
-pub(crate) fn is_of<C, DB>(connection: &dyn BoxableConnection<DB>) -> bool
-where
-    C: R2D2Connection<Backend = DB> + Send + 'static,
-    DB: Backend + 'static,
-{
-    connection.is::<C>() || connection.is::<PooledConnection<ConnectionManager<C>>>()
-}
-
 /// Returns the connection, if it is of this type, pooled or not.
 pub(crate) fn own<C, DB>(connection: &mut dyn BoxableConnection<DB>) -> Option<&mut dyn Migrated>
 where

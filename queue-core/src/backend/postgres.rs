@@ -9,6 +9,7 @@ use chrono::{DateTime, Datelike, Utc};
 use diesel::connection::BoxableConnection;
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::{Pg, PgValue};
+use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
@@ -24,7 +25,7 @@ use super::error_class::ErrorClasses;
 use super::exclusion::{Exclusion, Place};
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::{AfterFinish, Unfinished};
-use super::own_connection::{Migrated, is_of, own};
+use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
@@ -184,7 +185,8 @@ impl QueueBackend for Pg {
     }
 
     fn own_connection(connection: &mut dyn BoxableConnection<Pg>) -> Option<&mut dyn Migrated> {
-        if is_of::<First, _>(connection) { own::<First, _>(connection) } else { own::<Last, _>(connection) }
+        let is_first = connection.is::<First>() || connection.is::<PooledConnection<ConnectionManager<First>>>();
+        if is_first { own::<First, _>(connection) } else { own::<Last, _>(connection) }
     }
 }
 
