@@ -64,6 +64,32 @@ diesel::table! {
     }
 }
 
+/// A payment's booking: a row of the ledger, and a change of the company's balance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) payment_id: i64,
+    pub(crate) company_id: i64,
+    pub(crate) amount_cents: i64,
+    pub(crate) attempt: i32,
+}
+
+/// The values of a row of the ledger.
+type LedgerRow = (
+    diesel::dsl::Eq<ledger::payment_id, i64>,
+    diesel::dsl::Eq<ledger::amount_cents, i64>,
+    diesel::dsl::Eq<ledger::attempt, i32>,
+);
+
+impl Entry {
+    pub(crate) fn ledger_row(self) -> LedgerRow {
+        (
+            ledger::payment_id.eq(self.payment_id),
+            ledger::amount_cents.eq(self.amount_cents),
+            ledger::attempt.eq(self.attempt),
+        )
+    }
+}
+
 macro_rules! entities {
     ($($(#[$doc:meta])* $entity:ident: $mode:tt;)*) => {$(
         $(#[$doc])*

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
 
 fn serve(options: &WorkerOptions) -> Result<()> {
     match Dialect::of(&options.url) {
+        Dialect::Postgres if options.is_async => on::async_postgres::typed::serve::serve(options),
         Dialect::Postgres => on::postgres::typed::serve::serve(options),
         Dialect::Mysql => on::mysql::typed::serve::serve(options),
         Dialect::Sqlite => on::sqlite::typed::serve::serve(options),

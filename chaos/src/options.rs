@@ -74,6 +74,9 @@ pub(crate) struct WorkerOptions {
     pub(crate) url: String,
     #[arg(long)]
     pub(crate) mode: Mode,
+    /// Whether the workers reach PostgreSQL through diesel-async.
+    #[arg(long)]
+    pub(crate) is_async: bool,
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
     /// The settings of the entity.
@@ -109,6 +112,10 @@ pub(crate) struct WorkerOptions {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Backend {
     Postgres,
+    /// PostgreSQL, which the workers reach through diesel-async.
+    #[value(name = "async-postgres")]
+    #[serde(rename = "async-postgres")]
+    AsyncPostgres,
     Mariadb,
     Galera,
     Sqlite,
@@ -117,8 +124,13 @@ pub(crate) enum Backend {
 impl Backend {
     /// The databases without the cluster.
     pub(crate) const SINGLE: &[Backend] = &[Backend::Postgres, Backend::Mariadb, Backend::Sqlite];
+    /// The same, and the connection of diesel-async.
+    pub(crate) const EACH_CLIENT: &[Backend] =
+        &[Backend::Postgres, Backend::Mariadb, Backend::Sqlite, Backend::AsyncPostgres];
     /// The databases that sessions reach over a network.
     pub(crate) const SERVERS: &[Backend] = &[Backend::Postgres, Backend::Mariadb];
+    /// The same, and the connection of diesel-async.
+    pub(crate) const EACH_NETWORK_CLIENT: &[Backend] = &[Backend::Postgres, Backend::Mariadb, Backend::AsyncPostgres];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ pub(crate) enum Server {
 impl Server {
     pub(crate) fn start(backend: Backend) -> Arc<Self> {
         Arc::new(match backend {
-            Backend::Postgres => Server::Postgres(postgres::PrivateServer::start()),
+            Backend::Postgres | Backend::AsyncPostgres => Server::Postgres(postgres::PrivateServer::start()),
             Backend::Mariadb => Server::Mariadb(mysql::PrivateServer::start()),
             Backend::Galera => Server::Galera(Cluster::start()),
             Backend::Sqlite => Server::None,
@@ -59,7 +59,7 @@ pub(crate) struct Servers {
 impl Servers {
     pub(crate) fn shared(&self, backend: Backend) -> Arc<Server> {
         match backend {
-            Backend::Postgres => self.postgres.get_or_init(|| Server::start(backend)).clone(),
+            Backend::Postgres | Backend::AsyncPostgres => self.postgres.get_or_init(|| Server::start(backend)).clone(),
             Backend::Mariadb => self.mariadb.get_or_init(|| Server::start(backend)).clone(),
             Backend::Galera => self.galera.get_or_init(|| Server::start(backend)).clone(),
             Backend::Sqlite => Server::start(backend),

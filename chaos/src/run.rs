@@ -144,7 +144,8 @@ impl Run {
 
     /// The settings with which a worker process of this run starts.
     pub(crate) fn recipe(&self) -> Recipe {
-        Recipe::new(self.url(), self.asked.mode, self.directory.path())
+        let is_async = self.asked.backend == Backend::AsyncPostgres;
+        Recipe::new(self.url(), self.asked.mode, self.directory.path()).is_async(is_async)
     }
 
     /// The file in which the workers note their calls of the outside world.

@@ -51,11 +51,16 @@ pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
     conclude(&reports, began)
 }
 
-/// The runs of a bar. In a smoke run, a long bar runs in only one mode on each database, a different one on each.
+/// The runs of a bar. In a smoke run, a long bar runs in only one mode on each database, a different one on each. On a
+/// second client of the same database every bar does, a different one for each bar.
 fn runs_of(bar: &'static Bar, scale: Scale) -> Vec<(&'static Bar, Backend, Mode)> {
-    let in_passing = scale == Scale::Smoke && bar.smoke_seconds > LONG;
-    let modes_on = |number: usize| if in_passing { &bar.modes[number % bar.modes.len()..][..1] } else { bar.modes };
-    let on = |(number, &backend)| modes_on(number).iter().map(move |&mode| (bar, backend, mode));
+    let only = |number: usize| &bar.modes[number % bar.modes.len()..][..1];
+    let modes_on = |number: usize, backend: Backend| match (scale, backend) {
+        (Scale::Smoke, Backend::AsyncPostgres) => only(bar.number.into()),
+        (Scale::Smoke, _) if bar.smoke_seconds > LONG => only(number),
+        _ => bar.modes,
+    };
+    let on = |(number, &backend)| modes_on(number, backend).iter().map(move |&mode| (bar, backend, mode));
     bar.backends.iter().enumerate().flat_map(on).collect()
 }
 

@@ -44,6 +44,7 @@ impl Recipe {
         let options = WorkerOptions {
             url: url.to_owned(),
             mode,
+            is_async: false,
             workers: 4,
             terms: Terms::Usual,
             calls: directory.join("calls"),
@@ -88,6 +89,12 @@ impl Recipe {
         self
     }
 
+    /// Reaches PostgreSQL through diesel-async, or by Diesel's own connection.
+    pub(crate) fn is_async(mut self, is_async: bool) -> Self {
+        self.options.is_async = is_async;
+        self
+    }
+
     /// Lets the poller open its own connections instead of taking them from a pool.
     pub(crate) fn own_connections(mut self) -> Self {
         self.options.own_connections = true;
@@ -123,6 +130,7 @@ impl Recipe {
         let WorkerOptions {
             url,
             mode,
+            is_async,
             workers,
             terms,
             calls,
@@ -143,6 +151,9 @@ impl Recipe {
         command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
         command.args(["--terms", &name_of(terms), "--error-text-limit", &error_text_limit.to_string()]);
         command.args(["--held-sessions", &held_sessions.to_string()]);
+        if *is_async {
+            command.arg("--is-async");
+        }
         if *own_connections {
             command.arg("--own-connections");
         }

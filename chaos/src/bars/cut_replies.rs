@@ -15,7 +15,7 @@ use crate::worker::Recipe;
 pub(super) const BAR: Bar = Bar {
     number: 3,
     title: "COMMIT's reply is cut by a proxy",
-    backends: Backend::SERVERS,
+    backends: Backend::EACH_NETWORK_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

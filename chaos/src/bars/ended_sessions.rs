@@ -16,7 +16,7 @@ use crate::worker::Worker;
 pub(super) const BAR: Bar = Bar {
     number: 4,
     title: "the workers' sessions are terminated every 100 ms",
-    backends: Backend::SERVERS,
+    backends: Backend::EACH_NETWORK_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

@@ -22,7 +22,7 @@ use crate::worker::{self, Recipe, Said, Worker};
 pub(super) const BAR: Bar = Bar {
     number: 2,
     title: "every fail point",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

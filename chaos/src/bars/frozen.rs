@@ -23,7 +23,7 @@ use crate::worker::{Recipe, Said, Worker};
 pub(super) const BAR: Bar = Bar {
     number: 17,
     title: "frozen in mid handler",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

@@ -14,7 +14,7 @@ use crate::worker::{Recipe, Worker};
 pub(super) const BAR: Bar = Bar {
     number: 1,
     title: "kill -9 of a worker under load",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

@@ -20,7 +20,7 @@ use crate::worker::Worker;
 pub(super) const BAR: Bar = Bar {
     number: 22,
     title: "lease expiry, blocked hearts and takeovers",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: &[Mode::Lease],
     server: Needs::Shared,
     measures: false,

@@ -17,7 +17,7 @@ use crate::worker::Worker;
 pub(super) const BAR: Bar = Bar {
     number: 8,
     title: "panics in a tenth of the rows",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

@@ -12,7 +12,7 @@ use crate::run::{Run, booked, pending};
 pub(super) const BAR: Bar = Bar {
     number: 5,
     title: "kill -9 and restart of the database server",
-    backends: Backend::SERVERS,
+    backends: Backend::EACH_NETWORK_CLIENT,
     modes: Mode::ALL,
     server: Needs::Own,
     measures: false,

@@ -16,7 +16,7 @@ use crate::worker::Said;
 pub(super) const BAR: Bar = Bar {
     number: 18,
     title: "SIGTERM under load",
-    backends: Backend::SINGLE,
+    backends: Backend::EACH_CLIENT,
     modes: Mode::ALL,
     server: Needs::Shared,
     measures: false,

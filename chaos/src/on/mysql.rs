@@ -4,6 +4,8 @@ pub(crate) type Conn = diesel::MysqlConnection;
 
 pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Mysql;
 
+#[path = "booking/blocking.rs"]
+mod booking;
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
 

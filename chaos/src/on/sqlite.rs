@@ -4,6 +4,8 @@ pub(crate) type Conn = diesel::SqliteConnection;
 
 pub(crate) const DIALECT: crate::session::Dialect = crate::session::Dialect::Sqlite;
 
+#[path = "booking/blocking.rs"]
+mod booking;
 #[path = "../typed/mod.rs"]
 pub(crate) mod typed;
 

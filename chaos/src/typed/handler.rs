@@ -6,15 +6,14 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-use diesel::prelude::*;
 use fail::fail_point;
 use queueable::{Failure, Handler, HandlerResult, Lease, LeaseHandler, Message, Outcome};
 
-use super::Conn;
 use super::misconduct::misbehave;
+use super::{Conn, booking};
 use crate::bank::{
-    Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked, PLANNED,
-    companies, ledger,
+    Entry, Grouped, HastyGrouped, HastyLeased, HastyLocked, Leased, Locked, OnceGrouped, OnceLeased, OnceLocked,
+    PLANNED,
 };
 use crate::calls::Call;
 use crate::odd::Odd;
@@ -78,17 +77,8 @@ impl Booking {
 
     fn book(&self, payment: &Payment<'_>, message: &mut Message<'_, Conn>) -> HandlerResult {
         let attempt = i32::try_from(message.try_number())?;
-        diesel::insert_into(ledger::table)
-            .values((
-                ledger::payment_id.eq(payment.id),
-                ledger::amount_cents.eq(payment.amount_cents),
-                ledger::attempt.eq(attempt),
-            ))
-            .execute(message.connection())?;
-        fail_point!("mid-handler");
-        diesel::update(companies::table.find(payment.company_id))
-            .set(companies::balance_cents.eq(companies::balance_cents + payment.amount_cents))
-            .execute(message.connection())?;
+        let Payment { id, company_id, amount_cents, .. } = *payment;
+        booking::book(message.connection(), Entry { payment_id: id, company_id, amount_cents, attempt })?;
         misbehave(payment.kind, payment.id, &self.url, message.connection())?;
         fail_point!("effects");
         fail_as_planned(payment, message.try_number())?;

@@ -11,4 +11,4 @@ mod pick;
 pub(crate) mod saver;
 pub(crate) mod serve;
 
-use super::{Conn, DIALECT, be_patient};
+use super::{Conn, DIALECT, be_patient, booking};
