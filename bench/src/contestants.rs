@@ -41,6 +41,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
     }
     if backend == Backend::Postgres {
         all.push(Box::new(InMode { mode: Mode::Notify, backend }));
+        all.push(Box::new(InMode { mode: Mode::Async, backend }));
     }
     all
 }

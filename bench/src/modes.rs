@@ -1,5 +1,7 @@
 //! Queueable as a contestant, in each of its modes.
 
+mod on_async_postgres;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ use crate::table::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Transaction,
+    /// Transaction mode on PostgreSQL through diesel-async.
+    Async,
     Group,
     Optimistic,
     AtOnce,
@@ -42,6 +46,7 @@ impl Contestant for InMode {
     fn describe(&self) -> Description {
         let (name, pace, settings) = match self.mode {
             Mode::Transaction => ("queueable", Pace::Single, "transaction mode: a savepoint and a commit per message"),
+            Mode::Async => ("queueable-async", Pace::Single, "transaction mode through diesel-async, an async handler"),
             Mode::Group => ("queueable-group", Pace::Group, "group = 50: a savepoint per message"),
             Mode::Optimistic => ("queueable-optimistic", Pace::Group, "group(50, optimistic): a savepoint per group"),
             Mode::AtOnce => ("queueable-at-once", Pace::Group, "group = 50, handle_group: one insert of 50 rows"),
@@ -69,7 +74,7 @@ impl Contestant for InMode {
         if self.mode == Mode::Notify {
             skills = vec![Skill::Enqueue, Skill::Waits];
         }
-        if matches!(self.mode, Mode::Serial | Mode::Fair) {
+        if matches!(self.mode, Mode::Serial | Mode::Fair | Mode::Async) {
             skills = vec![Skill::Drain, Skill::Nothing];
         }
         if matches!(self.mode, Mode::Transaction | Mode::Group) {
@@ -112,6 +117,7 @@ impl Contestant for InMode {
         // For the workers, the scout, and the heartbeat of leases.
         let size = u32::try_from(work.workers + 2)?;
         let handle = match self.backend {
+            Backend::Postgres if self.mode == Mode::Async => on_async_postgres::start(pool(url, size)?, work, meter)?,
             Backend::Postgres => on_postgres::start(self.mode, pool(url, size)?, work, meter)?,
             Backend::Mariadb => on_mariadb::start(self.mode, pool(url, size)?, work, meter)?,
             Backend::SqliteFull | Backend::SqliteNormal => {
@@ -164,7 +170,7 @@ macro_rules! handlers {
                 let poller = Poller::new(pool).workers(work.workers);
                 let poller = if mode == Mode::LeaseBatch { poller.claim_batch(32) } else { poller };
                 let mut poller = match mode {
-                    Mode::Transaction => {
+                    Mode::Transaction | Mode::Async => {
                         poller.serve::<Single>(move |payment: &Single, message: &mut Message<'_, $Connection>| {
                             meter.handled(payment.number);
                             book(does, payment.id, payment.amount_cents, message.connection())
@@ -194,10 +200,12 @@ macro_rules! handlers {
                             book(does, payment.id, payment.amount_cents, message.connection())
                         })
                     }
-                    Mode::Fair => poller.serve::<Fair>(move |payment: &Fair, message: &mut Message<'_, $Connection>| {
-                        meter.handled(payment.number);
-                        book(does, payment.id, payment.amount_cents, message.connection())
-                    }),
+                    Mode::Fair => {
+                        poller.serve::<Fair>(move |payment: &Fair, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
                     Mode::AtOnce => poller.serve::<Grouped>(AtOnce { does, meter }),
                     Mode::Lease | Mode::LeaseBatch => poller.serve::<Leased>((
                         move |payment: &Leased, _: &Lease| -> Result<(), Failure> {
