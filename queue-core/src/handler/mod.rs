@@ -2,15 +2,21 @@
 //!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
+#[cfg(feature = "async-postgres")]
+mod async_handler;
+mod group_connection;
 mod handler;
 mod lease_clock;
 mod lease_handler;
 mod panic_safe;
 mod shared_handler;
 
+#[cfg(feature = "async-postgres")]
+pub use self::async_handler::{Async, AsyncHandler};
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
 pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};
 
+pub(crate) use self::group_connection::BeforeUse;
 pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
 pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};
 pub(crate) use self::panic_safe::{PanicSafeDrop, drop_safely};
