@@ -5,8 +5,16 @@
 #[path = "db/async_postgres.rs"]
 mod db;
 
+#[path = "only/async_adoption.rs"]
+mod async_adoption;
+#[path = "only/async_calls.rs"]
+mod async_calls;
 #[path = "only/async_code.rs"]
 mod async_code;
+#[path = "only/async_handlers.rs"]
+mod async_handlers;
+#[path = "only/async_sources.rs"]
+mod async_sources;
 
 /// The part of the suite that these tests need.
 mod suite {

@@ -92,14 +92,14 @@ pub mod internals {
 
     /// The traits and types of the backends.
     pub mod backend {
-        #[cfg(feature = "async-postgres")]
-        pub use crate::backend::{AsyncSession, SessionRuntime};
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass,
             ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Migrated, Now, NowPlus, OneRoundTrip, Place,
             QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
             Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
+        #[cfg(feature = "async-postgres")]
+        pub use crate::backend::{AsyncSession, SessionRuntime};
     }
 
     /// The statements.

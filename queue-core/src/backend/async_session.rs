@@ -25,7 +25,8 @@ pub trait AsyncSession: QueueConnection {
 }
 
 /// Runs async code that has a session, and checks that it has ended each transaction that it began. Otherwise a future
-/// was dropped in the middle of one, and what it has written must not be committed with the rest.
+/// was dropped in the middle of one, and what it has written must not be committed with the rest. `None` of the code means
+/// that it was dropped itself, and that nothing of it will be committed.
 ///
 /// # Panics
 ///
@@ -33,13 +34,16 @@ pub trait AsyncSession: QueueConnection {
 pub(crate) fn ending_transactions<P, S: AsyncSession, T>(
     place: &mut P,
     session: impl Fn(&mut P) -> &mut S,
-    work: impl FnOnce(&mut P) -> T,
-) -> T {
+    work: impl FnOnce(&mut P) -> Option<T>,
+) -> Option<T> {
     let Some(open) = session(place).open_transactions() else { return work(place) };
     let answer = catch_unwind(AssertUnwindSafe(|| work(place)));
     let left_one = session(place).forget_transactions_above(open);
     let answer = answer.unwrap_or_else(|panic| resume_unwind(panic));
-    assert!(!left_one, "async code has left a transaction open: a future was dropped before its end");
+    assert!(
+        !left_one || answer.is_none(),
+        "async code has left a transaction open: a future was dropped before its end"
+    );
     answer
 }
 
@@ -48,7 +52,10 @@ pub(crate) fn ending_transactions<P, S: AsyncSession, T>(
 /// # Panics
 ///
 /// Like [`ending_transactions`].
-pub(crate) fn run_on<S: AsyncSession, T>(session: &mut S, work: impl AsyncFnOnce(&mut S::AsyncConnection) -> T) -> T {
+pub(crate) fn run_on<S: AsyncSession, T>(
+    session: &mut S,
+    work: impl AsyncFnOnce(&mut S::AsyncConnection) -> Option<T>,
+) -> Option<T> {
     let runtime = session.runtime();
     ending_transactions(session, |session| session, |session| runtime.block_on(work(session.async_connection())))
 }

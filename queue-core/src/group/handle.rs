@@ -205,7 +205,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             reserved = reserves.then(|| reserve::<Q, C>(connection, rows, timeout));
         };
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
-        let mut group = Group { connection: &mut connection, messages };
+        let stop = self.plan.slot.stop_signal();
+        let mut group = Group { connection: &mut connection, messages, stop };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         Offered { answer, has_used_connection, reserved }
     }
@@ -335,6 +336,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             details: &row.details,
             try_number: row.tries,
             idempotency_key: &row.idempotency_key,
+            stop: self.plan.slot.stop_signal(),
         };
         self.plan.slot.watch([&row.watch]);
         row.watch.begins();

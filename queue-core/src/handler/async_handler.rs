@@ -1,11 +1,16 @@
 //! Handlers that are async: on the connection of an async application, in the message's transaction.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use super::group_connection::GroupConnection;
 use super::handler::{Failure, Group, Handler, HandlerResult, Message};
 use super::lease_handler::{Lease, LeaseHandler};
+use super::stop_signal::StopSignal;
 use crate::backend::{AsyncSession, ending_transactions, run_on};
+use crate::lock::unpoisoned;
 
 /// Processes one message of the entity `Q` by async code, on a connection of type `C`: on PostgreSQL diesel-async's
 /// `AsyncPgConnection`.
@@ -40,6 +45,9 @@ use crate::backend::{AsyncSession, ending_transactions, run_on};
 ///
 /// One thread runs a future from its first line to its last, so it need not be `Send`. Timers and sockets of tokio work in
 /// it. A task that `tokio::spawn` starts there goes on only while the worker waits for the database or for a handler.
+///
+/// When the entity's `timeout` is over, or the poller shuts down and its grace is over, the worker drops the future and
+/// closes the session. It records the failure, or leaves the row as it was, and goes on.
 ///
 /// A future that the handler drops before its end, as by `tokio::select!`, may have sent its statement: the statement is
 /// then a part of the message's transaction like any other. If it was a transaction inside the message's, the attempt is
@@ -119,15 +127,17 @@ where
     }
 
     fn handle_group(&self, entities: &[Q], group: &mut Group<'_, S>) -> Option<Vec<HandlerResult>> {
-        let runtime = group.connection.to_look_at().runtime();
-        let messages = std::mem::take(&mut group.messages);
-        let mut connection = OfSession(&mut *group.connection);
+        let Group { connection, messages, stop } = group;
+        let (runtime, messages, stop) = (connection.to_look_at().runtime(), std::mem::take(messages), *stop);
         // The future may ask for the connection, and so for statements of the queue's own that block on the runtime.
         ending_transactions(
-            &mut connection,
+            &mut OfSession(&mut **connection),
             |connection| connection.0.to_look_at(),
-            |connection| runtime.drive(self.0.handle_group(entities, &mut Group { connection, messages })),
-        )
+            |connection| {
+                let mut group = Group { connection, messages, stop };
+                runtime.drive(unless_stopped(stop, self.0.handle_group(entities, &mut group)))
+            },
+        )?
     }
 }
 
@@ -153,11 +163,27 @@ fn on_connection<S: AsyncSession>(
     message: &mut Message<'_, S>,
     work: impl AsyncFnOnce(&mut Message<'_, S::AsyncConnection>) -> HandlerResult,
 ) -> HandlerResult {
-    let Message { connection: session, state, details, try_number, idempotency_key } = message;
-    let (state, details, try_number, idempotency_key) = (*state, *details, *try_number, *idempotency_key);
-    run_on(&mut **session, async |connection| {
-        work(&mut Message { connection, state, details, try_number, idempotency_key }).await
+    let Message { connection: session, state, details, try_number, idempotency_key, stop } = message;
+    let (state, details, try_number, idempotency_key, stop) = (*state, *details, *try_number, *idempotency_key, *stop);
+    let answer = run_on(&mut **session, async |connection| {
+        let mut message = Message { connection, state, details, try_number, idempotency_key, stop };
+        unless_stopped(stop, work(&mut message)).await
+    });
+    // Nobody reads this: the transaction was taken away, and whoever has done that says why.
+    answer.unwrap_or_else(|| Err(Failure::retry("the handler was stopped")))
+}
+
+/// Waits for a future, and drops it when the signal is given.
+async fn unless_stopped<T>(stop: &StopSignal, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        unpoisoned(stop.waiting.lock()).replace(context.waker().clone());
+        match stop.is_given.load(Ordering::SeqCst) {
+            true => Poll::Ready(None),
+            false => future.as_mut().poll(context).map(Some),
+        }
     })
+    .await
 }
 
 /// The async connection of a group's session.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::group_connection::GroupConnection;
+use super::stop_signal::StopSignal;
 use crate::error::panic_text;
 use crate::row::{Details, QueueState, Stage};
 
@@ -287,6 +288,7 @@ pub struct Message<'a, C> {
     pub(crate) details: &'a Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: &'a str,
+    pub(crate) stop: &'a StopSignal,
 }
 
 impl<C> Message<'_, C> {
@@ -390,6 +392,7 @@ impl<C> Message<'_, C> {
 pub struct Group<'a, C> {
     pub(crate) connection: &'a mut (dyn GroupConnection<C> + Send),
     pub(crate) messages: Vec<GroupedMessage<'a>>,
+    pub(crate) stop: &'a StopSignal,
 }
 
 /// One message of a group.

@@ -10,6 +10,7 @@ mod lease_clock;
 mod lease_handler;
 mod panic_safe;
 mod shared_handler;
+mod stop_signal;
 
 #[cfg(feature = "async-postgres")]
 pub use self::async_handler::{Async, AsyncHandler};
@@ -20,3 +21,4 @@ pub(crate) use self::group_connection::BeforeUse;
 pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
 pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};
 pub(crate) use self::panic_safe::{PanicSafeDrop, drop_safely};
+pub(crate) use self::stop_signal::StopSignal;

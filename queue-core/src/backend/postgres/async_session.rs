@@ -1,11 +1,9 @@
 //! A session on PostgreSQL through diesel-async, as a connection on which the queue's statements run.
 
-mod held;
-
 use std::fmt;
 use std::future::{self, Future};
 use std::ops::DerefMut;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
 use diesel::connection::{
@@ -17,7 +15,7 @@ use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationConnection};
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::r2d2::R2D2Connection;
-use diesel::result::{ConnectionResult, DatabaseErrorKind, Error, QueryResult};
+use diesel::result::{ConnectionError, ConnectionResult, DatabaseErrorKind, Error, QueryResult};
 use diesel_async::pooled_connection::PoolableConnection;
 use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection,
@@ -25,10 +23,10 @@ use diesel_async::{
 };
 use futures_util::{FutureExt, StreamExt};
 
-use self::held::Held;
 use super::pg_session::PgSession;
 use crate::backend::async_session::{AsyncSession, run_on};
 use crate::backend::session_runtime::SessionRuntime;
+use crate::error::ConnectFailure;
 
 /// A session of a poller on PostgreSQL through [`AsyncPgConnection`]: no libpq is needed.
 ///
@@ -61,7 +59,8 @@ use crate::backend::session_runtime::SessionRuntime;
 /// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks: call it within
 /// `tokio::task::spawn_blocking`.
 pub struct AsyncPgSession {
-    connection: Held,
+    // One of its own in a box, or one of the application's, which goes back to its pool when it is dropped.
+    connection: Box<dyn DerefMut<Target = AsyncPgConnection> + Send>,
     // After the connection, whose task ends with the runtime.
     runtime: SessionRuntime,
 }
@@ -84,21 +83,20 @@ impl AsyncPgSession {
     ///
     /// # Errors
     ///
-    /// The future's error, or the operating system's if it has no room for another runtime.
-    pub fn open<E: From<diesel::ConnectionError>>(
+    /// The future's error without passwords, or the operating system's if it has no room for another runtime.
+    pub fn open<E: fmt::Display>(
         connection: impl Future<Output = Result<AsyncPgConnection, E>>,
-    ) -> Result<Self, E> {
-        let runtime =
-            SessionRuntime::new().map_err(|error| diesel::ConnectionError::BadConnection(error.to_string()))?;
-        let connection = runtime.block_on(connection)?;
-        Ok(AsyncPgSession { connection: Held::Own(connection), runtime })
+    ) -> Result<Self, ConnectFailure> {
+        let runtime = SessionRuntime::new().map_err(|error| ConnectFailure::new(&error))?;
+        let connection = runtime.block_on(connection).map_err(|error| ConnectFailure::new(&error))?;
+        Ok(AsyncPgSession { connection: Box::new(Box::new(connection)), runtime })
     }
 
     /// Runs synchronous calls on an async application's connection: operations, reports, migrations, checks. They block a
     /// thread of tokio's for blocking calls, and the task that awaits this blocks none.
     ///
     /// The connection is one from a pool, or a `Box` with an [`AsyncPgConnection`]. It is dropped at the end, and so goes
-    /// back to its pool. If the calls have panicked in a transaction, the pools of diesel-async close it instead.
+    /// back to its pool. A transaction that the calls leave open, as after a panic, is rolled back before.
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -128,8 +126,14 @@ impl AsyncPgSession {
         T: Send + 'static,
     {
         let runtime = SessionRuntime::of_the_application();
-        let mut session = AsyncPgSession { connection: Held::Lent(Box::new(connection)), runtime };
-        match tokio::task::spawn_blocking(move || calls(&mut session)).await {
+        let mut session = AsyncPgSession { connection: Box::new(connection), runtime };
+        let open = session.open_transactions();
+        let on_thread = move || {
+            let answer = catch_unwind(AssertUnwindSafe(|| calls(&mut session)));
+            session.roll_back_above(open);
+            answer.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        match tokio::task::spawn_blocking(on_thread).await {
             Ok(answer) => answer,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
@@ -158,7 +162,7 @@ impl AsyncPgSession {
     /// If a transaction is open, and the code has begun another one in it that it has not ended, because it has dropped a
     /// future. In a handler, this is a failure of the attempt, which undoes everything.
     pub fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> T {
-        run_on(self, work)
+        run_on(self, async |connection| Some(work(connection).await)).expect("nobody drops it")
     }
 }
 
@@ -183,7 +187,7 @@ impl AsyncSession for AsyncPgSession {
             return false;
         }
         *self.connection.transaction_state() = AnsiTransactionManager::default();
-        let status = Transactions::transaction_manager_status_mut(&mut *self.connection);
+        let status = Transactions::transaction_manager_status_mut(&mut **self.connection);
         if let TransactionManagerStatus::Valid(status) = status {
             // An increase of a depth that is known cannot fail.
             (0..open).for_each(|_| drop(status.change_transaction_depth(TransactionDepthChange::IncreaseDepth)));
@@ -193,10 +197,20 @@ impl AsyncSession for AsyncPgSession {
 }
 
 impl AsyncPgSession {
+    /// Rolls back the transactions above so many.
+    fn roll_back_above(&mut self, open: Option<u32>) {
+        // After a statement that was given up, nobody knows what is open. The pools of diesel-async close the connection.
+        while !self.was_given_up() && self.open_transactions() > open {
+            if SessionTransactions::rollback_transaction(self).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Tells whether the future of a statement that begins or ends a transaction was dropped.
     fn was_given_up(&mut self) -> bool {
         // diesel-async tells this and an open transaction by one answer, so no transaction is open for this question.
-        let manager = &mut *self.connection;
+        let manager = &mut **self.connection;
         let status = std::mem::take(Transactions::transaction_manager_status_mut(manager));
         let was_given_up = Transactions::is_broken_transaction_manager(manager);
         *Transactions::transaction_manager_status_mut(manager) = status;
@@ -206,7 +220,7 @@ impl AsyncPgSession {
 
 impl PgSession for AsyncPgSession {
     fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
-        self.runtime.block_on(AnsiTransactionManager::begin_transaction_sql(&mut *self.connection, begin))
+        self.runtime.block_on(AnsiTransactionManager::begin_transaction_sql(&mut **self.connection, begin))
     }
 
     fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
@@ -254,7 +268,9 @@ impl Connection for AsyncPgSession {
     type TransactionManager = SessionTransactions;
 
     fn establish(database_url: &str) -> ConnectionResult<Self> {
-        AsyncPgSession::open(AsyncPgConnection::establish(database_url))
+        let runtime = SessionRuntime::new().map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
+        let connection = runtime.block_on(AsyncPgConnection::establish(database_url))?;
+        Ok(AsyncPgSession { connection: Box::new(Box::new(connection)), runtime })
     }
 
     fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>
@@ -304,7 +320,7 @@ impl R2D2Connection for AsyncPgSession {
     }
 
     fn is_broken(&mut self) -> bool {
-        PoolableConnection::is_broken(&mut *self.connection)
+        PoolableConnection::is_broken(&mut **self.connection)
     }
 }
 
@@ -332,26 +348,26 @@ impl TransactionManager<AsyncPgSession> for SessionTransactions {
     fn begin_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
         session
             .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::begin_transaction(&mut *session.connection))
+            .block_on(<Transactions as AsyncTransactionManager<_>>::begin_transaction(&mut **session.connection))
     }
 
     fn rollback_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
         session
             .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::rollback_transaction(&mut *session.connection))
+            .block_on(<Transactions as AsyncTransactionManager<_>>::rollback_transaction(&mut **session.connection))
     }
 
     fn commit_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
         session
             .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::commit_transaction(&mut *session.connection))
+            .block_on(<Transactions as AsyncTransactionManager<_>>::commit_transaction(&mut **session.connection))
     }
 
     fn transaction_manager_status_mut(session: &mut AsyncPgSession) -> &mut TransactionManagerStatus {
-        <Transactions as AsyncTransactionManager<_>>::transaction_manager_status_mut(&mut *session.connection)
+        <Transactions as AsyncTransactionManager<_>>::transaction_manager_status_mut(&mut **session.connection)
     }
 
     fn is_broken_transaction_manager(session: &mut AsyncPgSession) -> bool {
-        <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(&mut *session.connection)
+        <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(&mut **session.connection)
     }
 }
