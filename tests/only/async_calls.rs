@@ -74,12 +74,12 @@ fn several_calls_and_async_code_share_a_transaction() {
         }
     };
     runtime.block_on(async {
-        let connection = AsyncPgConnection::establish(&bank.database.url()).await.unwrap();
+        let connection = AsyncPgConnection::establish(bank.database.url()).await.unwrap();
         assert!(AsyncPgSession::on(Box::new(connection), transaction(true)).await.is_err());
     });
     assert_eq!(bank.balance(1), 0);
     runtime.block_on(async {
-        let connection = AsyncPgConnection::establish(&bank.database.url()).await.unwrap();
+        let connection = AsyncPgConnection::establish(bank.database.url()).await.unwrap();
         assert_eq!(AsyncPgSession::on(Box::new(connection), transaction(false)).await.unwrap(), 2);
     });
     assert_eq!(bank.balance(1), 7);
@@ -128,7 +128,7 @@ fn calls_that_panic_in_a_transaction_give_their_connection_back_without_it() {
         let panicked = tokio::spawn(AssertUnwindSafe(panics)).await.unwrap_err();
         assert!(panicked.is_panic());
         // It would wait for the rows if they were locked still.
-        AsyncPgSession::on(Box::new(AsyncPgConnection::establish(&bank.database.url()).await.unwrap()), |session| {
+        AsyncPgSession::on(Box::new(AsyncPgConnection::establish(bank.database.url()).await.unwrap()), |session| {
             session.batch_execute("SET lock_timeout = '10s'; UPDATE companies SET balance_cents = balance_cents + 1")
         })
         .await

@@ -205,7 +205,8 @@ fn a_transaction_whose_future_is_dropped_anywhere_is_a_failure_and_its_session_i
     let seen = sessions.clone();
     run(&bank, async move |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
         let (id, connection) = (payment.id, message.connection());
-        seen.lock().unwrap().push(session(connection).await?);
+        let on = session(connection).await?;
+        seen.lock().unwrap().push(on);
         let twice = connection.transaction(async move |connection| {
             booked(connection, id, 1).await?;
             booked(connection, id, 2).await?;
@@ -243,7 +244,8 @@ fn a_statement_whose_future_is_dropped_is_a_part_of_the_messages_transaction() {
     let sessions = Arc::new(Mutex::new(Vec::new()));
     let seen = sessions.clone();
     let tally = run(&bank, async move |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
-        seen.lock().unwrap().push(session(message.connection()).await?);
+        let on = session(message.connection()).await?;
+        seen.lock().unwrap().push(on);
         // Another text each time, which is prepared anew.
         let text = format!("INSERT INTO ledger (payment_id, amount_cents) VALUES ({}, 0)", payment.id);
         polled(payment.amount_cents, diesel::sql_query(text).execute(message.connection())).await;

@@ -1,10 +1,14 @@
 //! The handler traits, and what a handler gets: the message, the lease, the group.
 //!
+//! An async handler is a wrapped one, which runs its future on the connection of the message's session.
+//!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
 #[cfg(feature = "async-postgres")]
 mod async_handler;
+#[cfg_attr(not(feature = "async-postgres"), allow(dead_code, reason = "async handlers need more of it"))]
 mod group_connection;
+#[cfg_attr(not(feature = "async-postgres"), allow(dead_code, reason = "async handlers need more of it"))]
 mod handler;
 mod lease_clock;
 mod lease_handler;

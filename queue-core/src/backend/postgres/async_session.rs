@@ -38,15 +38,15 @@ use crate::error::ConnectFailure;
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
-/// use diesel::r2d2::{ConnectionManager, Pool};
-/// use queueable::{AsyncPgSession, HandlerResult, Message, Outcome, Queueable};
+/// use diesel_async::{AsyncConnection, AsyncPgConnection};
+/// use queueable::{Async, AsyncPgSession, HandlerResult, Message, Outcome, Poller, Queueable};
 ///
 /// # diesel::table! { payments (id) { id -> BigInt, } }
 /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
-/// # fn charge(_: &Payment, _: &mut Message<'_, AsyncPgSession>) -> HandlerResult { Ok(Outcome::Done) }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = Pool::new(ConnectionManager::<AsyncPgSession>::new("postgres://localhost/app"))?;
-/// let handle = Payment::poller(pool, charge).start()?;
+/// # async fn charge(_: &Payment, _: &mut Message<'_, AsyncPgConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), queueable::Error> {
+/// let connect = || AsyncPgSession::open(AsyncPgConnection::establish("postgres://localhost/app"));
+/// let handle = Poller::with_own_connections(connect).serve::<Payment>(Async(charge)).start()?;
 /// # Ok(()) }
 /// ```
 ///
@@ -56,8 +56,8 @@ use crate::error::ConnectFailure;
 ///
 /// # Panics
 ///
-/// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks: call it within
-/// `tokio::task::spawn_blocking`.
+/// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks. There,
+/// [`on`](AsyncPgSession::on) makes calls on an `AsyncPgConnection`.
 pub struct AsyncPgSession {
     // One of its own in a box, or one of the application's, which goes back to its pool when it is dropped.
     connection: Box<dyn DerefMut<Target = AsyncPgConnection> + Send>,
@@ -67,6 +67,10 @@ pub struct AsyncPgSession {
 
 impl AsyncPgSession {
     /// Opens a session on the connection that a future makes. The future runs on the session's own runtime.
+    ///
+    /// In the closure of [`Poller::with_own_connections`](crate::Poller::with_own_connections) it opens the poller's
+    /// connections, for example by the manager of the application's pool: `pool.manager().create()` of deadpool,
+    /// `pool.dedicated_connection()` of bb8.
     ///
     /// A connection that the application has made elsewhere works too, as long as the runtime on which it was made goes
     /// on. One from a pool has to be taken out of the pool.
