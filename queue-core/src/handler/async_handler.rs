@@ -141,6 +141,8 @@ where
     }
 }
 
+// The compiler's messages about two closures say the same with and without this.
+#[diagnostic::do_not_recommend]
 impl<Q, S, A, Call, Apply> LeaseHandler<Q, S> for (Call, Async<Apply>)
 where
     S: AsyncSession,
