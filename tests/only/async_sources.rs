@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deadpool::managed::Manager;
 use diesel::connection::Connection;
 use diesel::prelude::*;
+use diesel::r2d2::ConnectionManager;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool as diesel_deadpool};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use queueable::{
@@ -58,6 +59,14 @@ fn a_closure_makes_the_connections() {
 }
 
 #[test]
+fn a_connection_manager_makes_the_connections() {
+    let bank = Bank::new();
+    bank.enqueue(1..=3);
+    let poller: Poller<AsyncPgSession> = Poller::with_own_connections(ConnectionManager::new(bank.database.url()));
+    assert_eq!(poller.serve::<Payment>(Async(book)).run_until_idle().unwrap().succeeded, 3);
+}
+
+#[test]
 fn the_managers_of_async_pools_make_connections_beside_their_pools() {
     let bank = Bank::new();
     let runtime = Runtime::new().unwrap();
@@ -81,6 +90,13 @@ fn connections_are_taken_out_of_an_async_pool() {
     let source = pool.clone();
     process(&bank, move || AsyncPgSession::open(async { source.get().await.map(diesel_deadpool::Object::take) }));
     assert_eq!(pool.status().size, 0);
+}
+
+#[test]
+fn a_pool_that_is_too_small_for_async_handlers_is_refused() {
+    let bank = Bank::new();
+    let refused = Payment::poller(bank.database.pool(4), Async(book)).workers(4).start();
+    assert!(matches!(refused, Err(Error::Setting { setting: "the pool's max_size", .. })), "{refused:?}");
 }
 
 #[test]
