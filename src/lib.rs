@@ -69,6 +69,7 @@
 //! | purge, archive, redrive, back-fill, and see in advance what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
+//! | write async handlers, and have any pool | `Async`, `AsyncHandler`, `AsyncPgSession`, [`Poller::with_own_connections`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
 //! | know the backlog, the finished work, and the errors | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
@@ -81,7 +82,7 @@
 //! # Features
 //!
 //! `postgres`, `mysql` (MariaDB too) and `sqlite` switch on a database; `bundled` builds SQLite from source. None is on by
-//! default. `async-postgres` switches on PostgreSQL through diesel-async, without libpq. `time` reads queue columns as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and
+//! default. `async-postgres` switches on PostgreSQL through diesel-async, without libpq, and async handlers. `time` reads queue columns as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and
 //! `SystemTime` need no feature. `metrics` adds `Poller::metrics`, which counts through the facade of that name.
 
 pub use queue_core::*;
@@ -95,3 +96,8 @@ pub mod modes {}
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../queue-derive/docs/derive.md")]
 struct Documents;
+
+/// Runs the examples about async applications.
+#[cfg(all(doctest, feature = "async-postgres"))]
+#[doc = include_str!("../docs/async.md")]
+mod async_documents {}

@@ -4,8 +4,6 @@
 #[path = "db/async_postgres.rs"]
 mod db;
 
-#[path = "only/async_code.rs"]
-mod async_code;
 #[path = "only/linked.rs"]
 mod linked;
 

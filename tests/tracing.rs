@@ -81,7 +81,8 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     let served = "served=[\"Payment: one transaction each, timeout 1s, 20 tries\"] poll_interval=1s lock_timeout=5s";
     assert!(log.lines().any(|line| line.contains("INFO") && line.contains(served)), "{log}");
     assert!(!log.contains("4711") && !log.contains("hunter2"), "{log}");
-    let started = "the poller has started entities=[\"Payment\"] workers=1";
+    let started = "the poller has started entities=[\"Payment\"] workers=1 \
+                   connections=2: 1 for each worker, 1 looks for due rows database=";
     for text in [started, "the poller has stopped succeeded=1 retried=1 failed=1 rolled_back=0"] {
         assert!(log.lines().any(|line| line.contains("INFO") && line.contains(text)), "{text}:\n{log}");
     }

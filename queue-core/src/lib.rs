@@ -33,7 +33,7 @@ pub use self::attempt::{SchemaOn, Tally};
 pub use self::backend::AsyncPgSession;
 #[doc(hidden)]
 pub use self::backend::backends;
-pub use self::backend::{AsQueueConnection, Now, NowPlus, QueueBackend, QueueConnection};
+pub use self::backend::{AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection};
 pub use self::control::{Pause, Paused, pauses};
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]
@@ -54,6 +54,8 @@ pub use self::entity::{
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::event::{AttemptEvent, Event};
+#[cfg(feature = "async-postgres")]
+pub use self::handler::{Async, AsyncHandler};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };
@@ -96,6 +98,8 @@ pub mod internals {
             QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
             Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
+        #[cfg(feature = "async-postgres")]
+        pub use crate::backend::{AsyncSession, SessionRuntime};
     }
 
     /// The statements.

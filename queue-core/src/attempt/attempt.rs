@@ -264,6 +264,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             details: self.row.details,
             try_number: self.row.tries,
             idempotency_key: &idempotency_key,
+            stop: self.plan.slot.stop_signal(),
         };
         self.row.watch.begins();
         let handler = self.plan.handler;

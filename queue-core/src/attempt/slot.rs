@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::crash::Recorder;
 use crate::event::Watch;
-use crate::handler::{LeaseClock, LeaseEnd};
+use crate::handler::{LeaseClock, LeaseEnd, StopSignal};
 use crate::lock::unpoisoned;
 
 /// The attempt that one worker is running.
@@ -19,6 +19,8 @@ pub(crate) struct Slot {
     gate_number: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,
+    /// Tells a handler's async code that its transaction was taken away.
+    stop: StopSignal,
 }
 
 /// A running attempt.
@@ -78,7 +80,9 @@ impl Slot {
 
     /// Notes that an attempt begins on this session.
     pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, timeout: Duration) {
-        *self.lock() = Some(Run::new(entity, session, timeout));
+        let mut slot = self.lock();
+        *slot = Some(Run::new(entity, session, timeout));
+        self.stop.reset();
     }
 
     /// Notes that a handler runs under a lease, without a session.
@@ -86,6 +90,11 @@ impl Slot {
         // In one step: the scout must not see a run without an end.
         let run = Run::new(entity, None, Duration::MAX);
         *self.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
+    }
+
+    /// Returns what tells the handler's async code that its transaction was taken away.
+    pub(crate) fn stop_signal(&self) -> &StopSignal {
+        &self.stop
     }
 
     /// Returns the entity of the running attempt, unless that was given up.
@@ -202,6 +211,8 @@ impl Slot {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
         run.phase = Phase::Revoked(why);
+        // Under the lock, so that it stops no later attempt.
+        self.stop.give();
         let (revoked, watches) = ((run.entity, run.session), run.watches.clone());
         drop(slot);
         if why == Revocation::TimedOut {

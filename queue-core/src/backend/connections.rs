@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection, R2D2Connection};
+use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 
 use super::connection::QueueConnection;
+use super::connection_source::ConnectionSource;
 use crate::error::{ConnectFailure, Error};
 
 /// Where a poller gets its connections.
@@ -15,7 +16,7 @@ pub(crate) enum Connections<C: R2D2Connection + 'static> {
     /// A pool. It decides itself when to connect: after an outage it waits for up to half its `connection_timeout`.
     Pool(Pool<ConnectionManager<C>>),
     /// Each connection is made when it is needed.
-    Manager(Arc<ConnectionManager<C>>),
+    Source(Arc<dyn ConnectionSource<Connection = C>>),
 }
 
 /// A connection of a poller.
@@ -29,11 +30,14 @@ impl<C: QueueConnection> Connections<C> {
     pub(crate) fn open(&self, wait: Duration) -> Result<Connection<C>, Error> {
         match self {
             Connections::Pool(pool) => {
-                let pooled = pool.get_timeout(wait).map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
-                in_no_transaction(pooled).map(Connection::Pooled)
+                let mut pooled = pool.get_timeout(wait).map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
+                expect_no_transaction(&mut *pooled, "a connection of the pool")?;
+                Ok(Connection::Pooled(pooled))
             }
-            Connections::Manager(manager) => {
-                manager.connect().map(Connection::Own).map_err(|error| Error::Establish(ConnectFailure::new(&error)))
+            Connections::Source(source) => {
+                let mut connection = source.make_connection().map_err(Error::Establish)?;
+                expect_no_transaction(&mut connection, "a connection of the poller's own")?;
+                Ok(Connection::Own(connection))
             }
         }
     }
@@ -50,33 +54,31 @@ impl<C: QueueConnection> Connections<C> {
     pub(crate) fn max_size(&self) -> Option<u32> {
         match self {
             Connections::Pool(pool) => Some(pool.max_size()),
-            Connections::Manager(_) => None,
+            Connections::Source(_) => None,
         }
     }
 }
 
 /// Refuses a connection that is already in a transaction. A session is closed in the end, and would end somebody else's
 /// transaction with it.
-fn in_no_transaction<C: QueueConnection>(
-    mut pooled: PooledConnection<ConnectionManager<C>>,
-) -> Result<PooledConnection<ConnectionManager<C>>, Error> {
-    let status = C::TransactionManager::transaction_manager_status_mut(&mut *pooled);
+fn expect_no_transaction<C: QueueConnection>(connection: &mut C, setting: &'static str) -> Result<(), Error> {
+    let status = C::TransactionManager::transaction_manager_status_mut(connection);
     if matches!(status.transaction_depth(), Ok(Some(_))) {
         return Err(Error::Setting {
-            setting: "a connection of the pool",
+            setting,
             found: "in a transaction that was open already".to_owned(),
             expected: "one in no transaction, because a worker commits; in a test, give each test a database or tables of its own \
                        in the place of Diesel's TestCustomizer or begin_test_transaction, whose transactions nobody else sees",
         });
     }
-    Ok(pooled)
+    Ok(())
 }
 
 impl<C: QueueConnection> Clone for Connections<C> {
     fn clone(&self) -> Self {
         match self {
             Connections::Pool(pool) => Connections::Pool(pool.clone()),
-            Connections::Manager(manager) => Connections::Manager(manager.clone()),
+            Connections::Source(source) => Connections::Source(source.clone()),
         }
     }
 }

@@ -4,12 +4,15 @@
 //! database, add a folder here.
 
 mod archive;
+#[cfg(feature = "async-postgres")]
+mod async_session;
 #[doc(hidden)]
 pub mod backends;
 mod bind;
 mod bystanders;
 mod captured;
 mod connection;
+mod connection_source;
 mod connections;
 #[cfg(feature = "mysql")]
 mod control;
@@ -36,6 +39,8 @@ mod rights;
 mod schema;
 mod session;
 mod session_holder;
+#[cfg(feature = "async-postgres")]
+mod session_runtime;
 mod session_setup;
 mod settings;
 #[cfg(feature = "sqlite")]
@@ -46,8 +51,11 @@ mod target;
 mod transactions;
 mod trigger;
 
+#[cfg(feature = "async-postgres")]
+pub use self::async_session::AsyncSession;
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
+pub use self::connection_source::ConnectionSource;
 pub use self::control_schema::ControlSchema;
 pub use self::declared_column::{DeclaredColumn, DeclaredTypes};
 pub(crate) use self::dialect::LaneWalk;
@@ -59,6 +67,8 @@ pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 pub use self::own_connection::Migrated;
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::async_session::AsyncPgSession;
+#[cfg(feature = "async-postgres")]
+pub use self::session_runtime::SessionRuntime;
 pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};
@@ -66,6 +76,8 @@ pub use self::table_name::TableName;
 pub use self::target::{Schema, Step, Target};
 pub use self::transactions::Transactions;
 
+#[cfg(feature = "async-postgres")]
+pub(crate) use self::async_session::{ending_transactions, run_on};
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connections::Connections;
 pub(crate) use self::control_schema::{CONTROL_COLUMNS, CONTROL_TABLE};

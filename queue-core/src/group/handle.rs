@@ -11,7 +11,9 @@ use super::work::{Handled, OpenGroup, conflict, undone};
 use crate::attempt::{AttemptError, Remainder, Revocation, is_interruption};
 use crate::backend::QueueConnection;
 use crate::fault::fail_point;
-use crate::handler::{Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely};
+use crate::handler::{
+    BeforeUse, Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely,
+};
 use crate::statement::QueueOn;
 
 /// The entities of a group that have not been handled yet.
@@ -202,7 +204,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             has_used_connection = true;
             reserved = reserves.then(|| reserve::<Q, C>(connection, rows, timeout));
         };
-        let mut group = Group { connection: self.session.lend(), before: Some(&mut before_connection), messages };
+        let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
+        let stop = self.plan.slot.stop_signal();
+        let mut group = Group { connection: &mut connection, messages, stop };
         let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
         Offered { answer, has_used_connection, reserved }
     }
@@ -332,6 +336,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             details: &row.details,
             try_number: row.tries,
             idempotency_key: &row.idempotency_key,
+            stop: self.plan.slot.stop_signal(),
         };
         self.plan.slot.watch([&row.watch]);
         row.watch.begins();

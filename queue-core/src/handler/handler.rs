@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::group_connection::GroupConnection;
+use super::stop_signal::StopSignal;
 use crate::error::panic_text;
 use crate::row::{Details, QueueState, Stage};
 
@@ -29,8 +31,9 @@ use crate::row::{Details, QueueState, Stage};
 /// # }
 /// ```
 ///
-/// A closure names the types of its arguments, because the compiler does not infer them from here. It is not `async`: see
-/// [`LeaseHandler`](crate::LeaseHandler) for calls that take long.
+/// A closure names the types of its arguments, because the compiler does not infer them from here. An async one is an
+/// `AsyncHandler`, with the feature `async-postgres`. For calls that take long, see
+/// [`LeaseHandler`](crate::LeaseHandler).
 ///
 /// So are a handler in an [`Arc`](std::sync::Arc), which several pollers may share, and a `Box<dyn Handler<Q, C>>`.
 #[diagnostic::on_unimplemented(
@@ -285,6 +288,7 @@ pub struct Message<'a, C> {
     pub(crate) details: &'a Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: &'a str,
+    pub(crate) stop: &'a StopSignal,
 }
 
 impl<C> Message<'_, C> {
@@ -386,10 +390,9 @@ impl<C> Message<'_, C> {
 /// }
 /// ```
 pub struct Group<'a, C> {
-    pub(crate) connection: &'a mut C,
-    /// Runs once, before the connection is first used.
-    pub(crate) before: Option<&'a mut (dyn FnMut(&mut C) + Send)>,
+    pub(crate) connection: &'a mut (dyn GroupConnection<C> + Send),
     pub(crate) messages: Vec<GroupedMessage<'a>>,
+    pub(crate) stop: &'a StopSignal,
 }
 
 /// One message of a group.
@@ -403,10 +406,7 @@ pub(crate) struct GroupedMessage<'a> {
 impl<C> Group<'_, C> {
     /// Returns the connection, inside the group's transaction. The rules of [`Message::connection`] hold here too.
     pub fn connection(&mut self) -> &mut C {
-        if let Some(before) = self.before.take() {
-            before(self.connection);
-        }
-        self.connection
+        self.connection.to_use()
     }
 
     /// Returns the number of a message's attempt since its row was enqueued; the first is 1.

@@ -13,7 +13,7 @@ use super::gate::Gate;
 use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
-use super::preflight::{check_entities, check_pool, check_tables, window_gates, workers_of};
+use super::preflight::{check_entities, check_pool, check_tables, connections_of, window_gates, workers_of};
 use super::reentrance::check_reentrance;
 use super::scout::Scout;
 use super::serve::{HandlerFor, ServeLater, Served};
@@ -23,7 +23,7 @@ use super::shared::{PollerShared, spawn};
 use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::{Runner, Tally};
-use crate::backend::{Connections, QueueConnection, SessionLimits};
+use crate::backend::{ConnectionSource, Connections, QueueConnection, SessionLimits};
 use crate::crash::{CrashAccounting, Crashes};
 use crate::entity::{Entity, StageOf, Window};
 use crate::error::Error;
@@ -89,7 +89,8 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     }
 
     /// Creates a poller that serves nothing yet, with connections of its own beside the application's pool. Each worker
-    /// keeps one while the poller runs, the poller itself keeps one more, and so do the leases.
+    /// keeps one while the poller runs, the poller itself keeps one more, and so do the leases. `source` makes them: an
+    /// r2d2 `ConnectionManager`, or a closure that returns a connection or an error.
     ///
     /// After an outage it works again within a second. A pool may take longer, because it tries to connect after pauses
     /// that grow to half its `connection_timeout`: to 15 seconds with r2d2's default of 30.
@@ -108,8 +109,8 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// let handle = Poller::with_own_connections(manager).serve::<Payment>(charge).start()?;
     /// # Ok(()) }
     /// ```
-    pub fn with_own_connections(manager: ConnectionManager<C>) -> Self {
-        Poller::of(Connections::Manager(Arc::new(manager)))
+    pub fn with_own_connections(source: impl ConnectionSource<Connection = C>) -> Self {
+        Poller::of(Connections::Source(Arc::new(source)))
     }
 
     fn of(connections: Connections<C>) -> Self {
@@ -466,8 +467,9 @@ fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
     let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
     let (entities, database) = (entities(shared), &*shared.sessions.database);
     let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
+    let connections = connections_of(&shared.settings, &shared.runners);
     let what = "the poller has started";
-    tracing::info!(?entities, workers, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
+    tracing::info!(?entities, workers, %connections, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
 }
 
 /// Builds a runner for each entity that is served.

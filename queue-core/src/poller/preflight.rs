@@ -1,6 +1,7 @@
 //! The checks before a poller starts: its settings, its entities and the live tables.
 
 use std::any::TypeId;
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,17 +16,44 @@ use crate::error::Error;
 /// The pause before the tables are checked again after a conflict; at random up to twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The connections that a poller takes while it runs, and what for.
+pub(crate) struct ConnectionsNeeded {
+    workers: usize,
+    has_leases: bool,
+}
+
+/// Returns the connections that a poller takes.
+pub(crate) fn connections_of<C: QueueConnection>(
+    settings: &PollerSettings,
+    runners: &[Box<dyn Runner<C>>],
+) -> ConnectionsNeeded {
+    let has_leases = runners.iter().any(|runner| runner.info().heartbeat_interval.is_some());
+    ConnectionsNeeded { workers: settings.workers, has_leases }
+}
+
+impl ConnectionsNeeded {
+    fn number(&self) -> usize {
+        self.workers.saturating_add(1 + usize::from(self.has_leases))
+    }
+}
+
+impl fmt::Display for ConnectionsNeeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leases = if self.has_leases { ", 1 extends the leases" } else { "" };
+        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}", self.number())
+    }
+}
+
 pub(crate) fn check_pool<C: QueueConnection>(
     settings: &PollerSettings,
     runners: &[Box<dyn Runner<C>>],
     pool_size: Option<u32>,
 ) -> Result<(), Error> {
-    let has_leases = runners.iter().any(|runner| runner.info().heartbeat_interval.is_some());
-    let needed = settings.workers.saturating_add(1 + usize::from(has_leases));
+    let needed = connections_of(settings, runners);
     if let Some(pool_size) = pool_size
-        && usize::try_from(pool_size).is_ok_and(|size| size < needed)
+        && usize::try_from(pool_size).is_ok_and(|size| size < needed.number())
     {
-        let expected = if has_leases {
+        let expected = if needed.has_leases {
             "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
         } else {
             "more than the number of workers: each keeps a connection, and the poller one more"

@@ -1,0 +1,95 @@
+//! What drives the futures of one session.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+/// Drives the futures of one session, on the thread that waits for them.
+#[derive(Clone)]
+pub struct SessionRuntime(Driver);
+
+#[derive(Clone)]
+enum Driver {
+    /// A runtime on the thread that waits. It also runs the task that reads from the connection, so that an answer wakes
+    /// the thread that waits for it, and no other one before.
+    Own(OwnRuntime),
+    /// The application's runtime, which runs that task on its own threads.
+    Application(Handle),
+}
+
+impl SessionRuntime {
+    /// Makes a runtime of the session's own.
+    pub(super) fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(SessionRuntime(Driver::Own(OwnRuntime(Some(Arc::new(runtime))))))
+    }
+
+    /// Takes the runtime of the application, on one of whose threads this is called.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(super) fn of_the_application() -> Self {
+        SessionRuntime(Driver::Application(Handle::current()))
+    }
+
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        match &self.0 {
+            Driver::Own(runtime) => runtime.get().block_on(future),
+            Driver::Application(handle) => handle.block_on(future),
+        }
+    }
+
+    /// Drives a future that may itself call what blocks on this runtime: it is polled outside the runtime, which runs
+    /// only while the future waits.
+    pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
+        let _context = match &self.0 {
+            Driver::Own(runtime) => runtime.get().enter(),
+            Driver::Application(handle) => handle.enter(),
+        };
+        let woken = Arc::new(Woken(Notify::new()));
+        let waker = Waker::from(woken.clone());
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return answer;
+            }
+            self.block_on(woken.0.notified());
+        }
+    }
+}
+
+/// Remembers that a future was woken, also while nobody waits.
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+#[derive(Clone)]
+struct OwnRuntime(
+    /// `None` once it is being dropped.
+    Option<Arc<Runtime>>,
+);
+
+impl OwnRuntime {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("a session has its runtime until it is dropped")
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        // A plain drop waits for threads, and panics on a thread that runs async tasks.
+        if let Some(runtime) = self.0.take().and_then(Arc::into_inner) {
+            runtime.shutdown_background();
+        }
+    }
+}
