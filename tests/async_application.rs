@@ -15,6 +15,8 @@ mod async_code;
 mod async_handlers;
 #[path = "only/async_sources.rs"]
 mod async_sources;
+#[path = "only/dropped_statements.rs"]
+mod dropped_statements;
 
 /// The part of the suite that these tests need.
 mod suite {

@@ -3,7 +3,7 @@
 // For the list of the tuples that a `table!` of 128 columns may have.
 #![recursion_limit = "256"]
 #![cfg_attr(
-    not(any(feature = "_postgres", feature = "mysql", feature = "sqlite")),
+    not(any(feature = "_postgres", feature = "_mysql", feature = "sqlite")),
     allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
 )]
 
@@ -29,8 +29,12 @@ mod row;
 mod statement;
 
 pub use self::attempt::{SchemaOn, Tally};
+#[cfg(feature = "async-mysql")]
+pub use self::backend::AsyncMysqlSession;
 #[cfg(feature = "async-postgres")]
 pub use self::backend::AsyncPgSession;
+#[cfg(feature = "_async")]
+pub use self::backend::DieselAsyncSession;
 #[doc(hidden)]
 pub use self::backend::backends;
 pub use self::backend::{AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection};
@@ -54,7 +58,7 @@ pub use self::entity::{
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::event::{AttemptEvent, Event};
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 pub use self::handler::{Async, AsyncHandler};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
@@ -98,7 +102,7 @@ pub mod internals {
             QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
             Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
-        #[cfg(feature = "async-postgres")]
+        #[cfg(feature = "_async")]
         pub use crate::backend::{AsyncSession, SessionRuntime};
     }
 

@@ -45,6 +45,9 @@ pub(crate) const DDL_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE 
 /// The expressions that tell how long a session waits for locks.
 pub(crate) const LOCK_WAITS: &[&str] = &["current_setting('lock_timeout')"];
 
+/// The number by which the server knows a session.
+pub(crate) const SESSION: &str = "CAST(pg_backend_pid() AS bigint)";
+
 /// Counts the statements that wait for a lock in the test's database.
 pub(crate) const WAITS: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";

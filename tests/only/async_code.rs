@@ -4,14 +4,14 @@ use std::future;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, RunQueryDsl};
 use queueable::{Failure, HandlerResult, Message, Outcome, Queueable, Status};
 
-use crate::db::Conn;
+use crate::db::{AsyncConn, Conn, fail_quoting};
 use crate::suite::bank::{Bank, Payment, companies, ledger, payments};
 
 /// Books a payment by async statements.
-async fn booked(connection: &mut AsyncPgConnection, payment: i64, cents: i64) -> QueryResult<usize> {
+async fn booked(connection: &mut AsyncConn, payment: i64, cents: i64) -> QueryResult<usize> {
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(payment), ledger::amount_cents.eq(cents)))
         .execute(connection)
@@ -48,7 +48,7 @@ fn an_async_handler_that_fails_panics_or_meets_an_error_of_the_database_leaves_n
                 1 => return Err(Failure::retry("no route to the bank")),
                 2 => panic!("a payment of two"),
                 3 => {
-                    diesel::sql_query("SELECT 1 / 0").execute(connection).await?;
+                    diesel::sql_query(fail_quoting("a payment of three")).execute(connection).await?;
                 }
                 _ => {}
             }
@@ -60,7 +60,7 @@ fn an_async_handler_that_fails_panics_or_meets_an_error_of_the_database_leaves_n
     let text = |id| bank.state(id).last_attempt_error_message.expect("it has failed");
     assert_eq!(text(ids[0]), "no route to the bank");
     assert!(text(ids[1]).contains("panicked: a payment of two"));
-    assert!(text(ids[2]).contains("division by zero"));
+    assert!(text(ids[2]).contains("a payment of three"));
 }
 
 #[test]
@@ -105,4 +105,14 @@ fn an_async_handler_past_its_timeout_commits_nothing() {
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 500ms"));
+}
+
+#[test]
+fn a_session_may_be_dropped_on_a_thread_that_runs_async_tasks() {
+    let session = Bank::new().connect();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        drop(session);
+        tokio::task::yield_now().await;
+    });
 }

@@ -2,25 +2,26 @@
 
 use std::future::{self, Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, RunQueryDsl};
 use queueable::{
     Async, AsyncHandler, Failure, Group, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally,
 };
 
+use crate::db::{AsyncConn, SESSION, fail_quoting};
 use crate::suite::bank::{Bank, Payment, companies, ledger, payments};
 
 /// A payment that shares its transaction with others.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = grouped_queue, group = 50, retry = fixed("1h"))]
-struct Grouped {
-    id: i64,
-    amount_cents: i64,
+pub(crate) struct Grouped {
+    pub(crate) id: i64,
+    pub(crate) amount_cents: i64,
 }
 
 /// A payment that is charged by a call to the outside world.
@@ -33,14 +34,14 @@ struct Charge {
 }
 
 /// Books a payment by an async statement.
-async fn booked(connection: &mut AsyncPgConnection, payment: i64, cents: i64) -> QueryResult<usize> {
+pub(crate) async fn booked(connection: &mut AsyncConn, payment: i64, cents: i64) -> QueryResult<usize> {
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(payment), ledger::amount_cents.eq(cents)))
         .execute(connection)
         .await
 }
 
-async fn book(payment: &Payment, message: &mut Message<'_, AsyncPgConnection>) -> HandlerResult {
+async fn book(payment: &Payment, message: &mut Message<'_, AsyncConn>) -> HandlerResult {
     booked(message.connection(), payment.id, payment.amount_cents).await?;
     tokio::time::sleep(Duration::from_millis(1)).await;
     diesel::update(companies::table.find(payment.company_id))
@@ -50,17 +51,17 @@ async fn book(payment: &Payment, message: &mut Message<'_, AsyncPgConnection>) -
     Ok(Outcome::Done)
 }
 
-fn run<H: AsyncHandler<Payment, AsyncPgConnection> + 'static>(bank: &Bank, handler: H) -> Tally {
+pub(crate) fn run<H: AsyncHandler<Payment, AsyncConn> + 'static>(bank: &Bank, handler: H) -> Tally {
     bank.run(Async(handler))
 }
 
 /// Returns the number by which the server knows the session.
-async fn session(connection: &mut AsyncPgConnection) -> QueryResult<i32> {
-    diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("pg_backend_pid()")).get_result(connection).await
+pub(crate) async fn session(connection: &mut AsyncConn) -> QueryResult<i64> {
+    diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(SESSION)).get_result(connection).await
 }
 
 /// Polls a future so many times, and drops it then. Returns its answer if it ended before.
-async fn polled<T>(times: i64, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn polled<T>(times: i64, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut polls) = (pin!(future), 0);
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(answer) => Poll::Ready(Some(answer)),
@@ -96,7 +97,7 @@ fn several_pollers_share_an_async_handler() {
 fn an_async_closure_knows_its_message_and_what_fails_leaves_nothing() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2, 3, 4]);
-    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
+    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncConn>| {
         assert_eq!(message.idempotency_key(), format!("payments.status:{}", payment.id));
         assert_eq!((message.try_number(), message.queue_state().status), (1, Status::NotAttempted));
         booked(message.connection(), payment.id, payment.amount_cents).await?;
@@ -104,7 +105,7 @@ fn an_async_closure_knows_its_message_and_what_fails_leaves_nothing() {
             1 => return Err(Failure::retry("no route to the bank")),
             2 => panic!("a payment of two"),
             3 => {
-                diesel::sql_query("SELECT 1 / 0").execute(message.connection()).await?;
+                diesel::sql_query(fail_quoting("a payment of three")).execute(message.connection()).await?;
             }
             _ => {}
         }
@@ -115,7 +116,7 @@ fn an_async_closure_knows_its_message_and_what_fails_leaves_nothing() {
     let text = |id| bank.state(id).last_attempt_error_message.expect("it has failed");
     assert_eq!(text(ids[0]), "no route to the bank");
     assert!(text(ids[1]).contains("panicked: a payment of two"));
-    assert!(text(ids[2]).contains("division by zero"));
+    assert!(text(ids[2]).contains("a payment of three"));
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn an_answer_is_applied_by_async_code() {
     let bank = Bank::new();
     let ids = bank.enqueue([100, 200]);
     let call = |charge: &Charge, _: &Lease| Ok(charge.amount_cents + 1);
-    let apply = async |charge: &Charge, receipt: &i64, message: &mut Message<'_, AsyncPgConnection>| {
+    let apply = async |charge: &Charge, receipt: &i64, message: &mut Message<'_, AsyncConn>| {
         booked(message.connection(), charge.id, *receipt).await?;
         Ok(Outcome::Done)
     };
@@ -134,17 +135,13 @@ fn an_answer_is_applied_by_async_code() {
 /// Books a group at once, after it has waited for something else.
 struct AtOnce(fn(usize) -> Option<Vec<HandlerResult>>);
 
-impl AsyncHandler<Grouped, AsyncPgConnection> for AtOnce {
-    async fn handle(&self, grouped: &Grouped, message: &mut Message<'_, AsyncPgConnection>) -> HandlerResult {
+impl AsyncHandler<Grouped, AsyncConn> for AtOnce {
+    async fn handle(&self, grouped: &Grouped, message: &mut Message<'_, AsyncConn>) -> HandlerResult {
         booked(message.connection(), grouped.id, -1).await?;
         Ok(Outcome::Done)
     }
 
-    async fn handle_group(
-        &self,
-        entities: &[Grouped],
-        group: &mut Group<'_, AsyncPgConnection>,
-    ) -> Option<Vec<HandlerResult>> {
+    async fn handle_group(&self, entities: &[Grouped], group: &mut Group<'_, AsyncConn>) -> Option<Vec<HandlerResult>> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(group.queue_state(entities.len() - 1).status, Status::NotAttempted);
         let rows: Vec<_> = entities
@@ -156,7 +153,7 @@ impl AsyncHandler<Grouped, AsyncPgConnection> for AtOnce {
     }
 }
 
-fn run_groups<H: AsyncHandler<Grouped, AsyncPgConnection> + 'static>(bank: &Bank, handler: H) -> Tally {
+pub(crate) fn run_groups<H: AsyncHandler<Grouped, AsyncConn> + 'static>(bank: &Bank, handler: H) -> Tally {
     Grouped::poller(bank.pool(1), Async(handler)).workers(1).run_until_idle().unwrap()
 }
 
@@ -188,7 +185,7 @@ fn what_async_code_has_written_for_a_group_that_it_leaves_is_undone() {
 fn the_messages_of_a_group_are_handled_by_async_code_one_by_one() {
     let bank = Bank::new();
     let ids = bank.enqueue(1..=7);
-    let tally = run_groups(&bank, async |grouped: &Grouped, message: &mut Message<'_, AsyncPgConnection>| {
+    let tally = run_groups(&bank, async |grouped: &Grouped, message: &mut Message<'_, AsyncConn>| {
         booked(message.connection(), grouped.id, grouped.amount_cents).await?;
         if grouped.amount_cents == 5 { Err(Failure::retry("no fives")) } else { Ok(Outcome::Done) }
     });
@@ -197,94 +194,10 @@ fn the_messages_of_a_group_are_handled_by_async_code_one_by_one() {
 }
 
 #[test]
-fn a_transaction_whose_future_is_dropped_anywhere_is_a_failure_and_its_session_is_closed() {
-    const MOST_POLLS: i64 = 30;
-    let bank = Bank::new();
-    let ids = bank.enqueue(1..=MOST_POLLS);
-    let sessions = Arc::new(Mutex::new(Vec::new()));
-    let seen = sessions.clone();
-    run(&bank, async move |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
-        let (id, connection) = (payment.id, message.connection());
-        let on = session(connection).await?;
-        seen.lock().unwrap().push(on);
-        let twice = connection.transaction(async move |connection| {
-            booked(connection, id, 1).await?;
-            booked(connection, id, 2).await?;
-            Ok::<_, Failure>(())
-        });
-        if let Some(answer) = polled(payment.amount_cents, twice).await {
-            answer?;
-        }
-        Ok(Outcome::Done)
-    });
-    let (rows, sessions) = (bank.booked(), sessions.lock().unwrap().clone());
-    assert_eq!(sessions.len(), ids.len(), "each was handled once");
-    let mut failed = 0;
-    for (number, id) in ids.iter().enumerate() {
-        let (state, booked) = (bank.state(*id), rows.iter().filter(|booked| *booked == id).count());
-        let is_closed = sessions.get(number + 1).is_some_and(|next| *next != sessions[number]);
-        match state.status {
-            Status::Success => assert!(matches!(booked, 0 | 2) && !is_closed, "{number}: {booked} rows"),
-            _ => {
-                assert_eq!((state.status, booked, is_closed), (Status::Error, 0, true), "{number}");
-                let text = state.last_attempt_error_message.expect("it has failed");
-                assert!(text.contains("a future was dropped before its end"), "{text}");
-                failed += 1;
-            }
-        }
-    }
-    assert!(failed > 3, "{failed} of {MOST_POLLS}");
-    assert_eq!(rows.iter().filter(|booked| **booked == ids[ids.len() - 1]).count(), 2, "more polls than it needs");
-}
-
-#[test]
-fn a_statement_whose_future_is_dropped_is_a_part_of_the_messages_transaction() {
-    let bank = Bank::new();
-    let ids = bank.enqueue(1..=12);
-    let sessions = Arc::new(Mutex::new(Vec::new()));
-    let seen = sessions.clone();
-    let tally = run(&bank, async move |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
-        let on = session(message.connection()).await?;
-        seen.lock().unwrap().push(on);
-        // Another text each time, which is prepared anew.
-        let text = format!("INSERT INTO ledger (payment_id, amount_cents) VALUES ({}, 0)", payment.id);
-        polled(payment.amount_cents, diesel::sql_query(text).execute(message.connection())).await;
-        if payment.amount_cents % 2 == 0 {
-            return Err(Failure::retry("an even one"));
-        }
-        booked(message.connection(), payment.id, 1).await?;
-        Ok(Outcome::Done)
-    });
-    assert_eq!((tally.succeeded, tally.retried), (6, 6));
-    let rows = bank.booked();
-    for (number, id) in ids.iter().enumerate() {
-        let booked = rows.iter().filter(|booked| *booked == id).count();
-        assert!(if number % 2 == 0 { (1..=2).contains(&booked) } else { booked == 0 }, "{number}: {booked} rows");
-    }
-    sessions.lock().unwrap().dedup();
-    assert_eq!(sessions.lock().unwrap().len(), 1, "nothing is in doubt");
-}
-
-#[test]
-fn an_error_that_a_dropped_future_would_have_told_is_not_committed_over() {
-    let bank = Bank::new();
-    let ids = bank.enqueue(1..=8);
-    run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
-        booked(message.connection(), payment.id, 1).await?;
-        polled(payment.amount_cents, diesel::sql_query("SELECT 1 / 0").execute(message.connection())).await;
-        Ok(Outcome::Done)
-    });
-    let rows = bank.booked();
-    let is_booked = |id: &i64| rows.contains(id);
-    assert!(ids.iter().all(|id| is_booked(id) == (bank.state(*id).status == Status::Success)));
-    assert!(!is_booked(&ids[7]), "the server has answered by then");
-}
-
-#[test]
 fn a_select_that_cuts_a_transaction_short_undoes_the_attempt() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);
-    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
+    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncConn>| {
         let (id, cents) = (payment.id, payment.amount_cents);
         let waiting = message.connection().transaction(async move |connection| {
             booked(connection, id, cents).await?;
@@ -306,7 +219,7 @@ fn a_select_that_cuts_a_transaction_short_undoes_the_attempt() {
 fn a_panic_in_a_transaction_of_the_handlers_own_leaves_nothing() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);
-    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
+    let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncConn>| {
         let (id, cents) = (payment.id, payment.amount_cents);
         message
             .connection()
@@ -319,25 +232,6 @@ fn a_panic_in_a_transaction_of_the_handlers_own_leaves_nothing() {
     });
     assert_eq!((tally.succeeded, tally.retried, bank.booked()), (1, 1, ids[1..].to_vec()));
     assert!(bank.state(ids[0]).last_attempt_error_message.unwrap().contains("a payment of one"));
-}
-
-#[test]
-fn a_transaction_cut_short_in_one_message_of_a_group_undoes_that_message() {
-    let bank = Bank::new();
-    let ids = bank.enqueue(1..=7);
-    let tally = run_groups(&bank, async |grouped: &Grouped, message: &mut Message<'_, AsyncPgConnection>| {
-        let id = grouped.id;
-        let twice = message.connection().transaction(async move |connection| {
-            booked(connection, id, 1).await?;
-            booked(connection, id, 2).await?;
-            Ok::<_, Failure>(())
-        });
-        polled(if grouped.amount_cents == 5 { 3 } else { 100 }, twice).await;
-        Ok(Outcome::Done)
-    });
-    assert_eq!((tally.succeeded, tally.retried), (6, 1));
-    let twice: Vec<_> = ids.iter().filter(|id| **id != ids[4]).flat_map(|id| [*id, *id]).collect();
-    assert_eq!(bank.booked(), twice);
 }
 
 /// Tells when it is dropped.
@@ -363,7 +257,7 @@ fn a_future_past_its_timeout_is_dropped_and_its_worker_goes_on() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);
     let (ends, ended) = mpsc::channel();
-    let handler = async move |hurried: &Hurried, message: &mut Message<'_, AsyncPgConnection>| {
+    let handler = async move |hurried: &Hurried, message: &mut Message<'_, AsyncConn>| {
         booked(message.connection(), hurried.id, 0).await?;
         if hurried.amount_cents == 1 {
             let _told = ToldOnDrop(ends.clone());
@@ -391,8 +285,8 @@ fn a_future_for_a_group_past_its_timeout_is_dropped_and_nothing_of_it_commits() 
 
     struct Never(mpsc::Sender<()>);
 
-    impl AsyncHandler<HurriedGroup, AsyncPgConnection> for Never {
-        async fn handle(&self, hurried: &HurriedGroup, message: &mut Message<'_, AsyncPgConnection>) -> HandlerResult {
+    impl AsyncHandler<HurriedGroup, AsyncConn> for Never {
+        async fn handle(&self, hurried: &HurriedGroup, message: &mut Message<'_, AsyncConn>) -> HandlerResult {
             booked(message.connection(), hurried.id, -1).await?;
             Ok(Outcome::Done)
         }
@@ -400,7 +294,7 @@ fn a_future_for_a_group_past_its_timeout_is_dropped_and_nothing_of_it_commits() 
         async fn handle_group(
             &self,
             entities: &[HurriedGroup],
-            group: &mut Group<'_, AsyncPgConnection>,
+            group: &mut Group<'_, AsyncConn>,
         ) -> Option<Vec<HandlerResult>> {
             booked(group.connection(), entities[0].id, 0).await.unwrap();
             let _told = ToldOnDrop(self.0.clone());
@@ -424,7 +318,7 @@ fn a_shutdown_without_grace_drops_a_future_that_waits_and_commits_nothing_of_it(
     let ids = bank.enqueue([1]);
     let (waits, has_begun) = mpsc::channel();
     let (ends, ended) = mpsc::channel();
-    let handler = async move |payment: &Payment, message: &mut Message<'_, AsyncPgConnection>| {
+    let handler = async move |payment: &Payment, message: &mut Message<'_, AsyncConn>| {
         booked(message.connection(), payment.id, payment.amount_cents).await?;
         let _told = ToldOnDrop(ends.clone());
         waits.send(()).unwrap();

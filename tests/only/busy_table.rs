@@ -3,14 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use queueable::{Migrations, Queueable};
 
-use crate::db::{AT_MOST_TEN_SECONDS, DDL_WAITS};
+use crate::db::{AT_MOST_TEN_SECONDS, Conn, DDL_WAITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 
 /// A reader's open transaction keeps the DDL from its lock. Later statements would wait behind the waiting DDL, so it must
@@ -19,7 +19,7 @@ use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 fn the_application_goes_on_while_a_migration_waits_for_the_table() {
     let bank = Bank::before_the_queue();
     let mut reader = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut reader).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut reader).unwrap();
     assert_eq!(payments::table.count().get_result::<i64>(&mut reader), Ok(0));
 
     let mut application = bank.connect();
@@ -44,7 +44,7 @@ fn the_application_goes_on_while_a_migration_waits_for_the_table() {
         }
         assert!(!migration.is_finished(), "the reader's transaction is still open");
         assert!(waits_seen > 0, "the migration was never seen to wait");
-        AnsiTransactionManager::commit_transaction(&mut reader).unwrap();
+        <Conn as Connection>::TransactionManager::commit_transaction(&mut reader).unwrap();
         assert_eq!(migration.join().unwrap(), 1);
         written
     });

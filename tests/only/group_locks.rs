@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::{Failure, Message, Outcome, Queueable, Status};
 
@@ -19,7 +19,7 @@ fn a_group_that_meets_a_held_row_uses_no_try_and_its_messages_go_on_alone() {
         let bank = Bank::new();
         let ids = enqueue_group(&bank, 8, 1..=8);
         let mut holder = bank.connect();
-        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
         diesel::update(companies::table.find(3345)).set(companies::balance_cents.eq(0)).execute(&mut holder).unwrap();
         let (holder, calls) = (Mutex::new(holder), Arc::new(Mutex::new(0)));
         let (counted, waits) = (calls.clone(), ids[4]);
@@ -30,7 +30,7 @@ fn a_group_that_meets_a_held_row_uses_no_try_and_its_messages_go_on_alone() {
                 *calls += 1;
                 if *calls == 2 {
                     // Now it runs alone, and would wait longer.
-                    AnsiTransactionManager::rollback_transaction(&mut *holder.lock().unwrap())?;
+                    <Conn as Connection>::TransactionManager::rollback_transaction(&mut *holder.lock().unwrap())?;
                 }
                 let held = diesel::update(companies::table.find(3345)).set(companies::balance_cents.eq(*calls));
                 held.execute(message.connection())?;

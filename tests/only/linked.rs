@@ -23,14 +23,21 @@ fn has(packages: &str, name: &str) -> bool {
 fn the_async_connection_needs_no_libpq() {
     let packages = packages("async-postgres");
     assert!(has(&packages, "tokio-postgres") && has(&packages, "diesel-async"));
-    assert!(!has(&packages, "pq-sys"), "{packages}");
+    assert!(!has(&packages, "pq-sys") && !has(&packages, "mysql_async"), "{packages}");
+}
+
+#[test]
+fn the_async_connection_needs_no_client_library_of_mysql() {
+    let packages = packages("async-mysql");
+    assert!(has(&packages, "mysql_async") && has(&packages, "diesel-async"));
+    assert!(!has(&packages, "mysqlclient-sys") && !has(&packages, "tokio-postgres"), "{packages}");
 }
 
 #[test]
 fn the_synchronous_connections_need_no_tokio() {
     let packages = packages("postgres,mysql,bundled,time,metrics");
     assert!(has(&packages, "pq-sys") && has(&packages, "libsqlite3-sys"));
-    for name in ["tokio", "tokio-postgres", "diesel-async", "futures-util"] {
+    for name in ["tokio", "tokio-postgres", "mysql_async", "diesel-async", "futures-util"] {
         assert!(!has(&packages, name), "{name} is among {packages}");
     }
 }

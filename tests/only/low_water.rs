@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::{Message, Outcome, Queueable};
 
@@ -17,7 +17,7 @@ fn a_row_before_the_mark_is_worked_when_its_holder_lets_it_go() {
     let bank = Bank::new();
     let [held, _, _] = [10, 20, 30].map(|at| due_at(&bank, at));
     let mut holder = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table.find(held)).set(payment_queue::try_count.eq(1)).execute(&mut holder).unwrap();
     let (say, said) = mpsc::channel();
     let say = Mutex::new(say);
@@ -29,7 +29,7 @@ fn a_row_before_the_mark_is_worked_when_its_holder_lets_it_go() {
     let mut others = [said.recv().unwrap(), said.recv().unwrap()];
     others.sort_unstable();
     assert_eq!(others, [20, 30]);
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(said.recv(), Ok(10));
     assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 3);
 }

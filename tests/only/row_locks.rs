@@ -3,7 +3,7 @@
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::internals::RowKey;
 use queueable::internals::statement::{ClaimOn, Scope};
@@ -33,7 +33,7 @@ fn a_held_row_that_the_filter_does_not_pick_is_not_waited_for() {
     diesel::insert_into(payments::table).values((&other, Payment::due_now())).execute(&mut connection).unwrap();
 
     let mut holder = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table.find(1)).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
     let third = Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_millis(50));
     assert_eq!(third.retry_now(&mut connection).unwrap(), 1);
@@ -46,7 +46,7 @@ fn a_held_row_that_the_filter_does_not_pick_is_not_waited_for() {
             QueryResult::Ok(())
         })
         .unwrap();
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn an_operation_leaves_the_sessions_settings_as_they_were() {
         .unwrap();
 
     let mut holder = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
     connection
         .transaction(|connection| {
@@ -94,7 +94,7 @@ fn a_row_of_another_company_is_not_waited_for_however_many_rows_are_finished() {
     diesel::update(payments::table.find(ours)).set(payments::company_id.eq(3345)).execute(&mut connection).unwrap();
     connection.batch_execute(crate::db::ANALYZE).unwrap();
     let mut holder = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     diesel::update(payments::table.find(held)).set(payments::amount_cents.eq(2)).execute(&mut holder).unwrap();
     let retried =
         Payment::queue().filter(payments::company_id.eq(3345)).wait(Duration::from_secs(1)).retry_now(&mut connection);
@@ -114,7 +114,7 @@ fn work_in_batches_passes_over_rows_that_others_hold() {
     let values = [4, 5, 6].map(|amount| (payments::company_id.eq(1), payments::amount_cents.eq(amount)));
     diesel::insert_into(payments::table).values(values.to_vec()).execute(&mut connection).unwrap();
     let mut holder = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
     // One by one, by their keys: MySQL would lock every row that it reads.
     for held in [2, 5] {
         let id = payments::table.filter(payments::amount_cents.eq(held)).select(payments::id);
@@ -126,7 +126,7 @@ fn work_in_batches_passes_over_rows_that_others_hold() {
     assert_eq!(all.batch(2).purge(&mut connection, Duration::from_secs(60)).unwrap(), 2);
     let all = Payment::queue().all_rows().wait(Duration::from_millis(50));
     assert_eq!(all.enqueue_existing().batch(2).run(&mut connection, |_| {}).unwrap(), 2);
-    AnsiTransactionManager::rollback_transaction(&mut holder).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
     let left: Vec<i64> = payments::table.order(payments::id).select(payments::id).load(&mut connection).unwrap();
     assert_eq!(left.len(), 4);
     assert_eq!(left[0], finished[1]);
@@ -152,7 +152,7 @@ fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
         move |brief: &Brief, lease: &Lease| {
             lease.extend(Duration::from_secs(60))?;
             let mut holder = seen.connect();
-            AnsiTransactionManager::begin_transaction(&mut holder)?;
+            <Conn as Connection>::TransactionManager::begin_transaction(&mut holder)?;
             if brief.amount_cents == 1 {
                 let row = diesel::update(payments::table.find(brief.id));
                 row.set(payments::company_id.eq(2)).execute(&mut holder)?;
@@ -163,7 +163,7 @@ fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
                 let _ = pace.recv_timeout(Duration::from_millis(10));
             }
             let lost = lease.lease_lost();
-            AnsiTransactionManager::rollback_transaction(&mut holder)?;
+            <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder)?;
             assert_eq!(lost, brief.amount_cents == 1, "only those whose rows are held are told");
             Ok(())
         },
@@ -192,7 +192,7 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         let held = due_at(&bank, 10);
         due_at(&bank, 20);
         let mut holder = bank.connect();
-        AnsiTransactionManager::begin_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
         let claimed = Payment::claim_keys(&mut holder, &[RowKey::new(held, held.to_string())], 1, Scope::ALL).unwrap();
         assert_eq!(claimed.len(), 1);
         let (say, said) = mpsc::channel();
@@ -208,7 +208,7 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         assert_eq!(said.recv(), Ok(20));
         let settled = payment_queue::next_attempt_time.eq(None::<queueable::Instant>);
         assert_eq!(diesel::update(payments::table.find(held)).set(settled).execute(&mut holder), Ok(1));
-        AnsiTransactionManager::commit_transaction(&mut holder).unwrap();
+        <Conn as Connection>::TransactionManager::commit_transaction(&mut holder).unwrap();
         drop::<mpsc::Sender<()>>(go);
         assert_eq!(running.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
     }

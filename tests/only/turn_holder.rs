@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::internals::statement::ClaimOn;
@@ -38,7 +38,7 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     let ids = bank.enqueue([1, 2]);
     assert_eq!(explained(&bank, ids[0]), Explanation::Due);
     let mut foreign = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut foreign).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut foreign).unwrap();
     assert!(<InTurn as ClaimOn<Conn>>::exclude(&mut foreign).unwrap());
     let session = foreign.session_id().unwrap().unwrap().to_string();
     let explanation = explained(&bank, ids[0]);
@@ -46,7 +46,7 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     assert!(explanation.to_string().contains(&session), "{explanation}, {session}");
     // The second row does not wait for the lock but for its turn.
     assert_eq!(explained(&bank, ids[1]), Explanation::BehindHead);
-    AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut foreign).unwrap();
     <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();
     assert_eq!(explained(&bank, ids[0]), Explanation::Due);
 }
@@ -57,14 +57,14 @@ fn whoever_keeps_the_queue_from_going_on_is_told_in_the_log() {
     let bank = in_turn_bank();
     let ids = bank.enqueue([1]);
     let mut foreign = bank.connect();
-    AnsiTransactionManager::begin_transaction(&mut foreign).unwrap();
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut foreign).unwrap();
     assert!(<InTurn as ClaimOn<Conn>>::exclude(&mut foreign).unwrap());
     let session = foreign.session_id().unwrap().unwrap().to_string();
     let handler = |_: &InTurn, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
     await_warning(&["InTurn", "no message is processed: the lock", &session]);
     assert_eq!(bank.state(ids[0]).status, Status::NotAttempted);
-    AnsiTransactionManager::rollback_transaction(&mut foreign).unwrap();
+    <Conn as Connection>::TransactionManager::rollback_transaction(&mut foreign).unwrap();
     <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();
     while bank.state(ids[0]).status != Status::Success {
         handle.wake();

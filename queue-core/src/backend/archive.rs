@@ -1,6 +1,7 @@
 //! Archives: tables that take the rows of a queue's table, whole. This is what the three databases share: the creation
 //! of archives, and their comparison with the table whose rows they take.
 
+use diesel::Connection;
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
@@ -43,7 +44,7 @@ pub(crate) struct UniqueColumn {
 }
 
 /// A database's answers about archives.
-pub(crate) trait ArchiveSchema: LiveTable {
+pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB> {
     /// Returns the columns of a table in their order; none if there is no such table.
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
 

@@ -1,13 +1,13 @@
 //! The backends under names that a macro can use wherever it is expanded, even for features that are off.
 
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 pub use diesel::mysql::Mysql;
 #[cfg(feature = "_postgres")]
 pub use diesel::pg::Pg;
 #[cfg(feature = "sqlite")]
 pub use diesel::sqlite::Sqlite;
 
-#[cfg(not(feature = "mysql"))]
+#[cfg(not(feature = "_mysql"))]
 pub use self::absent::Mysql;
 #[cfg(not(feature = "_postgres"))]
 pub use self::absent::Pg;

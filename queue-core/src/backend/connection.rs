@@ -1,10 +1,13 @@
 //! [`QueueBackend`] is a database that can hold a queue, [`QueueConnection`] a connection to one. Their methods are in
 //! their supertraits, one trait for each task.
+//!
+//! Such a trait has the backend as its parameter. So a database implements it once, for all types of its sessions, and
+//! the compiler sees that no other database's implementation overlaps.
 
 use std::time::Duration;
 
 use diesel::backend::Backend;
-use diesel::connection::{BoxableConnection, LoadConnection};
+use diesel::connection::{BoxableConnection, Connection, LoadConnection};
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
@@ -50,15 +53,17 @@ pub trait QueueBackend:
     fn control_step() -> Step;
 
     /// Returns the queue's connection behind the one on which a migration runs; `None` if it is another's.
-    fn own_connection(connection: &mut dyn BoxableConnection<Self>) -> Option<&mut dyn Migrated>;
+    fn own_connection(connection: &mut dyn BoxableConnection<Self>) -> Option<&mut dyn Migrated<Self>>;
 }
 
 /// A connection that a queue can use.
 ///
-/// It is implemented for Diesel's three synchronous connections, and with the feature `async-postgres` for `AsyncPgSession`.
+/// It is implemented for Diesel's three synchronous connections, and with the features `async-postgres` and `async-mysql`
+/// for `AsyncPgSession` and `AsyncMysqlSession`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a connection that a queue can use",
-    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name",
+    note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, and switch on the feature of queueable with that name; through \
+            diesel-async, `AsyncPgSession` or `AsyncMysqlSession`",
     note = "beside a `MultiConnection`, make a pool of the connection in one of its variants, as the program's URL says: \
             docs/into-your-application.md shows it under \"One build for several databases\""
 )]
@@ -78,7 +83,7 @@ pub trait QueueConnection:
     + OneRoundTrip
     + ErrorClasses
     + Exclusion
-    + Schema
+    + Schema<<Self as Connection>::Backend>
     + ControlSchema
     + SessionSettings
     + Send

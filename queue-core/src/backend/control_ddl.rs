@@ -1,5 +1,6 @@
 //! The DDL of the control table: what the three databases share.
 
+use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -12,7 +13,7 @@ use super::target::Step;
 use crate::error::refused;
 
 /// A database's words for the control table.
-pub(crate) trait ControlDdl: ArchiveSchema {
+pub(crate) trait ControlDdl<DB = <Self as Connection>::Backend>: ArchiveSchema<DB> {
     /// The statement that creates the table, unless it exists. Its checks refuse what no pause can be.
     const CREATE: &'static str;
 

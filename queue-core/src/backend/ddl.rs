@@ -1,6 +1,7 @@
 //! The DDL that the three databases share: in which order a queue is added to its table, and how the live table is
 //! compared with what the queue needs.
 
+use diesel::Connection;
 use diesel::result::QueryResult;
 
 use super::archive::{self, ArchiveSchema};
@@ -13,7 +14,7 @@ use super::trigger::{self, Triggers};
 use crate::error::{Finding, refused};
 
 /// A database's words for columns and indexes.
-pub(crate) trait Ddl: Triggers + ArchiveSchema {
+pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + ArchiveSchema<DB> {
     /// The SQL types of the columns.
     const TYPES: Types;
 

@@ -1,5 +1,6 @@
 //! The meaning of an error.
 
+use diesel::Connection;
 use diesel::result::Error;
 
 /// The cause of an error.
@@ -18,7 +19,7 @@ pub enum ErrorClass {
 }
 
 /// The meaning of a database's errors.
-pub trait ErrorClasses {
+pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
     /// Classifies an error.
     ///
     /// Diesel passes on a kind for a few errors, and the message for all. A message may quote a user's text, so it is

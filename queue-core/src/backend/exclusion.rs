@@ -1,11 +1,12 @@
 //! The lock of an exclusive queue, which processes one message at a time, and the places of a lane.
 
+use diesel::Connection;
 use diesel::result::QueryResult;
 
 use super::target::Target;
 
 /// The lock of an exclusive queue, which processes one message at a time.
-pub trait Exclusion {
+pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     /// Takes the queue's lock without waiting. `false`: another session holds it. A session that already holds it gets
     /// it again. The call must be in a transaction. The lock ends with that transaction or, on some databases, with
     /// [`end_exclusion`](Self::end_exclusion) after it. The end of the session always ends it.

@@ -84,7 +84,7 @@ impl OtherKind {
 }
 
 /// A database's view of a live table, and how the table is altered there.
-pub(crate) trait LiveTable: Connection<Backend: QueueBackend> {
+pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backend: QueueBackend> {
     /// Whether a table can be created or altered inside a transaction.
     const ALTERS_IN_TRANSACTION: bool = true;
 

@@ -4,7 +4,7 @@
 //! database, add a folder here.
 
 mod archive;
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 mod async_session;
 #[doc(hidden)]
 pub mod backends;
@@ -14,7 +14,7 @@ mod captured;
 mod connection;
 mod connection_source;
 mod connections;
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 mod control;
 mod control_ddl;
 mod control_schema;
@@ -22,12 +22,14 @@ mod created;
 mod ddl;
 mod declared_column;
 mod dialect;
+#[cfg(feature = "_async")]
+mod diesel_async_session;
 mod differences;
 mod error_class;
 mod exclusion;
 mod index;
 mod live_table;
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 mod mysql;
 mod now;
 mod one_round_trip;
@@ -39,7 +41,7 @@ mod rights;
 mod schema;
 mod session;
 mod session_holder;
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 mod session_runtime;
 mod session_setup;
 mod settings;
@@ -51,7 +53,7 @@ mod target;
 mod transactions;
 mod trigger;
 
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 pub use self::async_session::AsyncSession;
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
@@ -60,14 +62,18 @@ pub use self::control_schema::ControlSchema;
 pub use self::declared_column::{DeclaredColumn, DeclaredTypes};
 pub(crate) use self::dialect::LaneWalk;
 pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+#[cfg(feature = "_async")]
+pub use self::diesel_async_session::DieselAsyncSession;
 pub use self::error_class::{ErrorClass, ErrorClasses};
 pub use self::exclusion::{Exclusion, Place};
+#[cfg(feature = "async-mysql")]
+pub use self::mysql::mysql_async::AsyncMysqlSession;
 pub use self::now::{Now, NowPlus};
 pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 pub use self::own_connection::Migrated;
 #[cfg(feature = "async-postgres")]
-pub use self::postgres::async_session::AsyncPgSession;
-#[cfg(feature = "async-postgres")]
+pub use self::postgres::tokio_postgres::AsyncPgSession;
+#[cfg(feature = "_async")]
 pub use self::session_runtime::SessionRuntime;
 pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
@@ -76,7 +82,7 @@ pub use self::table_name::TableName;
 pub use self::target::{Schema, Step, Target};
 pub use self::transactions::Transactions;
 
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 pub(crate) use self::async_session::{ending_transactions, run_on};
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connections::Connections;

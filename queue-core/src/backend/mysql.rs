@@ -6,32 +6,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, BoxableConnection, SimpleConnection, TransactionManager};
-use diesel::deserialize::{self, FromSql, QueryableByName};
-use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
+use diesel::connection::{BoxableConnection, TransactionManager};
+use diesel::deserialize::{self, FromSql};
+use diesel::mysql::{Mysql, MysqlValue};
 use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{BigInt, Datetime, Nullable, Text};
+use diesel::sql_types::{BigInt, Datetime, Text};
 
 use self::errors::{
     NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS, classify_message, denies_right, undoes_transaction,
 };
+use self::mysql_session::MysqlSession;
 use self::settings::Variable;
-use super::connection::{QueueBackend, QueueConnection};
+use super::connection::QueueBackend;
 use super::control::Control;
 use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
-use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::Unfinished;
 use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
-use super::table_name::fingerprint;
 use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
@@ -39,11 +39,31 @@ use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 use diesel::prelude::*;
 
+// The types of the sessions: both name the same one if only one of the features is on.
+#[cfg(not(feature = "mysql"))]
+use self::mysql_async::AsyncMysqlSession as First;
+#[cfg(feature = "async-mysql")]
+use self::mysql_async::AsyncMysqlSession as Last;
+#[cfg(feature = "mysql")]
+use diesel::mysql::MysqlConnection as First;
+#[cfg(not(feature = "async-mysql"))]
+use diesel::mysql::MysqlConnection as Last;
+
 mod archive;
 
 mod control;
 
 mod errors;
+
+mod exclusion;
+
+#[cfg(feature = "mysql")]
+mod libmysqlclient;
+
+#[cfg(feature = "async-mysql")]
+pub(super) mod mysql_async;
+
+mod mysql_session;
 
 mod schema;
 
@@ -120,19 +140,20 @@ impl QueueBackend for Mysql {
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn steps(target: &Target) -> Vec<Step> {
-        MysqlConnection::steps(target)
+        First::steps(target)
     }
 
     fn control_step() -> Step {
-        MysqlConnection::control_step()
+        First::control_step()
     }
 
-    fn own_connection(connection: &mut dyn BoxableConnection<Mysql>) -> Option<&mut dyn Migrated> {
-        own::<MysqlConnection, _>(connection)
+    fn own_connection(connection: &mut dyn BoxableConnection<Mysql>) -> Option<&mut dyn Migrated<Mysql>> {
+        let is_first = connection.is::<First>() || connection.is::<PooledConnection<ConnectionManager<First>>>();
+        if is_first { own::<First, _>(connection) } else { own::<Last, _>(connection) }
     }
 }
 
-impl SessionSetup for MysqlConnection {
+impl<C: MysqlSession> SessionSetup<Mysql> for C {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // With autocommit=1 a handler that ignores a deadlock would commit its later statements one by one. Without
         // strict mode the server stores a value that does not fit in a mutilated form.
@@ -205,10 +226,10 @@ impl SessionSetup for MysqlConnection {
     }
 }
 
-impl Transactions for MysqlConnection {
+impl<C: MysqlSession> Transactions<Mysql> for C {
     fn begin(&mut self) -> QueryResult<()> {
         // READ COMMITTED is the session's level, which was set and read back when the session was prepared.
-        AnsiTransactionManager::begin_transaction_sql(self, "START TRANSACTION READ WRITE")
+        self.begin_with("START TRANSACTION READ WRITE")
     }
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {
@@ -220,7 +241,7 @@ impl Transactions for MysqlConnection {
         match wait {
             // The session keeps the short lock wait of the group.
             Some(_) => self.commit_and_begin().map(|()| true),
-            None => AnsiTransactionManager::commit_transaction(self).map(|()| false),
+            None => C::TransactionManager::commit_transaction(self).map(|()| false),
         }
     }
 
@@ -269,14 +290,13 @@ impl Transactions for MysqlConnection {
         let wait = whole_seconds(wait);
         self.batch_execute(&set_lock_waits(wait, wait))?;
         let is_alone =
-            matches!(AnsiTransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
+            matches!(C::TransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
         if is_alone {
             // For the next transaction only. REPEATABLE READ would wait for every row that it reads on the way, and
             // block inserts between them. If the server refuses this, the transaction has the session's level.
             let _ = self.batch_execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
         }
-        let begin =
-            |connection: &mut Self| AnsiTransactionManager::begin_transaction_sql(connection, "START TRANSACTION");
+        let begin = |connection: &mut C| connection.begin_with("START TRANSACTION");
         let changed = in_own_transaction(self, begin, change);
         let put_back = self.batch_execute(&set_lock_waits(before.0, before.1));
         match is_alone {
@@ -288,7 +308,7 @@ impl Transactions for MysqlConnection {
     }
 }
 
-impl OneRoundTrip for MysqlConnection {
+impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
     fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Unfinished::NotCommitted(error);
@@ -322,7 +342,7 @@ impl OneRoundTrip for MysqlConnection {
     }
 }
 
-impl ErrorClasses for MysqlConnection {
+impl<C: MysqlSession> ErrorClasses<Mysql> for C {
     fn rolls_back(error: &Error) -> bool {
         match error {
             Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
@@ -376,90 +396,6 @@ impl LaneSql for Mysql {
     }
 }
 
-impl Exclusion for MysqlConnection {
-    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
-        // A lock that is taken twice has to be given back twice.
-        let query = format!(
-            "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 1, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
-             AS SIGNED) AS answer"
-        );
-        let (schema, queue) = exclusion_of(target);
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue.clone());
-        let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        Ok(query.get_result::<Answer>(self)?.answer == Some(1))
-    }
-
-    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
-        let (schema, queue) = exclusion_of(target);
-        let query = format!("SELECT CAST(NULLIF(IS_USED_LOCK({EXCLUSION}), CONNECTION_ID()) AS SIGNED) AS answer");
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        Ok(query.get_result::<Answer>(self)?.answer.map(|session| format!("the connection {session}")))
-    }
-
-    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()> {
-        let (schema, queue) = exclusion_of(target);
-        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(queue);
-        query.get_result::<Answer>(self).map(drop)
-    }
-
-    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
-        let (schema, lane) = lane_of(target, lane);
-        for place in 0..places {
-            // A session holds at most one place of a lane, and gives it back once.
-            let query = format!(
-                "SELECT CAST(IF(IS_USED_LOCK({EXCLUSION}) <=> CONNECTION_ID(), 0, COALESCE(GET_LOCK({EXCLUSION}, 0), 0)) \
-                 AS SIGNED) AS answer"
-            );
-            let name = place_of(&lane, place);
-            let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(&name);
-            let query = query.bind::<Nullable<Text>, _>(schema).bind::<Text, _>(&name);
-            if query.get_result::<Answer>(self)?.answer == Some(1) {
-                return Ok(Some(place));
-            }
-        }
-        Ok(None)
-    }
-
-    fn leave_place(&mut self, target: &Target, lane: &str, place: u32) -> QueryResult<()> {
-        let (schema, lane) = lane_of(target, lane);
-        let query = format!("SELECT CAST(RELEASE_LOCK({EXCLUSION}) AS SIGNED) AS answer");
-        let name = place_of(&lane, place);
-        let query = diesel::sql_query(query).bind::<Nullable<Text>, _>(schema).bind::<Text, _>(name);
-        query.get_result::<Answer>(self).map(drop)
-    }
-}
-
-/// Returns the database of a queue, if it is not the session's own, and the part of the name that tells the places of a
-/// lane from others there.
-fn lane_of<'t>(target: &'t Target, lane: &str) -> (Option<&'t str>, String) {
-    let lane = fingerprint(&format!("{}\n{}\n{lane}", target.table.name, target.columns.status));
-    (exclusion_of(target).0, format!("{lane:016x}"))
-}
-
-fn place_of(lane: &str, place: u32) -> String {
-    format!("{lane}{place:x}")
-}
-
-impl QueueConnection for MysqlConnection {}
-
-/// The name of an exclusive queue's lock. Such names are global to the server, so it contains the database. A session's
-/// lock outlives its transactions.
-const EXCLUSION: &str = "CONCAT('queueable_', MD5(CONVERT(COALESCE(?, DATABASE()) USING utf8mb4)), '_', ?)";
-
-/// Returns the database of a queue, if it is not the session's own, and the part of the name that tells its lock from
-/// others there.
-fn exclusion_of(target: &Target) -> (Option<&str>, String) {
-    let queue = fingerprint(&format!("{}\n{}", target.table.name, target.columns.status));
-    (target.table.schema.as_deref(), format!("{queue:016x}"))
-}
-
-#[derive(QueryableByName)]
-struct Answer {
-    #[diesel(sql_type = Nullable<BigInt>)]
-    answer: Option<i64>,
-}
-
 /// Whether the server prepares statements that control a transaction.
 static PREPARES_CONTROLS: AtomicBool = AtomicBool::new(true);
 
@@ -479,7 +415,7 @@ fn skips_locked_rows(version: &str) -> bool {
 }
 
 /// Sets only the wait for rows: groups wait for each other's rows, not for tables.
-fn set_row_lock_wait(connection: &mut MysqlConnection, wait: Duration) -> QueryResult<()> {
+fn set_row_lock_wait(connection: &mut impl MysqlSession, wait: Duration) -> QueryResult<()> {
     let wait = whole_seconds(wait);
     connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {wait}, @queueable_lock_wait = {wait}"))
 }

@@ -1,5 +1,6 @@
 //! The end of a message in one round trip, on databases that can do it.
 
+use diesel::Connection;
 use diesel::result::{Error, QueryResult};
 
 use super::settings::SessionSettings;
@@ -36,7 +37,7 @@ pub enum AfterFinish<'a> {
 }
 
 /// The end of a message in one round trip, on databases that can do it.
-pub trait OneRoundTrip: SessionSettings {
+pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> {
     /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle`
     /// is the name of a prepared [`Finish`](crate::statement::Finish) and its arguments; the statement also compares
     /// the settings. Returns whether the next row is locked, if `next` asks for that. If it is not, the transaction has

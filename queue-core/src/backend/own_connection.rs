@@ -8,18 +8,18 @@ use super::control_schema::ControlSchema;
 use super::target::Schema;
 
 /// A session whose tables the queue's migrations change.
-pub trait Migrated: Schema + ControlSchema {}
+pub trait Migrated<DB>: Schema<DB> + ControlSchema {}
 
-impl<C: Schema + ControlSchema> Migrated for C {}
+impl<DB, C: Schema<DB> + ControlSchema> Migrated<DB> for C {}
 
 /// Returns the connection, if it is of this type, pooled or not.
-pub(crate) fn own<C, DB>(connection: &mut dyn BoxableConnection<DB>) -> Option<&mut dyn Migrated>
+pub(crate) fn own<C, DB>(connection: &mut dyn BoxableConnection<DB>) -> Option<&mut dyn Migrated<DB>>
 where
-    C: Migrated + R2D2Connection<Backend = DB> + Send + 'static,
+    C: Migrated<DB> + R2D2Connection<Backend = DB> + Send + 'static,
     DB: Backend + 'static,
 {
     if connection.is::<C>() {
-        return connection.downcast_mut::<C>().map(|own| own as &mut dyn Migrated);
+        return connection.downcast_mut::<C>().map(|own| own as &mut dyn Migrated<DB>);
     }
     let pooled: &mut PooledConnection<ConnectionManager<C>> = connection.downcast_mut()?;
     Some(&mut **pooled)

@@ -17,7 +17,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
 use self::errors::{NOT_ONE_ROW, classify_message, is_lost_by_client, is_marked, is_message};
 use self::pg_session::PgSession;
 use self::settings::PgSettings;
-use super::connection::{QueueBackend, QueueConnection};
+use super::connection::QueueBackend;
 use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
@@ -40,18 +40,15 @@ use diesel::prelude::*;
 
 // The types of the sessions: both name the same one if only one of the features is on.
 #[cfg(not(feature = "postgres"))]
-use self::async_session::AsyncPgSession as First;
+use self::tokio_postgres::AsyncPgSession as First;
 #[cfg(feature = "async-postgres")]
-use self::async_session::AsyncPgSession as Last;
+use self::tokio_postgres::AsyncPgSession as Last;
 #[cfg(feature = "postgres")]
 use diesel::pg::PgConnection as First;
 #[cfg(not(feature = "async-postgres"))]
 use diesel::pg::PgConnection as Last;
 
 mod archive;
-
-#[cfg(feature = "async-postgres")]
-pub(super) mod async_session;
 
 mod control;
 
@@ -71,6 +68,9 @@ mod rights;
 mod schema;
 
 mod settings;
+
+#[cfg(feature = "async-postgres")]
+pub(super) mod tokio_postgres;
 
 mod trigger;
 
@@ -184,13 +184,13 @@ impl QueueBackend for Pg {
         First::control_step()
     }
 
-    fn own_connection(connection: &mut dyn BoxableConnection<Pg>) -> Option<&mut dyn Migrated> {
+    fn own_connection(connection: &mut dyn BoxableConnection<Pg>) -> Option<&mut dyn Migrated<Pg>> {
         let is_first = connection.is::<First>() || connection.is::<PooledConnection<ConnectionManager<First>>>();
         if is_first { own::<First, _>(connection) } else { own::<Last, _>(connection) }
     }
 }
 
-impl<C: PgSession> SessionSetup for C {
+impl<C: PgSession> SessionSetup<Pg> for C {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         let settings = [
             ("lock_timeout", timeout(limits.lock_timeout)),
@@ -261,7 +261,7 @@ impl<C: PgSession> SessionSetup for C {
     }
 }
 
-impl<C: PgSession> Transactions for C {
+impl<C: PgSession> Transactions<Pg> for C {
     fn begin(&mut self) -> QueryResult<()> {
         self.begin_with(BEGIN)
     }
@@ -312,7 +312,7 @@ impl<C: PgSession> Transactions for C {
     }
 }
 
-impl<C: PgSession> OneRoundTrip for C {
+impl<C: PgSession> OneRoundTrip<Pg> for C {
     fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
         finish::prepare(self, name, statement, settings)
     }
@@ -344,7 +344,7 @@ impl<C: PgSession> OneRoundTrip for C {
     }
 }
 
-impl<C: PgSession> ErrorClasses for C {
+impl<C: PgSession> ErrorClasses<Pg> for C {
     fn refuses_writes(error: &Error) -> bool {
         match error {
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
@@ -388,7 +388,7 @@ impl<C: PgSession> ErrorClasses for C {
     }
 }
 
-impl<C: PgSession> Exclusion for C {
+impl<C: PgSession> Exclusion<Pg> for C {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
         #[derive(QueryableByName)]
         struct Answer {
@@ -447,8 +447,6 @@ impl<C: PgSession> Exclusion for C {
         Ok(())
     }
 }
-
-impl<C: PgSession> QueueConnection for C {}
 
 /// The SQL around the number of places, the queue, its table and the lane: it takes one of the places for the transaction.
 /// A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a limit of one

@@ -1,5 +1,6 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
+use diesel::Connection;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -19,7 +20,7 @@ pub struct SessionLimits {
 }
 
 /// A session: how it is prepared, how it is identified, and its notifications.
-pub trait SessionSetup {
+pub trait SessionSetup<DB = <Self as Connection>::Backend>: Connection {
     /// Prepares a worker's private session and reads every setting back.
     ///
     /// # Errors

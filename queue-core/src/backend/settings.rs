@@ -1,9 +1,10 @@
 //! The settings that a handler may change on the session that it is lent, and how they are restored.
 
+use diesel::Connection;
 use diesel::result::QueryResult;
 
 /// The settings of a session: how they are read and restored.
-pub trait SessionSettings {
+pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// The settings as they were when the session was prepared. The default knows none, and restores none.
     type Settings: Default + Send + 'static;
 

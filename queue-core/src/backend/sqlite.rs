@@ -132,7 +132,7 @@ impl QueueBackend for Sqlite {
         SqliteConnection::control_step()
     }
 
-    fn own_connection(connection: &mut dyn BoxableConnection<Sqlite>) -> Option<&mut dyn Migrated> {
+    fn own_connection(connection: &mut dyn BoxableConnection<Sqlite>) -> Option<&mut dyn Migrated<Sqlite>> {
         own::<SqliteConnection, _>(connection)
     }
 }

@@ -98,7 +98,7 @@ pub struct Step {
 }
 
 /// The DDL of a database, and its catalogue's view of a live table.
-pub trait Schema {
+pub trait Schema<DB> {
     /// Returns the steps that add the queue to a table that has none of it.
     fn steps(target: &Target) -> Vec<Step>
     where

@@ -11,7 +11,7 @@ use diesel::result::{Error, QueryResult};
 pub(crate) const COMMIT_REFUSED: &str = "queueable: a handler cannot commit its group";
 
 /// How transactions begin and end.
-pub trait Transactions: Connection {
+pub trait Transactions<DB = <Self as Connection>::Backend>: Connection {
     /// Begins the message's transaction: READ COMMITTED stated where the database has it, `BEGIN IMMEDIATE` on SQLite.
     fn begin(&mut self) -> QueryResult<()>;
 

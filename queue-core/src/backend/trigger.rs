@@ -3,6 +3,7 @@
 //! A trigger sees every writer, in any language. The queue recognizes its triggers by their names. A name contains the
 //! queue, and a hash of what the trigger is made of, so that another list of columns makes another trigger.
 
+use diesel::Connection;
 use diesel::deserialize::QueryableByName;
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Nullable, Text};
@@ -50,7 +51,7 @@ struct ToDo {
 }
 
 /// A database's words for triggers.
-pub(crate) trait Triggers: LiveTable {
+pub(crate) trait Triggers<DB = <Self as Connection>::Backend>: LiveTable<DB> {
     /// Returns the triggers that the entity asks for.
     fn wanted(target: &Target) -> Vec<Trigger>;
 

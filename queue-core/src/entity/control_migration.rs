@@ -24,7 +24,7 @@ impl<DB> AddControl<DB> {
 }
 
 impl<DB: QueueBackend + 'static> AddControl<DB> {
-    fn connection(connection: &mut dyn BoxableConnection<DB>) -> Result<&mut dyn Migrated> {
+    fn connection(connection: &mut dyn BoxableConnection<DB>) -> Result<&mut dyn Migrated<DB>> {
         own_connection(connection, || "the control table".to_owned())
     }
 }

@@ -45,7 +45,7 @@ impl LaneType for sql_types::Binary {
     const VALUES: LaneValues = LaneValues { kind: ValueKind::Binary, nullable: false };
 }
 
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 mod mysql {
     use diesel::sql_types;
 

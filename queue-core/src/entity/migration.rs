@@ -305,7 +305,7 @@ struct AddQueue<DB> {
 }
 
 impl<DB: QueueBackend + 'static> AddQueue<DB> {
-    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut dyn Migrated> {
+    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut dyn Migrated<DB>> {
         own_connection(connection, || format!("the queue of {}", self.target.table))
     }
 }

@@ -26,7 +26,7 @@ impl MigrationName for Name {
 pub(crate) fn own_connection<DB: QueueBackend + 'static>(
     connection: &mut dyn BoxableConnection<DB>,
     what: impl Fn() -> String,
-) -> Result<&mut dyn Migrated> {
+) -> Result<&mut dyn Migrated<DB>> {
     DB::own_connection(connection).ok_or_else(|| {
         format!("{} can only be added on a connection that a queue can use, pooled or not", what()).into()
     })

@@ -12,8 +12,8 @@ use super::stop_signal::StopSignal;
 use crate::backend::{AsyncSession, ending_transactions, run_on};
 use crate::lock::unpoisoned;
 
-/// Processes one message of the entity `Q` by async code, on a connection of type `C`: on PostgreSQL diesel-async's
-/// `AsyncPgConnection`.
+/// Processes one message of the entity `Q` by async code, on a connection of type `C`: diesel-async's `AsyncPgConnection`
+/// or `AsyncMysqlConnection`.
 ///
 /// It is a [`Handler`] in all other respects. It runs inside the message's transaction, and what it writes through
 /// [`Message::connection`] commits together with the queue state, or not at all. [`Async`] passes it to a poller.
@@ -51,7 +51,8 @@ use crate::lock::unpoisoned;
 ///
 /// A future that the handler drops before its end, as by `tokio::select!`, may have sent its statement: the statement is
 /// then a part of the message's transaction like any other. If it was a transaction inside the message's, the attempt is
-/// a failure, nothing that it wrote remains, and the worker closes the session.
+/// a failure, nothing that it wrote remains, and the worker closes the session. On MySQL and MariaDB the worker closes the
+/// session after every statement that was given up, as if it were lost, and the row is tried again.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` by async code on `{C}`",
     note = "implement `AsyncHandler<{Q}, {C}>` for it, or take an async closure: `async |entity: &{Q}, message: &mut \
@@ -87,8 +88,8 @@ where
 
 /// A handler whose code is async, for a poller: an [`AsyncHandler`], or an async closure.
 ///
-/// The poller's connections are then sessions that async code can use, on PostgreSQL
-/// [`AsyncPgSession`](crate::AsyncPgSession)s.
+/// The poller's connections are then sessions that async code can use: [`AsyncPgSession`](crate::AsyncPgSession)s or
+/// [`AsyncMysqlSession`](crate::AsyncMysqlSession)s.
 ///
 /// ```
 /// # use diesel::prelude::*;

@@ -32,7 +32,7 @@ use crate::row::{Details, QueueState, Stage};
 /// ```
 ///
 /// A closure names the types of its arguments, because the compiler does not infer them from here. An async one is an
-/// `AsyncHandler`, with the feature `async-postgres`. For calls that take long, see
+/// `AsyncHandler`, with the features `async-postgres` and `async-mysql`. For calls that take long, see
 /// [`LeaseHandler`](crate::LeaseHandler).
 ///
 /// So are a handler in an [`Arc`](std::sync::Arc), which several pollers may share, and a `Box<dyn Handler<Q, C>>`.

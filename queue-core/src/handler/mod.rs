@@ -4,11 +4,11 @@
 //!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 mod async_handler;
-#[cfg_attr(not(feature = "async-postgres"), allow(dead_code, reason = "async handlers need more of it"))]
+#[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod group_connection;
-#[cfg_attr(not(feature = "async-postgres"), allow(dead_code, reason = "async handlers need more of it"))]
+#[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod handler;
 mod lease_clock;
 mod lease_handler;
@@ -16,7 +16,7 @@ mod panic_safe;
 mod shared_handler;
 mod stop_signal;
 
-#[cfg(feature = "async-postgres")]
+#[cfg(feature = "_async")]
 pub use self::async_handler::{Async, AsyncHandler};
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
 pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};

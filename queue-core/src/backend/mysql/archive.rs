@@ -1,8 +1,9 @@
 //! Archives on MySQL and MariaDB.
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 use diesel::sql_types::{Nullable, Text};
 
+use super::mysql_session::MysqlSession;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
 use crate::backend::live_table::LiveTable;
 use crate::backend::table_name::TableName;
@@ -10,7 +11,7 @@ use crate::backend::target::Target;
 
 use diesel::prelude::*;
 
-impl ArchiveSchema for MysqlConnection {
+impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \

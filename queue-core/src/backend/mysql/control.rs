@@ -1,10 +1,11 @@
 //! The control table on MySQL and MariaDB.
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
+use super::mysql_session::MysqlSession;
 use crate::backend::control_ddl::ControlDdl;
 
-impl ControlDdl for MysqlConnection {
+impl<C: MysqlSession> ControlDdl<Mysql> for C {
     // The names are compared byte by byte, and the key has no more than the 3,072 bytes that InnoDB takes.
     const CREATE: &'static str = "CREATE TABLE IF NOT EXISTS `queueable_control` (
   `queue` VARCHAR(500) NOT NULL,

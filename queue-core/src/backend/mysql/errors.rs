@@ -18,9 +18,9 @@ pub(super) const OTHER_SETTINGS: &str = "queueable: the settings of the session 
 /// The servers' message to the victim of a deadlock (1213).
 const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
 
-/// The messages of the servers, libmysqlclient and libmariadb when a session is lost (1053, 1927, 2006, 2013, 4031), or
-/// no new one can be had (1040), each as a whole.
-const LOST: [&str; 8] = [
+/// The messages of the servers, libmysqlclient, libmariadb and mysql_async when a session is lost (1053, 1927, 2006, 2013,
+/// 4031), or no new one can be had (1040), each as a whole.
+const LOST: [&str; 11] = [
     "MySQL server has gone away",
     "Server has gone away",
     "Lost connection to MySQL server during query",
@@ -30,11 +30,16 @@ const LOST: [&str; 8] = [
     "The client was disconnected by the server because of inactivity. See wait_timeout and interactive_timeout for \
      configuring this behavior.",
     "Too many connections",
+    "Driver error: `Connection to the server is closed.'",
+    "Driver error: `Packet out of order.'",
+    "Driver error: `Unexpected packet.'",
 ];
 
 /// The same by the beginning and the end of a message that names a host, a file or an option between them (1290, 2002,
 /// 2003, 2013).
-const LOST_BETWEEN: [(&str, &str); 8] = [
+const LOST_BETWEEN: [(&str, &str); 9] = [
+    // mysql_async, whose socket has failed: the rest is the system's.
+    ("Input/output error: ", ""),
     ("Lost connection to MySQL server at '", ""),
     ("Lost connection to server at '", ""),
     ("Can't connect to MySQL server ", ")"),
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_session_is_known_by_the_words_of_both_client_libraries() {
+    fn a_lost_session_is_known_by_the_words_of_all_clients() {
         for message in [
             "MySQL server has gone away",
             "Server has gone away",
@@ -112,6 +117,9 @@ mod tests {
             "Lost connection to server at 'handshake: reading initial communication packet', system error: 104",
             "Can't connect to server on '127.0.0.1' (115)",
             "Connection was killed",
+            "Input/output error: Input/output error: Connection reset by peer (os error 104)",
+            "Input/output error: Input/output error: connection closed",
+            "Driver error: `Connection to the server is closed.'",
             "The MariaDB server is running with the --read-only option so it cannot execute this statement",
             "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
         ] {

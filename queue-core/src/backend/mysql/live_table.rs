@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::mysql_session::MysqlSession;
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::target::Target;
@@ -34,7 +34,7 @@ pub(crate) struct Name {
 }
 
 /// Reads the table's entry in the catalogue; `None` if there is no such table.
-pub(crate) fn entry(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Entry>> {
+pub(crate) fn entry(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Entry>> {
     diesel::sql_query(
         "SELECT CAST(TABLE_TYPE AS CHAR) AS kind, CAST(ENGINE AS CHAR) AS engine FROM information_schema.TABLES \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
@@ -45,7 +45,7 @@ pub(crate) fn entry(connection: &mut MysqlConnection, target: &Target) -> QueryR
     .optional()
 }
 
-impl LiveTable for MysqlConnection {
+impl<C: MysqlSession> LiveTable<Mysql> for C {
     const ALTERS_IN_TRANSACTION: bool = false;
 
     const INSERT_TIME: Option<&'static str> = Some("(UTC_TIMESTAMP(6))");
@@ -84,7 +84,7 @@ impl LiveTable for MysqlConnection {
         self.batch_execute("SET SESSION lock_wait_timeout = 1")?;
         let result = loop {
             match self.batch_execute(ddl) {
-                Err(error) if MysqlConnection::classify(&error) == ErrorClass::Conflict => {
+                Err(error) if C::classify(&error) == ErrorClass::Conflict => {
                     if started.elapsed() > PATIENCE {
                         break Err(refused(format!(
                             "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"

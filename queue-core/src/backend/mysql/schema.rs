@@ -2,10 +2,11 @@
 //! and without a lock for the index.
 
 use diesel::deserialize::QueryableByName;
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::live_table::{Name, entry};
+use super::mysql_session::MysqlSession;
 use crate::backend::ddl::{self, Ddl};
 use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, KeyOrder, indexes};
@@ -36,7 +37,7 @@ const TYPES: Types = Types {
     },
 };
 
-impl Ddl for MysqlConnection {
+impl<C: MysqlSession> Ddl<Mysql> for C {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
@@ -96,7 +97,7 @@ impl Ddl for MysqlConnection {
     }
 }
 
-impl Schema for MysqlConnection {
+impl<C: MysqlSession> Schema<Mysql> for C {
     fn steps(target: &Target) -> Vec<Step> {
         ddl::steps::<Self>(target)
     }
@@ -182,7 +183,7 @@ fn drop_index(target: &Target, index: &Index) -> String {
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
-fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
+fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -201,7 +202,7 @@ fn index_is_usable(connection: &mut MysqlConnection, target: &Target, index: &In
 }
 
 /// Finds a descending order whose index is ascending: MariaDB before 10.8 takes the word `DESC` and ignores it.
-fn ascending(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<Finding>> {
+fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<Finding>> {
     let keys = || index.keys().iter().filter(|(_, order)| *order == KeyOrder::Descending);
     if keys().next().is_none() {
         return Ok(None);
@@ -224,7 +225,7 @@ fn ascending(connection: &mut MysqlConnection, target: &Target, index: &Index) -
 }
 
 /// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
-fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<Option<Finding>> {
+fn binary_log(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
     let is_of_statements = "CAST(@@GLOBAL.log_bin = 1 AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
     let is_of_statements: i64 = diesel::select(diesel::dsl::sql::<BigInt>(is_of_statements)).get_result(connection)?;
     let problem =
@@ -234,7 +235,7 @@ fn binary_log(connection: &mut MysqlConnection, target: &Target) -> QueryResult<
 }
 
 /// Finds an index under another name on the same columns, as a copy of a table has it.
-fn same_index(connection: &mut MysqlConnection, target: &Target, index: &Index) -> QueryResult<Option<String>> {
+fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<String>> {
     let key = |(name, order): &(String, KeyOrder)| {
         let letter = if *order == KeyOrder::Descending { 'D' } else { 'A' };
         format!("{name} {letter}")

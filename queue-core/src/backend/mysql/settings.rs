@@ -1,12 +1,12 @@
 //! The settings that a handler may change on a session of MySQL or MariaDB, and how they are restored at the end of its
 //! message.
 
-use diesel::connection::SimpleConnection;
 use diesel::deserialize::QueryableByName;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::mysql_session::MysqlSession;
 use crate::backend::settings::SessionSettings;
 use crate::backend::transactions::Transactions;
 
@@ -56,7 +56,7 @@ struct Values {
     database: Option<String>,
 }
 
-impl SessionSettings for MysqlConnection {
+impl<C: MysqlSession> SessionSettings<Mysql> for C {
     type Settings = MysqlSettings;
 
     const SETTINGS_ROLL_BACK: bool = false;
@@ -133,7 +133,7 @@ impl SessionSettings for MysqlConnection {
     }
 }
 
-fn read(connection: &mut MysqlConnection, has_roles: bool) -> QueryResult<Values> {
+fn read(connection: &mut impl MysqlSession, has_roles: bool) -> QueryResult<Values> {
     let variables: Vec<Variable> =
         diesel::sql_query(format!("SHOW SESSION VARIABLES WHERE Variable_name IN ({VARIABLES})")).load(connection)?;
     let database = diesel::select(diesel::dsl::sql::<Nullable<Text>>("DATABASE()")).limit(1).get_result(connection)?;

@@ -1,10 +1,11 @@
 //! The trigger by which MySQL and MariaDB notice a change of content.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
 use super::live_table::Name;
+use super::mysql_session::MysqlSession;
 use crate::backend::bystanders::compares_nothing;
 use crate::backend::dialect::TimeSql;
 use crate::backend::target::Target;
@@ -15,7 +16,7 @@ use diesel::prelude::*;
 
 const NOW: &str = <Mysql as TimeSql>::NOW;
 
-impl Triggers for MysqlConnection {
+impl<C: MysqlSession> Triggers<Mysql> for C {
     fn wanted(target: &Target) -> Vec<Trigger> {
         change_trigger(target).into_iter().collect()
     }

@@ -1,5 +1,6 @@
 //! Archives on PostgreSQL.
 
+use diesel::pg::Pg;
 use diesel::sql_types::Text;
 
 use super::pg_session::PgSession;
@@ -9,7 +10,7 @@ use crate::backend::target::Target;
 
 use diesel::prelude::*;
 
-impl<C: PgSession> ArchiveSchema for C {
+impl<C: PgSession> ArchiveSchema<Pg> for C {
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
         diesel::sql_query(
             "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS sql_type, NOT attnotnull AS nullable, \

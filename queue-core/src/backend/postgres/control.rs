@@ -2,8 +2,9 @@
 
 use super::pg_session::PgSession;
 use crate::backend::control_ddl::ControlDdl;
+use diesel::pg::Pg;
 
-impl<C: PgSession> ControlDdl for C {
+impl<C: PgSession> ControlDdl<Pg> for C {
     const CREATE: &'static str = r#"CREATE TABLE IF NOT EXISTS "queueable_control" (
   "queue" TEXT NOT NULL CHECK ("queue" <> ''),
   "scope" TEXT NOT NULL DEFAULT '',

@@ -5,6 +5,7 @@ use diesel::pg::PgConnection;
 use diesel::result::QueryResult;
 
 use super::pg_session::PgSession;
+use crate::backend::connection::QueueConnection;
 
 impl PgSession for PgConnection {
     fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
@@ -23,3 +24,5 @@ impl PgSession for PgConnection {
         Ok(channels)
     }
 }
+
+impl QueueConnection for PgConnection {}

@@ -1,5 +1,6 @@
 //! How the live table is read and changed on PostgreSQL.
 
+use diesel::pg::Pg;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ struct Kind {
     kind: String,
 }
 
-impl<C: PgSession> LiveTable for C {
+impl<C: PgSession> LiveTable<Pg> for C {
     const NAMES_HAVE_CASE: bool = true;
 
     const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");

@@ -22,7 +22,7 @@ use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
-impl<C: PgSession> Ddl for C {
+impl<C: PgSession> Ddl<Pg> for C {
     const TYPES: Types = TYPES;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
@@ -74,7 +74,7 @@ impl<C: PgSession> Ddl for C {
     }
 }
 
-impl<C: PgSession> Schema for C {
+impl<C: PgSession> Schema<Pg> for C {
     fn steps(target: &Target) -> Vec<Step> {
         ddl::steps::<Self>(target)
     }

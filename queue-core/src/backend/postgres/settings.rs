@@ -1,5 +1,6 @@
 //! The settings that a handler may change on a PostgreSQL session, and how they are restored at the end of its message.
 
+use diesel::pg::Pg;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::deserialize::QueryableByName;
@@ -84,7 +85,7 @@ struct Setting {
     value: String,
 }
 
-impl<C: PgSession> SessionSettings for C {
+impl<C: PgSession> SessionSettings<Pg> for C {
     type Settings = PgSettings;
 
     const SETTINGS_ROLL_BACK: bool = true;

@@ -11,7 +11,7 @@ use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
 
 use diesel::prelude::*;
 
-impl<C: PgSession> Triggers for C {
+impl<C: PgSession> Triggers<Pg> for C {
     fn wanted(target: &Target) -> Vec<Trigger> {
         change_trigger(target).into_iter().chain(notify(target)).collect()
     }

@@ -142,7 +142,7 @@ impl Ddl for SqliteConnection {
     }
 }
 
-impl Schema for SqliteConnection {
+impl Schema<Sqlite> for SqliteConnection {
     fn steps(target: &Target) -> Vec<Step> {
         ddl::steps::<Self>(target)
     }

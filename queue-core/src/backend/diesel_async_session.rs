@@ -1,10 +1,9 @@
-//! A session on PostgreSQL through diesel-async, as a connection on which the queue's statements run.
+//! A session through diesel-async, as a connection on which the queue's statements run.
 
 use std::fmt;
 use std::future::{self, Future};
 use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 
 use diesel::connection::{
     CacheSize, Connection, ConnectionSealed, Instrumentation, LoadConnection, SimpleConnection, TransactionDepthChange,
@@ -12,60 +11,52 @@ use diesel::connection::{
 };
 use diesel::expression::QueryMetadata;
 use diesel::migration::{CREATE_MIGRATIONS_TABLE, MigrationConnection};
-use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::r2d2::R2D2Connection;
 use diesel::result::{ConnectionError, ConnectionResult, DatabaseErrorKind, Error, QueryResult};
 use diesel_async::pooled_connection::PoolableConnection;
 use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection,
-    TransactionManager as AsyncTransactionManager,
+    AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, TransactionManager as AsyncTransactionManager,
 };
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 
-use super::pg_session::PgSession;
-use crate::backend::async_session::{AsyncSession, run_on};
-use crate::backend::session_runtime::SessionRuntime;
+use super::async_session::{AsyncSession, run_on};
+use super::session_runtime::SessionRuntime;
 use crate::error::ConnectFailure;
 
-/// A session of a poller on PostgreSQL through [`AsyncPgConnection`]: no libpq is needed.
+/// A session of a poller over a connection of diesel-async's: `AsyncPgSession` and `AsyncMysqlSession` are its two kinds.
 ///
 /// It is a connection like Diesel's own: the queue's statements, migrations and reports run on it, and an r2d2 pool of it
 /// serves a poller. Each has a small runtime of its own, which runs on the thread that waits for a statement. So no
-/// statement wakes another thread, and no runtime has to exist where one is opened. The application's own
-/// `AsyncPgConnection`s need nothing of this: [`due_now`](crate::Queueable::due_now) and the queue's columns are values
-/// and expressions of Diesel there as everywhere.
-///
-/// ```no_run
-/// # use diesel::prelude::*;
-/// use diesel_async::{AsyncConnection, AsyncPgConnection};
-/// use queueable::{Async, AsyncPgSession, HandlerResult, Message, Outcome, Poller, Queueable};
-///
-/// # diesel::table! { payments (id) { id -> BigInt, } }
-/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
-/// # async fn charge(_: &Payment, _: &mut Message<'_, AsyncPgConnection>) -> HandlerResult { Ok(Outcome::Done) }
-/// # fn main() -> Result<(), queueable::Error> {
-/// let connect = || AsyncPgSession::open(AsyncPgConnection::establish("postgres://localhost/app"));
-/// let handle = Poller::with_own_connections(connect).serve::<Payment>(Async(charge)).start()?;
-/// # Ok(()) }
-/// ```
-///
-/// The URL is one of [tokio-postgres](https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html):
-/// it knows no `PGPASSWORD` and no password file, and [`establish`](Connection::establish) speaks no TLS. Open a session
-/// with TLS by [`open`](AsyncPgSession::open).
+/// statement wakes another thread, and no runtime has to exist where one is opened. The application's own connections
+/// of diesel-async need nothing of this: [`due_now`](crate::Queueable::due_now) and the queue's columns are values and
+/// expressions of Diesel there as everywhere.
 ///
 /// # Panics
 ///
 /// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks. There,
-/// [`on`](AsyncPgSession::on) makes calls on an `AsyncPgConnection`.
-pub struct AsyncPgSession {
+/// [`on`](DieselAsyncSession::on) makes calls on the application's own connection.
+pub struct DieselAsyncSession<C: AsyncClient> {
     // One of its own in a box, or one of the application's, which goes back to its pool when it is dropped.
-    connection: Box<dyn DerefMut<Target = AsyncPgConnection> + Send>,
+    connection: Box<dyn DerefMut<Target = C> + Send>,
     // After the connection, whose task ends with the runtime.
     runtime: SessionRuntime,
+    /// Whether an answer of the server was left behind, which the next statement would take for its own.
+    is_out_of_step: bool,
 }
 
-impl AsyncPgSession {
+/// A connection of diesel-async that can be a session of a poller.
+pub trait AsyncClient:
+    AsyncConnection<TransactionManager = AnsiTransactionManager> + PoolableConnection + 'static
+{
+    /// Whether a statement whose future was dropped leaves its answer behind, for the next statement.
+    const LEAVES_ANSWERS: bool;
+
+    /// Tells whether the server's next answer belongs to the next statement.
+    fn is_in_step(&mut self) -> impl Future<Output = bool> + Send;
+}
+
+impl<C: AsyncClient> DieselAsyncSession<C> {
     /// Opens a session on the connection that a future makes. The future runs on the session's own runtime.
     ///
     /// In the closure of [`Poller::with_own_connections`](crate::Poller::with_own_connections) it opens the poller's
@@ -88,18 +79,16 @@ impl AsyncPgSession {
     /// # Errors
     ///
     /// The future's error without passwords, or the operating system's if it has no room for another runtime.
-    pub fn open<E: fmt::Display>(
-        connection: impl Future<Output = Result<AsyncPgConnection, E>>,
-    ) -> Result<Self, ConnectFailure> {
+    pub fn open<E: fmt::Display>(connection: impl Future<Output = Result<C, E>>) -> Result<Self, ConnectFailure> {
         let runtime = SessionRuntime::new().map_err(|error| ConnectFailure::new(&error))?;
         let connection = runtime.block_on(connection).map_err(|error| ConnectFailure::new(&error))?;
-        Ok(AsyncPgSession { connection: Box::new(Box::new(connection)), runtime })
+        Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
 
     /// Runs synchronous calls on an async application's connection: operations, reports, migrations, checks. They block a
     /// thread of tokio's for blocking calls, and the task that awaits this blocks none.
     ///
-    /// The connection is one from a pool, or a `Box` with an [`AsyncPgConnection`]. It is dropped at the end, and so goes
+    /// The connection is one from a pool, or a `Box` with one of diesel-async's. It is dropped at the end, and so goes
     /// back to its pool. A transaction that the calls leave open, as after a panic, is rolled back before.
     ///
     /// ```no_run
@@ -124,13 +113,12 @@ impl AsyncPgSession {
     /// # Panics
     ///
     /// If the calls panic, or no runtime of tokio's polls the future.
-    pub async fn on<P, T>(connection: P, calls: impl FnOnce(&mut AsyncPgSession) -> T + Send + 'static) -> T
+    pub async fn on<P, T>(connection: P, calls: impl FnOnce(&mut Self) -> T + Send + 'static) -> T
     where
-        P: DerefMut<Target = AsyncPgConnection> + Send + 'static,
+        P: DerefMut<Target = C> + Send + 'static,
         T: Send + 'static,
     {
-        let runtime = SessionRuntime::of_the_application();
-        let mut session = AsyncPgSession { connection: Box::new(connection), runtime };
+        let mut session = DieselAsyncSession::of(connection, SessionRuntime::of_the_application());
         let open = session.open_transactions();
         let on_thread = move || {
             let answer = catch_unwind(AssertUnwindSafe(|| calls(&mut session)));
@@ -165,16 +153,16 @@ impl AsyncPgSession {
     ///
     /// If a transaction is open, and the code has begun another one in it that it has not ended, because it has dropped a
     /// future. In a handler, this is a failure of the attempt, which undoes everything.
-    pub fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> T {
+    pub fn run<T>(&mut self, work: impl AsyncFnOnce(&mut C) -> T) -> T {
         run_on(self, async |connection| Some(work(connection).await)).expect("nobody drops it")
     }
 }
 
-impl AsyncSession for AsyncPgSession {
-    type AsyncConnection = AsyncPgConnection;
+impl<C: AsyncClient> AsyncSession for DieselAsyncSession<C> {
+    type AsyncConnection = C;
 
-    fn async_connection(&mut self) -> &mut AsyncPgConnection {
-        &mut self.connection
+    fn async_connection(&mut self) -> &mut C {
+        self.connection()
     }
 
     fn runtime(&self) -> SessionRuntime {
@@ -190,17 +178,58 @@ impl AsyncSession for AsyncPgSession {
         if !self.was_given_up() && self.open_transactions().is_none_or(|now| now <= open) {
             return false;
         }
-        *self.connection.transaction_state() = AnsiTransactionManager::default();
-        let status = Transactions::transaction_manager_status_mut(&mut **self.connection);
+        *self.connection().transaction_state() = AnsiTransactionManager::default();
+        let status = Transactions::transaction_manager_status_mut(self.connection());
         if let TransactionManagerStatus::Valid(status) = status {
             // An increase of a depth that is known cannot fail.
             (0..open).for_each(|_| drop(status.change_transaction_depth(TransactionDepthChange::IncreaseDepth)));
         }
         true
     }
+
+    fn keeps_step(&mut self) -> bool {
+        if !C::LEAVES_ANSWERS {
+            return true;
+        }
+        let (connection, runtime) = self.parts();
+        let is_in_step = runtime.block_on(connection.is_in_step());
+        if !is_in_step {
+            self.is_out_of_step = true;
+            // A pool of diesel-async's does not take it back then.
+            Transactions::transaction_manager_status_mut(self.connection()).set_in_error();
+        }
+        is_in_step
+    }
 }
 
-impl AsyncPgSession {
+impl<C: AsyncClient> DieselAsyncSession<C> {
+    fn of(connection: impl DerefMut<Target = C> + Send + 'static, runtime: SessionRuntime) -> Self {
+        DieselAsyncSession { connection: Box::new(connection), runtime, is_out_of_step: false }
+    }
+
+    fn connection(&mut self) -> &mut C {
+        self.parts().0
+    }
+
+    fn parts(&mut self) -> (&mut C, &SessionRuntime) {
+        (&mut self.connection, &self.runtime)
+    }
+
+    /// The same for a statement.
+    fn in_step(&mut self) -> QueryResult<(&mut C, &SessionRuntime)> {
+        if self.is_out_of_step {
+            let what = "the connection is closed, because an answer was left behind on it".to_owned();
+            return Err(Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(what)));
+        }
+        Ok(self.parts())
+    }
+
+    /// Begins a transaction by this text.
+    pub(super) fn begin_by_text(&mut self, begin: &str) -> QueryResult<()> {
+        let (connection, runtime) = self.in_step()?;
+        runtime.block_on(AnsiTransactionManager::begin_transaction_sql(connection, begin))
+    }
+
     /// Rolls back the transactions above so many.
     fn roll_back_above(&mut self, open: Option<u32>) {
         // After a statement that was given up, nobody knows what is open. The pools of diesel-async close the connection.
@@ -214,7 +243,7 @@ impl AsyncPgSession {
     /// Tells whether the future of a statement that begins or ends a transaction was dropped.
     fn was_given_up(&mut self) -> bool {
         // diesel-async tells this and an open transaction by one answer, so no transaction is open for this question.
-        let manager = &mut **self.connection;
+        let manager = self.connection();
         let status = std::mem::take(Transactions::transaction_manager_status_mut(manager));
         let was_given_up = Transactions::is_broken_transaction_manager(manager);
         *Transactions::transaction_manager_status_mut(manager) = status;
@@ -222,121 +251,86 @@ impl AsyncPgSession {
     }
 }
 
-impl PgSession for AsyncPgSession {
-    fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
-        self.runtime.block_on(AnsiTransactionManager::begin_transaction_sql(&mut **self.connection, begin))
-    }
-
-    fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
-        let AsyncPgSession { connection, runtime } = self;
-        runtime.block_on(async {
-            // Nobody has read from the socket since the last statement. The first pause reads, the second lets the
-            // connection's task take the messages, and the third is for what it left.
-            for _ in 0..3 {
-                tokio::task::yield_now().await;
-            }
-            let mut channels = Vec::new();
-            let mut notifications = pin!(connection.notifications_stream());
-            loop {
-                match notifications.next().now_or_never() {
-                    None => return Ok(channels),
-                    Some(Some(notification)) => {
-                        let channel = notification?.channel;
-                        // There may be thousands of equal ones.
-                        if !channels.contains(&channel) {
-                            channels.push(channel);
-                        }
-                    }
-                    Some(None) => return Err(closed()),
-                }
-            }
-        })
-    }
-}
-
-/// Returns the error of a connection whose task has ended.
-fn closed() -> Error {
-    Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new("connection closed".to_owned()))
-}
-
-impl SimpleConnection for AsyncPgSession {
+impl<C: AsyncClient> SimpleConnection for DieselAsyncSession<C> {
     fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
-        self.runtime.block_on(self.connection.batch_execute(query))
+        let (connection, runtime) = self.in_step()?;
+        runtime.block_on(connection.batch_execute(query))
     }
 }
 
-impl ConnectionSealed for AsyncPgSession {}
+impl<C: AsyncClient> ConnectionSealed for DieselAsyncSession<C> {}
 
-impl Connection for AsyncPgSession {
-    type Backend = Pg;
+impl<C: AsyncClient> Connection for DieselAsyncSession<C> {
+    type Backend = C::Backend;
     type TransactionManager = SessionTransactions;
 
     fn establish(database_url: &str) -> ConnectionResult<Self> {
         let runtime = SessionRuntime::new().map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
-        let connection = runtime.block_on(AsyncPgConnection::establish(database_url))?;
-        Ok(AsyncPgSession { connection: Box::new(Box::new(connection)), runtime })
+        let connection = runtime.block_on(C::establish(database_url))?;
+        Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
 
     fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>
     where
-        T: QueryFragment<Pg> + QueryId,
+        T: QueryFragment<C::Backend> + QueryId,
     {
-        self.runtime.block_on(self.connection.execute_returning_count(source))
+        let (connection, runtime) = self.in_step()?;
+        runtime.block_on(connection.execute_returning_count(source))
     }
 
     fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
-        self.connection.transaction_state()
+        self.connection().transaction_state()
     }
 
     fn instrumentation(&mut self) -> &mut dyn Instrumentation {
-        self.connection.instrumentation()
+        self.connection().instrumentation()
     }
 
     fn set_instrumentation(&mut self, instrumentation: impl Instrumentation) {
-        self.connection.set_instrumentation(instrumentation);
+        self.connection().set_instrumentation(instrumentation);
     }
 
     fn set_prepared_statement_cache_size(&mut self, size: CacheSize) {
-        self.connection.set_prepared_statement_cache_size(size);
+        self.connection().set_prepared_statement_cache_size(size);
     }
 }
 
-impl LoadConnection for AsyncPgSession {
-    // All rows at once, as libpq gives them: one wait for each statement, and not one for each row.
+impl<C: AsyncClient> LoadConnection for DieselAsyncSession<C> {
+    // All rows at once, as the C libraries give them: one wait for each statement, and not one for each row.
     type Cursor<'conn, 'query> = std::vec::IntoIter<QueryResult<Self::Row<'conn, 'query>>>;
-    type Row<'conn, 'query> = <AsyncPgConnection as AsyncConnectionCore>::Row<'conn, 'query>;
+    type Row<'conn, 'query> = <C as AsyncConnectionCore>::Row<'conn, 'query>;
 
     fn load<'conn, 'query, T>(&'conn mut self, source: T) -> QueryResult<Self::Cursor<'conn, 'query>>
     where
-        T: Query + QueryFragment<Pg> + QueryId + 'query,
-        Pg: QueryMetadata<T::SqlType>,
+        T: Query + QueryFragment<C::Backend> + QueryId + 'query,
+        C::Backend: QueryMetadata<T::SqlType>,
     {
-        let AsyncPgSession { connection, runtime } = self;
+        let (connection, runtime) = self.in_step()?;
         let rows: Vec<_> =
             runtime.block_on(async { Ok::<_, Error>(connection.load(source).await?.collect().await) })?;
         Ok(rows.into_iter())
     }
 }
 
-impl R2D2Connection for AsyncPgSession {
+impl<C: AsyncClient> R2D2Connection for DieselAsyncSession<C> {
     fn ping(&mut self) -> QueryResult<()> {
         self.batch_execute("SELECT 1")
     }
 
     fn is_broken(&mut self) -> bool {
-        PoolableConnection::is_broken(&mut **self.connection)
+        PoolableConnection::is_broken(self.connection())
     }
 }
 
-impl MigrationConnection for AsyncPgSession {
+impl<C: AsyncClient> MigrationConnection for DieselAsyncSession<C> {
     fn setup(&mut self) -> QueryResult<usize> {
         self.batch_execute(CREATE_MIGRATIONS_TABLE).map(|()| 0)
     }
 }
 
-impl fmt::Debug for AsyncPgSession {
+impl<C: AsyncClient> fmt::Debug for DieselAsyncSession<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncPgSession").finish_non_exhaustive()
+        f.debug_struct("DieselAsyncSession").finish_non_exhaustive()
     }
 }
 
@@ -346,32 +340,29 @@ pub struct SessionTransactions;
 
 use AnsiTransactionManager as Transactions;
 
-impl TransactionManager<AsyncPgSession> for SessionTransactions {
+impl<C: AsyncClient> TransactionManager<DieselAsyncSession<C>> for SessionTransactions {
     type TransactionStateData = AnsiTransactionManager;
 
-    fn begin_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
-        session
-            .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::begin_transaction(&mut **session.connection))
+    fn begin_transaction(session: &mut DieselAsyncSession<C>) -> QueryResult<()> {
+        let (connection, runtime) = session.in_step()?;
+        runtime.block_on(<Transactions as AsyncTransactionManager<_>>::begin_transaction(connection))
     }
 
-    fn rollback_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
-        session
-            .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::rollback_transaction(&mut **session.connection))
+    fn rollback_transaction(session: &mut DieselAsyncSession<C>) -> QueryResult<()> {
+        let (connection, runtime) = session.in_step()?;
+        runtime.block_on(<Transactions as AsyncTransactionManager<_>>::rollback_transaction(connection))
     }
 
-    fn commit_transaction(session: &mut AsyncPgSession) -> QueryResult<()> {
-        session
-            .runtime
-            .block_on(<Transactions as AsyncTransactionManager<_>>::commit_transaction(&mut **session.connection))
+    fn commit_transaction(session: &mut DieselAsyncSession<C>) -> QueryResult<()> {
+        let (connection, runtime) = session.in_step()?;
+        runtime.block_on(<Transactions as AsyncTransactionManager<_>>::commit_transaction(connection))
     }
 
-    fn transaction_manager_status_mut(session: &mut AsyncPgSession) -> &mut TransactionManagerStatus {
-        <Transactions as AsyncTransactionManager<_>>::transaction_manager_status_mut(&mut **session.connection)
+    fn transaction_manager_status_mut(session: &mut DieselAsyncSession<C>) -> &mut TransactionManagerStatus {
+        <Transactions as AsyncTransactionManager<_>>::transaction_manager_status_mut(session.connection())
     }
 
-    fn is_broken_transaction_manager(session: &mut AsyncPgSession) -> bool {
-        <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(&mut **session.connection)
+    fn is_broken_transaction_manager(session: &mut DieselAsyncSession<C>) -> bool {
+        <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(session.connection())
     }
 }
